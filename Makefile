@@ -105,8 +105,9 @@ comparison: build ## cycles a second beside etcd, ZooKeeper, NATS and Redis, as 
 	cd test/comparison && PATH="$(abspath $(dir $(BINARY))):$$PATH" go run . $(COMPARISON)
 benchmarks:   ## all benchmarks, each for BENCHTIME; SHORT=-short BESIDE=nice: small, beside others, to see that they run
 	$(BESIDE) go test $(SHORT) -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
+# Only tests of files with the tag run here: make test has run the others.
 processes:    ## real processes, killed, paused, upgraded
-	go test -tags processes -count 1 -timeout 20m ./cmd/signalbox
+	go test -tags processes -count 1 -timeout 20m -run "^($$(sed -n 's/^func \(Test[A-Za-z]*\)(t .*/\1/p' $$(grep -l '^//go:build processes' cmd/signalbox/*_test.go) | paste -sd '|' -))$$" ./cmd/signalbox
 compose-test: ## real containers, if there is a Docker engine
 	scripts/compose-test.sh
 hooks:        ## let git check format, vet and the architecture before each push

@@ -87,6 +87,7 @@ func plainStreams(t *testing.T, c *processes, node int) string {
 // time, and then replaces the authority without a restart, all under a crowd of clients
 // that lose no lease and no place in the queue.
 func TestMutualTLSOnARunningCluster(t *testing.T) {
+	t.Parallel()
 	files := peerCertificates{t, t.TempDir()}
 	c := startProcesses(t, testProgram)
 	f := startFleet(t, c.client, "db", 20, 50)
@@ -150,6 +151,7 @@ func TestMutualTLSOnARunningCluster(t *testing.T) {
 // TestStrangersOnThePeerPort: a node with another authority's certificate, or with none,
 // gets nowhere, and the node that it calls counts it.
 func TestStrangersOnThePeerPort(t *testing.T) {
+	t.Parallel()
 	files := peerCertificates{t, t.TempDir()}
 	files.authority("first")
 	files.trust("first")

@@ -74,6 +74,7 @@ func (s *guarded) flags(scheme, token, authority string) (flags []string) {
 // TestCommandsOfASecuredCluster runs the commands that talk to a cluster with the right
 // credentials, and with others: each refusal names its reason, and changes nothing.
 func TestCommandsOfASecuredCluster(t *testing.T) {
+	t.Parallel()
 	s := startGuarded(t)
 	s.c.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":3}`, http.StatusCreated)
 	backup := filepath.Join(t.TempDir(), "state")

@@ -17,6 +17,7 @@ import (
 // line, which names the file and the way back, and does not start; that way back
 // works.
 func TestDamagedFolder(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	w := startCounters(t, c.client, 4)
 	w.await(t, 100)

@@ -61,6 +61,7 @@ func (p *process) logs(t *testing.T, words string) {
 
 // TestDeclare starts three nodes with one file, changes it, and has one of them reload it.
 func TestDeclare(t *testing.T) {
+	t.Parallel()
 	file := declareFile(t, "[semaphores]\nA = 2\nB = { max = 3, level = 1 }\n\n[semaphores.\"/&\"]\nmax = -1\n")
 	c := startProcesses(t, testProgram, "--declare", file.path)
 	for node := range c.running {
@@ -100,6 +101,7 @@ func TestDeclare(t *testing.T) {
 // TestDeclaredNotYet: a node is ready only once the declared semaphores are in place,
 // which needs a majority; and it stops all the same.
 func TestDeclaredNotYet(t *testing.T) {
+	t.Parallel()
 	file := declareFile(t, "[semaphores]\nA = 2\n")
 	c := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12), extra: []string{"--declare", file.path}}
 	c.client = newClient(c.url(0), c.url(1), c.url(2))
@@ -140,6 +142,7 @@ func startAlone(t *testing.T, extra ...string) (p *process, url string, again fu
 // TestDeclaredLogLevel: the file's level holds, and follows it; one that is given on
 // the command line holds whatever the file says.
 func TestDeclaredLogLevel(t *testing.T) {
+	t.Parallel()
 	file := declareFile(t, "[logging.stderr]\nlevel = \"ERROR\"\n")
 	follows, url, _ := startAlone(t, "--declare", file.path)
 	stays, otherURL, _ := startAlone(t, "--declare", file.path, "--log-level", "info")
@@ -166,6 +169,7 @@ func TestDeclaredLogLevel(t *testing.T) {
 // TestForgetful: a node in memory forgets its peers when it ends, as throttle does, and
 // a client that knows what it holds brings them back.
 func TestForgetful(t *testing.T) {
+	t.Parallel()
 	file := declareFile(t, "[semaphores]\nA = 1\n")
 	p, url, again := startAlone(t, "--declare", file.path)
 	c := &throttleclient.Client{BaseURL: url, HTTP: &http.Client{}}

@@ -43,6 +43,7 @@ func (c *processes) tokenOf(name string) uint64 {
 // TestFolderOfAnotherCluster starts a member on the data folder that the node of
 // the same id has in another cluster: it serves nothing, and the others go on.
 func TestFolderOfAnotherCluster(t *testing.T) {
+	t.Parallel()
 	c, other := startProcesses(t, testProgram), startProcesses(t, testProgram)
 	other.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":5}`, http.StatusCreated)
 	c.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":9}`, http.StatusCreated)
@@ -74,6 +75,7 @@ func TestFolderOfAnotherCluster(t *testing.T) {
 // TestCopiedNodeID starts a fourth process with the id of a live member and an
 // empty folder: it stays out, and the member keeps its place.
 func TestCopiedNodeID(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	c.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":1}`, http.StatusCreated)
 	copied := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 2, 12)}
@@ -97,6 +99,7 @@ func TestCopiedNodeID(t *testing.T) {
 // restored beside others that are not refuses; all of them together give no token
 // twice.
 func TestRestoredFolders(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	c.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":1}`, http.StatusCreated)
 	c.tokenOf("db")

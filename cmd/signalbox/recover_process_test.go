@@ -51,8 +51,10 @@ func (c *processes) refused(node int, words string, more ...string) {
 // TestRecoverWithProcesses loses two of three nodes, and makes a cluster of the third,
 // with plain streams between nodes and with TLS; recover is killed again and again.
 func TestRecoverWithProcesses(t *testing.T) {
+	t.Parallel()
 	for _, secured := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", secured), func(t *testing.T) {
+			t.Parallel()
 			c := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12)}
 			c.client = newClient(c.url(0), c.url(1), c.url(2))
 			if secured {

@@ -16,6 +16,7 @@ import (
 
 // TestRunChangesNothing runs shell scripts in which "$@" stands before a command: empty, and with run in it.
 func TestRunChangesNothing(t *testing.T) {
+	t.Parallel()
 	_, url, _ := startAlone(t)
 	file := filepath.Join(t.TempDir(), "script")
 	if err := os.WriteFile(file, []byte("echo $# $1 $0\nexit 3\n"), 0o700); err != nil {
@@ -46,6 +47,7 @@ func TestRunChangesNothing(t *testing.T) {
 // TestRunReaps: no process that the command leaves behind stays a zombie while the command runs, whether run is
 // an ordinary process or process 1, which also hands TERM on.
 func TestRunReaps(t *testing.T) {
+	t.Parallel()
 	_, url, _ := startAlone(t)
 	for name, flags := range map[string]uintptr{"ordinary": 0, "process 1": syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID} {
 		t.Run(name, func(t *testing.T) {
@@ -82,6 +84,7 @@ func TestRunReaps(t *testing.T) {
 
 // TestRunInRun: on a cluster with tokens the variable of the credentials stands beside that of the fencing token.
 func TestRunInRun(t *testing.T) {
+	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.toml")
 	if err := os.WriteFile(tokens, fmt.Appendf(nil, "[[token]]\nname = \"job\"\nhash = \"sha256:%x\"\nscopes = [\"use\"]\n", sha256.Sum256([]byte(useToken))), 0o600); err != nil {
 		t.Fatal(err)

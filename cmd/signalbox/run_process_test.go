@@ -249,16 +249,20 @@ func (s *runScene) paused() {
 	p.exits(s.T, cli.StatusLost, "lost")
 }
 
+// outlivingTTL is the ttl of commands that outlive restarts and elections: run renews after a third of it.
+const outlivingTTL = 12 * time.Second
+
 // TestRunOutlivesNodes restarts one node after another, and kills the leader, under
 // commands that run: none is ended, and each holds what it held.
 func TestRunOutlivesNodes(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	s := newStage(t)
 	var runs []*process
 	var children []*player
 	for i := range 3 {
 		addresses := slices.Concat(c.bases[i:], c.bases[:i])
-		runs = append(runs, s.startRun(filepath.Join(t.TempDir(), "run.log"), "db", addresses, "--permits", "3", "--ttl", "18s"))
+		runs = append(runs, s.startRun(filepath.Join(t.TempDir(), "run.log"), "db", addresses, "--permits", "3", "--ttl", outlivingTTL.String()))
 		children = append(children, s.next())
 	}
 	same := func(what string) {
@@ -285,11 +289,11 @@ func TestRunOutlivesNodes(t *testing.T) {
 		leader := c.mustLead(t)
 		c.running[leader].kill()
 		same("leader killed")
-		<-time.After(6 * time.Second) // each lease has to be renewed meanwhile
+		<-time.After(outlivingTTL / 3) // each lease has to be renewed meanwhile
 		c.start(leader)
 		c.waitReady(leader)
 	}
-	<-time.After(18 * time.Second) // a lease without a renewal would be over
+	<-time.After(outlivingTTL) // a lease without a renewal would be over
 	same("in the end")
 	for i, child := range children {
 		child.tell("exit %d", 40+i)

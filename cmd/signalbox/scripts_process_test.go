@@ -186,6 +186,7 @@ func (u *users) finish(t *testing.T, c *processes) {
 // restarts of that node, and no error may reach the script. One script sends no keys:
 // its repeats may count twice, but no more often than replies were lost.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	text := "[semaphores]\n"
 	for _, s := range scripts {
 		text += s.declare

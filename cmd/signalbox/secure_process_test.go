@@ -234,6 +234,7 @@ func (p peerCertificates) tokens(node string) []string {
 // cluster to a secure one", on a cluster whose clients hold leases and wait in line, and
 // then replaces the authority of nodes and clients: no lease, no place and no request is lost.
 func TestRunningClusterIsSecured(t *testing.T) {
+	t.Parallel()
 	s := newSecuring(t)
 	s.c = startProcesses(t, testProgram)
 	move := &moving{next: s.transport(&http.Transport{MaxIdleConnsPerHost: 512, IdleConnTimeout: 20 * time.Second})}

@@ -11,6 +11,7 @@ import (
 
 // TestServeHasItsTimerSlack: each node's process is in its second life, see package tune.
 func TestServeHasItsTimerSlack(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	for _, node := range c.running {
 		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", node.command.Process.Pid))

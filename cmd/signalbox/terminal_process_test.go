@@ -44,6 +44,7 @@ func openTerminal(t *testing.T) (keys, terminal *os.File) {
 // TestRunInTerminal types: what the command reads is for it, as is Ctrl-C; Ctrl-Z
 // stops neither it nor run. Afterwards the terminal is the shell's again.
 func TestRunInTerminal(t *testing.T) {
+	t.Parallel()
 	keys, terminal := openTerminal(t)
 	_, url, _ := startAlone(t)
 	s := newStage(t)
@@ -92,6 +93,7 @@ func TestRunInTerminal(t *testing.T) {
 
 // TestWaitingOnTerminal: run, elect, acquire and down say on a terminal what they wait for, and remove that line.
 func TestWaitingOnTerminal(t *testing.T) {
+	t.Parallel()
 	_, url, _ := startAlone(t)
 	for i, verb := range []string{"run", "elect"} {
 		first := startProcess(t, testProgram, filepath.Join(t.TempDir(), "first.log"),
