@@ -110,9 +110,7 @@ func prepareHot(b *testing.B, address string) (sessions []string) {
 	sessions = make([]string, hotClients)
 	for c := range sessions {
 		text, err := w.do("POST", "/v1/sessions", `{"ttl":"1h"}`)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		var opened struct{ Session string }
 		must(b, json.Unmarshal([]byte(text), &opened))
 		sessions[c] = opened.Session

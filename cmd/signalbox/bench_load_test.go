@@ -94,10 +94,30 @@ func inTurns(b *testing.B, turns []turn) []rate {
 // processor returns the processor time that this process has used.
 func processor(b *testing.B) time.Duration {
 	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// drive has workers repeat work for one phase, and returns their rate together. work returns how many operations it made.
+func drive(b *testing.B, workers int, work func(worker int) (operations int, err error)) rate {
+	b.Helper()
+	var done atomic.Int64
+	var group sync.WaitGroup
+	before, start := processor(b), time.Now()
+	for i := range workers {
+		group.Go(func() {
+			for time.Since(start) < phase {
+				operations, err := work(i)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				done.Add(int64(operations))
+			}
+		})
+	}
+	group.Wait()
+	return rate{float64(done.Load()) / time.Since(start).Seconds(), float64(done.Load()) / (processor(b) - before).Seconds()}
 }
 
 // run loads for one phase and returns its rates.

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -212,23 +210,13 @@ func writes(b *testing.B, bare string, nodes []benchNode) (rows []row) {
 // inProcess makes writes on a node without HTTP.
 func inProcess(b *testing.B, n *cluster.Node, callers int) rate {
 	b.Helper()
-	var done atomic.Int64
-	var group sync.WaitGroup
-	before, start := processor(b), time.Now()
-	for c := range callers {
-		command := fsm.Up{Name: fmt.Sprint("own-", c), Count: 1}
-		group.Go(func() {
-			for time.Since(start) < phase {
-				if reply, err := n.Do(b.Context(), cluster.Call{Command: command}); err != nil || reply.Code != fsm.OK {
-					b.Error(reply.Code, err)
-					return
-				}
-				done.Add(1)
-			}
-		})
-	}
-	group.Wait()
-	return rate{float64(done.Load()) / time.Since(start).Seconds(), float64(done.Load()) / (processor(b) - before).Seconds()}
+	return drive(b, callers, func(c int) (int, error) {
+		reply, err := n.Do(b.Context(), cluster.Call{Command: fsm.Up{Name: fmt.Sprint("own-", c), Count: 1}})
+		if err == nil && reply.Code != fsm.OK {
+			err = fmt.Errorf("code %v", reply.Code)
+		}
+		return 1, err
+	})
 }
 
 // count is the bare loop's write: a command of about the size of an up.

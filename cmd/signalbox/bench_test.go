@@ -22,13 +22,9 @@ func prepare(b *testing.B, base string, connections int, client *http.Client) {
 	defer client.CloseIdleConnections()
 	for c := range connections {
 		request, err := http.NewRequest(http.MethodPut, fmt.Sprintf("%s/v1/semaphores/own-%d", base, c), strings.NewReader(`{"permits":0}`))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		answer, err := client.Do(request)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		answer.Body.Close()
 		if answer.StatusCode >= 300 {
 			b.Fatalf("semaphore %d: %s", c, answer.Status)

@@ -96,9 +96,7 @@ func TestMutualTLSOnARunningCluster(t *testing.T) {
 	roll := func(step string, flags func(node string) []string) {
 		for node := range c.running {
 			c.own[node] = flags(fmt.Sprintf("n%d", node+1))
-			c.running[node].terminate(t, stopWithin)
-			c.start(node)
-			c.waitReady(node)
+			c.restart(node)
 			f.goOn(t)
 			f.unchanged(t, node)
 		}
@@ -162,8 +160,7 @@ func TestStrangersOnThePeerPort(t *testing.T) {
 	other.authority("other")
 	other.trust("other")
 	other.issue("other", "n3")
-	c := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12)}
-	c.client = newClient(c.url(0), c.url(1), c.url(2))
+	c := newProcesses(t, testProgram)
 	c.own = [3][]string{files.flags("n1"), files.flags("n2")}
 	c.start(0)
 	c.start(1)

@@ -38,20 +38,16 @@ func startGuarded(t *testing.T) *guarded {
 	s := &guarded{securing: newSecuring(t)}
 	s.files.authority("stranger")
 	must(t, os.WriteFile(s.files.file("wrong.token"), []byte("sbt_"+strings.Repeat("A", 43)+"\n"), 0o600))
-	s.c = &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12)}
+	s.c = newProcesses(t, testProgram)
 	s.keys.TokenFile = s.files.file("admin.token")
 	move := &moving{}
 	move.https.Store(true)
-	s.c.client = newClient(s.c.url(0), s.c.url(1), s.c.url(2))
 	move.next = s.transport(&http.Transport{})
 	s.c.client = &client{bases: s.c.bases, http: &http.Client{Transport: move}}
 	for node, id := range []string{"n1", "n2", "n3"} {
 		s.c.own[node] = s.files.tokens(id)
-		s.c.start(node)
 	}
-	for node := range s.c.running {
-		s.c.waitReady(node)
-	}
+	s.c.startAll()
 	return s
 }
 

@@ -37,21 +37,13 @@ func newSecured(t *testing.T, plain string) secured {
 	t.Helper()
 	dir := t.TempDir()
 	authority, err := certs.MakeAuthority(dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	node, err := certs.MakeNode(dir, "n1", nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pair, err := tls.LoadX509KeyPair(node.Cert, node.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	base, err := url.Parse(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	behind := httputil.NewSingleHostReverseProxy(base)
 	s := secured{ca: authority.Cert, cert: node.Cert}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,9 +77,7 @@ func TestRunWithCredentials(t *testing.T) {
 	s := newSecured(t, c.bases[0])
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	arguments := func(more ...string) []string {
@@ -133,9 +123,7 @@ func TestRunWithCredentials(t *testing.T) {
 func TestHealthcheckOverHTTPS(t *testing.T) {
 	s := newSecured(t, "http://127.0.0.1:1")
 	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, variables := range [][]string{
 		{"SIGNALBOX_HTTP", "0.0.0.0:" + port, "SIGNALBOX_TLS_CERT", s.cert},
 		{"SIGNALBOX_HTTP", "127.0.0.1:" + port, "SIGNALBOX_TLS_CERT", s.cert, "SIGNALBOX_CA", s.ca},

@@ -25,9 +25,7 @@ func TestDamagedFolder(t *testing.T) {
 	data := filepath.Join(c.dir, "n2")
 	log := filepath.Join(data, "raft.db")
 	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	first := bytes.Index(text, []byte("counter-"))
 	if first < 0 {
 		t.Fatal("the log has no entry to damage")
@@ -36,9 +34,7 @@ func TestDamagedFolder(t *testing.T) {
 	damaged := bytes.Clone(entry)
 	damaged[8] ^= 1
 	text = bytes.ReplaceAll(text, entry, damaged)
-	if err := os.WriteFile(log, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(log, text, 0o600))
 	before := len(tail(c.running[1].log, 1<<20))
 	c.start(1)
 	select {
@@ -50,9 +46,7 @@ func TestDamagedFolder(t *testing.T) {
 	if c.running[1].err == nil || strings.Count(said, "\n") != 1 || !strings.Contains(said, "raft.db") || !strings.Contains(said, "mv "+data) {
 		t.Errorf("ended with %v, and said %q", c.running[1].err, said)
 	}
-	if err := os.Rename(data, data+".damaged"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(data, data+".damaged"))
 	c.start(1)
 	c.waitReady(1)
 	w.finish(t, c.client)

@@ -89,9 +89,7 @@ func TestBadDeclarations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "throttle.toml")
-			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, []byte(c.text), 0o600))
 			o := command(t, []string{"serve", "--ephemeral", "--declare", file})
 			o.refused(t, "--declare", file, c.words)
 			if o.status != 1 {
@@ -104,9 +102,7 @@ func TestBadDeclarations(t *testing.T) {
 // TestDevDeclares: the nodes of dev are ready only once the declared semaphores exist.
 func TestDevDeclares(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "throttle.toml")
-	if err := os.WriteFile(file, []byte("[semaphores]\nA = { max = 4, level = 2 }\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("[semaphores]\nA = { max = 4, level = 2 }\n"), 0o600))
 	_, c, _ := startDev(t.Context(), t, 3, "--declare", file)
 	for node, base := range c.bases {
 		if _, body := get(t, base+"/readyz?verbose"); !strings.Contains(body, "[+] declared") {

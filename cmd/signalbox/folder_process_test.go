@@ -126,12 +126,7 @@ func TestRestoredFolders(t *testing.T) {
 		must(t, os.RemoveAll(c.folder(node)))
 		must(t, os.Rename(c.folder(node)+"-copy", c.folder(node)))
 	}
-	for node := range c.running {
-		c.start(node)
-	}
-	for node := range c.running {
-		c.waitReady(node)
-	}
+	c.startAll()
 	if token := c.tokenOf("db"); token <= last {
 		t.Errorf("token %d after %d", token, last)
 	}

@@ -205,13 +205,9 @@ func TestVerbsWithoutCluster(t *testing.T) {
 func TestContexts(t *testing.T) {
 	home := t.TempDir()
 	folder := filepath.Join(home, ".config", "signalbox")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(folder, 0o700))
 	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(folder, "config.toml"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(folder, "config.toml"), []byte(text), 0o600))
 	}
 	write("context = \"home\"\n[contexts.home]\naddr = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n[contexts.away]\naddr = \"http://127.0.0.1:3\"\ntoken-file = \"none\"\n")
 	for _, c := range []struct {

@@ -42,12 +42,7 @@ func TestKillAll(t *testing.T) {
 	}
 	<-time.After(2 * time.Second) // the outage, which must not use it
 	restarted := time.Now()
-	for node := range c.running {
-		c.start(node)
-	}
-	for node := range c.running {
-		c.waitReady(node)
-	}
+	c.startAll()
 	ready := time.Now()
 
 	lease := c.must(t, 1, http.MethodGet, leasePath(holder, "db"), "", http.StatusOK)

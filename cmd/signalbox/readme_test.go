@@ -18,9 +18,7 @@ import (
 func tour(t *testing.T, page, from, to string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../" + page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rest, begins := strings.Cut(string(text), "\n"+from)
 	part, _, ends := strings.Cut(rest, "\n"+to)
 	if !begins || !ends {

@@ -55,8 +55,7 @@ func TestRecoverWithProcesses(t *testing.T) {
 	for _, secured := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", secured), func(t *testing.T) {
 			t.Parallel()
-			c := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12)}
-			c.client = newClient(c.url(0), c.url(1), c.url(2))
+			c := newProcesses(t, testProgram)
 			if secured {
 				files := peerCertificates{t, t.TempDir()}
 				files.authority("ca")
@@ -67,12 +66,7 @@ func TestRecoverWithProcesses(t *testing.T) {
 					c.own[node] = files.flags(id)
 				}
 			}
-			for node := range c.running {
-				c.start(node)
-			}
-			for node := range c.running {
-				c.waitReady(node)
-			}
+			c.startAll()
 			c.loseTwo()
 		})
 	}

@@ -19,9 +19,7 @@ func TestRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	_, url, _ := startAlone(t)
 	file := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(file, []byte("echo $# $1 $0\nexit 3\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("echo $# $1 $0\nexit 3\n"), 0o700))
 	for _, script := range []string{
 		`"$@" grep SigIgn /proc/self/status`,
 		`trap '' PIPE TERM USR1; "$@" grep SigIgn /proc/self/status`,

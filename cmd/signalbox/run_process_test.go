@@ -313,9 +313,7 @@ type severable struct {
 
 func sever(t *testing.T, to string) *severable {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &severable{Listener: listener}
 	var all sync.WaitGroup
 	t.Cleanup(func() { s.Close(); s.cut(true); all.Wait() })

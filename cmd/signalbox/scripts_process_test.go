@@ -204,24 +204,19 @@ func TestScripts(t *testing.T) {
 			u.goOn(t, since)
 		}
 	}
-	again := func(node int) {
-		c.start(node)
-		c.waitReady(node)
-	}
 	goOn("at first")
 	for node := range c.running {
-		c.running[node].terminate(t, stopWithin)
-		again(node)
+		c.restart(node)
 		goOn(fmt.Sprintf("n%d restarted", node+1))
 	}
 	leader := c.mustLead(t)
-	c.running[leader].terminate(t, stopWithin)
-	again(leader)
+	c.restart(leader)
 	goOn("leader restarted")
 	for range 2 {
 		leader := c.mustLead(t)
 		c.running[leader].kill()
-		again(leader)
+		c.start(leader)
+		c.waitReady(leader)
 		goOn("leader killed")
 	}
 	for _, u := range all {

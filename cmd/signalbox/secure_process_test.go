@@ -84,9 +84,7 @@ func (s *securing) roll(step string, flags func(node string) []string) {
 	s.Helper()
 	for node := range s.c.running {
 		s.c.own[node] = flags(fmt.Sprintf("n%d", node+1))
-		s.c.running[node].terminate(s.T, stopWithin)
-		s.c.start(node)
-		s.c.waitReady(node)
+		s.c.restart(node)
 		s.goOn()
 	}
 	s.Log(step)
