@@ -63,7 +63,7 @@ func BenchmarkHot(b *testing.B) {
 	}
 }
 
-// middle returns the median, 0 of none.
+// middle returns the median, and 0 if all is empty.
 func middle[T interface{ ~int64 | ~float64 }](all []T) T {
 	if len(all) == 0 {
 		return 0

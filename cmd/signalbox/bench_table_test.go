@@ -119,15 +119,15 @@ func journal(b *testing.B, with []benchNode) (rows []row) {
 		connections int
 		name, limit string
 	}{{1, "1 connection", "≥ 1.8"}, {64, "64 connections", "–"}, {256, "256 connections", "–"}} {
-		var of [2][]rate
+		var rates [2][]rate
 		for i, library := range []bool{false, true} {
-			of[i] = compare(b, load.connections,
+			rates[i] = compare(b, load.connections,
 				&loader{name: "with the journal", addresses: []string{with[0].address}, operations: 1, request: up, library: library},
 				&loader{name: "without it", addresses: []string{without[0].address}, operations: 1, request: up, library: library})
 		}
-		own, through := of[0], of[1]
+		prepared, through := rates[0], rates[1]
 		rows = append(rows, row{load.name + ": with the journal ÷ without",
-			own[0].wall / own[1].wall, through[0].wall / through[1].wall, own[0].processor / own[1].processor, load.limit})
+			prepared[0].wall / prepared[1].wall, through[0].wall / through[1].wall, prepared[0].processor / prepared[1].processor, load.limit})
 	}
 	return rows
 }
@@ -189,10 +189,10 @@ func writes(b *testing.B, bare string, nodes []benchNode) (rows []row) {
 		}
 		turns = append(turns, turn{"replication in the process", func(b *testing.B) rate { return inProcess(b, nodes[0].cluster, connections) }})
 		r := inTurns(b, turns)
-		own, through := r[:5], r[5:10]
+		prepared, through := r[:5], r[5:10]
 		wall, used := func(r rate) float64 { return r.wall }, func(r rate) float64 { return r.processor }
-		both := func(what string, of func(r []rate, by func(rate) float64) float64, limit string) {
-			rows = append(rows, row{fmt.Sprintf("%d connections: %s", connections, what), of(own, wall), of(through, wall), of(own, used), limit})
+		both := func(what string, figure func(r []rate, by func(rate) float64) float64, limit string) {
+			rows = append(rows, row{fmt.Sprintf("%d connections: %s", connections, what), figure(prepared, wall), figure(through, wall), figure(prepared, used), limit})
 		}
 		ratio := func(over, under int) func([]rate, func(rate) float64) float64 {
 			return func(r []rate, by func(rate) float64) float64 { return by(r[over]) / by(r[under]) }

@@ -58,16 +58,16 @@ func startNodes(b *testing.B, change ...func(c *config)) []benchNode {
 	var nodes []*node
 	b.Cleanup(func() { stopAll(nodes) })
 	var started []benchNode
-	for i, own := range peers {
+	for i, peer := range peers {
 		c := defaultConfig()
-		c.nodesHere, c.nodeID, c.peers, c.peerAddress, c.data = d.nodes, own.ID, peers, own.Address, b.TempDir()
+		c.nodesHere, c.nodeID, c.peers, c.peerAddress, c.data = d.nodes, peer.ID, peers, peer.Address, b.TempDir()
 		c.httpAddress = fmt.Sprintf("127.0.0.1:%d", d.port+i)
 		for _, f := range change {
 			f(&c)
 		}
 		var n *node
 		var err error
-		pprof.Do(b.Context(), pprof.Labels("node", own.ID), func(ctx context.Context) { // for profiles
+		pprof.Do(b.Context(), pprof.Labels("node", peer.ID), func(ctx context.Context) { // for profiles
 			n, err = startNode(ctx, c, hclog.NewNullLogger(), firstTo(fatal))
 		})
 		must(b, err)

@@ -43,9 +43,9 @@ func (p peerCertificates) trust(authorities ...string) {
 	p.t.Helper()
 	var bundle []byte
 	for _, name := range authorities {
-		one, err := os.ReadFile(p.file(name + "/ca.pem"))
+		certificate, err := os.ReadFile(p.file(name + "/ca.pem"))
 		must(p.t, err)
-		bundle = append(bundle, one...)
+		bundle = append(bundle, certificate...)
 	}
 	must(p.t, os.WriteFile(p.file("bundle.pem"), bundle, 0o600))
 }
@@ -146,7 +146,7 @@ func TestMutualTLSOnARunningCluster(t *testing.T) {
 	sameState(t, c)
 }
 
-// TestStrangersOnThePeerPort: a node with another authority's certificate, or with none,
+// TestStrangersOnThePeerPort: a node with another authority's certificate, or without a certificate,
 // gets nowhere, and the node that it calls counts it.
 func TestStrangersOnThePeerPort(t *testing.T) {
 	t.Parallel()

@@ -52,12 +52,12 @@ func newSecured(t *testing.T, plain string) secured {
 			w.WriteHeader(status)
 			_ = json.NewEncoder(w).Encode(map[string]any{"status": status, "code": code, "detail": detail})
 		}
-		switch given := r.Header.Get("Authorization"); {
+		switch header := r.Header.Get("Authorization"); {
 		case r.URL.Path == "/readyz":
 			fmt.Fprintln(w, "ready")
-		case given == "Bearer "+readToken && r.Method != http.MethodGet:
+		case header == "Bearer "+readToken && r.Method != http.MethodGet:
 			refuse(403, "forbidden", "The scope is read.")
-		case given != "Bearer "+useToken && given != "Bearer "+readToken:
+		case header != "Bearer "+useToken && header != "Bearer "+readToken:
 			refuse(401, "unauthenticated", "This node needs a token.")
 		default:
 			r.Header.Del("Authorization")

@@ -42,9 +42,9 @@ func TestDamagedFolder(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("a node has started on a damaged log")
 	}
-	said := tail(c.running[1].log, 1<<20)[before:]
-	if c.running[1].err == nil || strings.Count(said, "\n") != 1 || !strings.Contains(said, "raft.db") || !strings.Contains(said, "mv "+data) {
-		t.Errorf("ended with %v, and said %q", c.running[1].err, said)
+	output := tail(c.running[1].log, 1<<20)[before:]
+	if c.running[1].err == nil || strings.Count(output, "\n") != 1 || !strings.Contains(output, "raft.db") || !strings.Contains(output, "mv "+data) {
+		t.Errorf("ended with %v, and said %q", c.running[1].err, output)
 	}
 	must(t, os.Rename(data, data+".damaged"))
 	c.start(1)

@@ -14,7 +14,7 @@ import (
 
 // TestDialects asks for a route of each dialect, whether the node serves it or not.
 func TestDialects(t *testing.T) {
-	own := map[string]struct { // 404 where the dialect is not served
+	paths := map[string]struct { // 404 where the dialect is not served
 		path   string
 		status int
 	}{"nodered": {"/semaphore/up", http.StatusMethodNotAllowed}, "throttle": {"/peers/", http.StatusOK}, "consul": {"/v1/kv/?keys", http.StatusOK},
@@ -39,12 +39,12 @@ func TestDialects(t *testing.T) {
 			for _, name := range allDialects() {
 				status := http.StatusNotFound
 				if strings.Contains(c.served, name) {
-					status = own[name].status
+					status = paths[name].status
 				}
-				if own[name].path == "" {
+				if paths[name].path == "" {
 					t.Fatalf("no route of %s to ask for", name)
 				}
-				if got, _ := get(t, fmt.Sprintf("http://127.0.0.1:%d%s", port, own[name].path)); got != status {
+				if got, _ := get(t, fmt.Sprintf("http://127.0.0.1:%d%s", port, paths[name].path)); got != status {
 					t.Errorf("%s: status %d, not %d", name, got, status)
 				}
 			}

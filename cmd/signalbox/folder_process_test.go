@@ -30,7 +30,7 @@ func (c *processes) unready(node int, words string) {
 	})
 }
 
-// tokenOf acquires and releases a semaphore in a session of its own and returns
+// tokenOf acquires and releases a semaphore in a new session and returns
 // the token.
 func (c *processes) tokenOf(name string) uint64 {
 	c.t.Helper()
@@ -49,8 +49,8 @@ func TestFolderOfAnotherCluster(t *testing.T) {
 	c.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":9}`, http.StatusCreated)
 	c.running[2].terminate(t, stopWithin)
 	other.running[2].terminate(t, stopWithin)
-	own := c.folder(2) + "-own"
-	must(t, os.Rename(c.folder(2), own))
+	kept := c.folder(2) + "-own"
+	must(t, os.Rename(c.folder(2), kept))
 	must(t, os.Rename(other.folder(2), c.folder(2)))
 
 	c.start(2)
@@ -66,7 +66,7 @@ func TestFolderOfAnotherCluster(t *testing.T) {
 
 	c.running[2].terminate(t, stopWithin)
 	must(t, os.RemoveAll(c.folder(2)))
-	must(t, os.Rename(own, c.folder(2)))
+	must(t, os.Rename(kept, c.folder(2)))
 	c.start(2)
 	c.waitReady(2)
 	sameState(t, c)

@@ -110,7 +110,7 @@ func (s *verbStage) perform(t *testing.T, lines string) string {
 	return shown.String()
 }
 
-// TestVerbs runs the scripts of testdata/verbs, each on a node of its own: the output of
+// TestVerbs runs the scripts of testdata/verbs, each on a new node: the output of
 // each verb in each format, its refusals and its exit statuses. In a script _ is a space
 // within a word, and $1 the first session that was seen; background leaves a verb waiting.
 func TestVerbs(t *testing.T) {

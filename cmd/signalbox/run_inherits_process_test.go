@@ -27,17 +27,17 @@ func TestRunChangesNothing(t *testing.T) {
 		`"$@" grep SigIgn /proc/self/status & wait`, // INT and QUIT
 		`"$@" "$SCRIPT" 'a b'; echo $?`,
 	} {
-		var said [2]string
+		var outputs [2]string
 		for i, before := range [][]string{nil, {testProgram, "run", "db", "--permits", "1", "--addr", url, "--"}} {
 			shell := exec.Command("sh", append([]string{"-c", script, "sh"}, before...)...)
 			shell.Env = append(os.Environ(), asProgram+"=1", "SCRIPT="+file)
 			output, err := shell.CombinedOutput()
-			if said[i] = string(output); err != nil {
+			if outputs[i] = string(output); err != nil {
 				t.Errorf("%v: %s", err, output)
 			}
 		}
-		if said[0] != said[1] {
-			t.Errorf("%s\nalone: %s\nby run: %s", script, said[0], said[1])
+		if outputs[0] != outputs[1] {
+			t.Errorf("%s\nalone: %s\nby run: %s", script, outputs[0], outputs[1])
 		}
 	}
 }

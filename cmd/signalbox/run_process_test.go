@@ -30,7 +30,7 @@ func (c *client) available(t *testing.T, name string, want int64) {
 	})
 }
 
-// runScene is one run in a test of many, with a semaphore of its own.
+// runScene is one run in a test of many, with another semaphore than the others.
 type runScene struct {
 	*stage
 	c     *processes
@@ -205,7 +205,7 @@ func (s *runScene) revoked() {
 	child := s.next()
 	s.c.must(s.T, 0, http.MethodDelete, semaphorePath(s.name)+"/holders/"+child.session+"?reason=maintenance", "", http.StatusNoContent)
 	child.hears(syscall.SIGTERM)
-	child.tell("exit 0") // too late for a status of its own
+	child.tell("exit 0") // too late: its status does not count
 	p.exits(s.T, cli.StatusLost, "lost", "maintenance")
 }
 
@@ -253,7 +253,7 @@ func (s *runScene) paused() {
 const outlivingTTL = 12 * time.Second
 
 // TestRunOutlivesNodes restarts one node after another, and kills the leader, under
-// commands that run: none is ended, and each holds what it held.
+// commands that run: no command is ended, and each holds what it held.
 func TestRunOutlivesNodes(t *testing.T) {
 	t.Parallel()
 	c := startProcesses(t, testProgram)
@@ -368,7 +368,7 @@ func (s *severable) cut(closing bool) {
 }
 
 // TestRunCutOffForReal cuts a run off from all nodes without a word: its command and
-// what that has started, none of which heeds TERM, are gone before the next in line
+// what that has started, which all ignore TERM, are gone before the next in line
 // is granted the permit.
 func TestRunCutOffForReal(t *testing.T) {
 	c := startProcesses(t, testProgram)

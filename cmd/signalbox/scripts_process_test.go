@@ -32,7 +32,7 @@ type script struct {
 // scriptPermits is how many of the scripts may be inside at once.
 const scriptPermits = 2
 
-// scripts are those of all dialects.
+// scripts are the scripts of all dialects.
 var scripts = []script{
 	{"throttle", fmt.Sprintf("throttled = %d\n", scriptPermits), throttleScript, func(ctx context.Context, base string) (int64, error) {
 		return throttleAt(base).Remainder(ctx, "throttled")

@@ -137,7 +137,7 @@ func (s *securing) replaceAuthority() {
 	s.load = s.load[:len(s.load)-1]
 }
 
-// fresh is a load of requests to each node over HTTPS, each on a connection of its own.
+// fresh is a load of requests to each node over HTTPS, each on a new connection.
 type fresh struct {
 	stop  context.CancelFunc
 	ended chan error // one for each node
@@ -218,7 +218,7 @@ func newSecuring(t *testing.T) *securing {
 	return &securing{T: t, files: files, keys: credentials.Config{CA: files.file("bundle.pem"), TokenFile: files.file("app.token")}}
 }
 
-// https returns the flags of a node that serves HTTPS, and tokens those of one that asks for
+// https returns the flags of a node that serves HTTPS, and tokens the flags of a node that asks for
 // tokens too.
 func (p peerCertificates) https(node string) []string {
 	return append(p.flags(node), "--tls-cert", p.file(node+".pem"), "--tls-key", p.file(node+"-key.pem"))

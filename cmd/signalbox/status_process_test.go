@@ -49,9 +49,9 @@ func (c *processes) shows(t *testing.T, down, want int, words ...string) {
 		if o.status != want || members.status != 0 || top.status != 0 || strings.Contains(top.stdout, " is down for") != (down > 0) {
 			return fmt.Errorf("%+v, and top: %+v", o, top)
 		}
-		for _, one := range words {
-			if !strings.Contains(o.stdout+o.stderr, one) {
-				return fmt.Errorf("no %q: %+v", one, o)
+		for _, word := range words {
+			if !strings.Contains(o.stdout+o.stderr, word) {
+				return fmt.Errorf("no %q: %+v", word, o)
 			}
 		}
 		return nil

@@ -28,7 +28,7 @@ func executed(command *cobra.Command, arguments ...string) (string, error) {
 	var out bytes.Buffer
 	command.SetOut(&out)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetArgs(append([]string{}, arguments...)) // with nil it would take those of the test
+	command.SetArgs(append([]string{}, arguments...)) // with nil it would take the arguments of the test
 	err := command.Execute()
 	return out.String(), err
 }
@@ -62,7 +62,7 @@ func backupFile(t *testing.T) []byte {
 
 // fakeCluster serves nodes n1, n2, … of which one leads.
 type fakeCluster struct {
-	leader   atomic.Int32 // n1 is 1; 0: none
+	leader   atomic.Int32 // n1 is 1; 0: no leader
 	file     []byte       // the reply to a backup
 	restored []byte       // the body of a restore
 	refuse   string       // the problem that refuses a restore
@@ -110,7 +110,7 @@ func newFakeCluster(t *testing.T, nodes int, leader int32) *fakeCluster {
 
 func (c *fakeCluster) flag() string { return "--addr=" + strings.Join(c.urls, ",") }
 
-// TestBackupWritesAWholeFile, or leaves the one that is there.
+// TestBackupWritesAWholeFile, or leaves the file that is there.
 func TestBackupWritesAWholeFile(t *testing.T) {
 	c := newFakeCluster(t, 2, 1)
 	name := filepath.Join(t.TempDir(), "a.backup")

@@ -15,8 +15,8 @@ import (
 
 // parsePeers parses "id=address,id=address".
 func parsePeers(text string) (peers []probe.Peer, err error) {
-	for one := range strings.SplitSeq(text, ",") {
-		id, address, _ := strings.Cut(one, "=")
+	for entry := range strings.SplitSeq(text, ",") {
+		id, address, _ := strings.Cut(entry, "=")
 		peers = append(peers, probe.Peer{ID: id, Address: address})
 	}
 	return peers, nil

@@ -113,19 +113,19 @@ func TestWhyOfFullSession(t *testing.T) {
 		s.WaitList = append(s.WaitList, operator.ListEntry{Semaphore: fmt.Sprint("list-", i), Wanted: 1, Position: 1})
 		s.Waiting = append(s.Waiting, operator.Wait{Semaphores: map[string]int64{fmt.Sprint("line-", i): 1}, Mode: "all", Position: 2})
 	}
-	for most, want := range map[int]string{
+	for rows, want := range map[int]string{
 		2: "list-0 list-1 … and 3 more on its wait list: line-0 line-1 … and 4 more requests:",
 		9: "list-0 list-1 list-2 list-3 list-4 line-0 line-1 line-2 line-3 line-4 … and 1 more requests:",
 	} {
 		c, _ := serving(t, `{"name":"any","permits":1}`)
 		var shown strings.Builder
 		c.W = &shown
-		must(t, whySession(c, s, most))
+		must(t, whySession(c, s, rows))
 		if !strings.Contains(shown.String(), "held-19 and 4 more; ") || strings.Contains(shown.String(), "held-20") {
 			t.Errorf("leases: %s", shown.String())
 		}
 		if got := strings.Join(regexp.MustCompile(`(list|line)-\d|… and [^:]*:`).FindAllString(shown.String(), -1), " "); got != want {
-			t.Errorf("%d of each: %s, want %s", most, got, want)
+			t.Errorf("%d of each: %s, want %s", rows, got, want)
 		}
 	}
 	if len(s.Leases) != 24 || s.Leases[20].Semaphore != "held-20" {

@@ -33,7 +33,7 @@ func flags(t *testing.T, token string, arguments ...string) *ClusterFlags {
 	return f
 }
 
-// Both kinds of client send the token of the file, else that of the variable, unless it
+// Both kinds of client send the token of the file, else the token of the variable, unless it
 // is the fencing token that run has set for its command.
 func TestTokens(t *testing.T) {
 	sent := ""

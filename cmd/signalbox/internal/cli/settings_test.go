@@ -92,7 +92,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestMistyped: variables that look like settings and are none are errors, but for those
+// TestMistyped: variables that look like settings but are not are errors, but for those
 // that Kubernetes makes of the names of services.
 func TestMistyped(t *testing.T) {
 	flags, others := []string{"node-id", "http", "peers"}, []string{"SIGNALBOX_TOKEN", "SIGNALBOX_TEST_"}
