@@ -14,6 +14,8 @@ BENCHTIME  ?= 1s
 SHORT      ?=
 STATES     ?= 1000000
 CHECKS     ?= 20000
+# Packages whose tests make quick leaves to make test.
+SLOW       := client|cluster|cluster/offline|cluster/replica|cmd/signalbox|cmd/signalbox/internal/hold|fsm|httpapi|store|test/(chaos|mutants|rules|simulation)
 ONLY       ?=
 COUNT      ?= 300
 NUMBERS    ?=
@@ -33,7 +35,7 @@ BESIDE     ?=
 COMPARISON ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart sums fuzz bench comparison benchmarks processes compose-test hooks
+.PHONY: help build run quick test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart sums fuzz bench comparison benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +43,8 @@ build:        ## the program, as bin/signalbox
 	$(BUILD) -o $(BINARY) ./cmd/signalbox
 run: build    ## three nodes in one process, to try things out
 	bin/signalbox dev
+quick:        ## format, vet, and the tests of packages that take seconds: a first look while you work
+	test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet ./... && go test -vet=off $$(go list ./... | grep -vE '/signalbox/($(SLOW))$$')
 test:         ## all tests but those below; with lint, which vets, the loop before each commit
 	go test -vet=off ./...
 one:          ## one test: make one T=TestX
@@ -105,8 +109,9 @@ comparison: build ## cycles a second beside etcd, ZooKeeper, NATS and Redis, as 
 	cd test/comparison && PATH="$(abspath $(dir $(BINARY))):$$PATH" go run . $(COMPARISON)
 benchmarks:   ## all benchmarks, each for BENCHTIME; SHORT=-short BESIDE=nice: small, beside others, to see that they run
 	$(BESIDE) go test $(SHORT) -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
+# Only tests of files with the tag run here: make test has run the others.
 processes:    ## real processes, killed, paused, upgraded
-	go test -tags processes -count 1 -timeout 20m ./cmd/signalbox
+	go test -tags processes -count 1 -timeout 20m -run "^($$(sed -n 's/^func \(Test[A-Za-z]*\)(t .*/\1/p' $$(grep -l '^//go:build processes' cmd/signalbox/*_test.go) | paste -sd '|' -))$$" ./cmd/signalbox
 compose-test: ## real containers, if there is a Docker engine
 	scripts/compose-test.sh
 hooks:        ## let git check format, vet and the architecture before each push

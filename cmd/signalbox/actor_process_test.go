@@ -65,9 +65,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { listener.Close() })
 	return &stage{t, listener}
 }
@@ -91,13 +89,9 @@ type player struct {
 // next waits for the next command to come on.
 func (s *stage) next() *player {
 	s.Helper()
-	if err := s.listener.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, s.listener.(*net.TCPListener).SetDeadline(time.Now().Add(30*time.Second)))
 	connection, err := s.listener.Accept()
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	p := &player{T: s.T, Conn: connection, lines: make(chan string, 64), gone: make(chan struct{})}
 	s.Cleanup(func() { connection.Close(); <-p.gone })
 	from := bufio.NewScanner(connection)

@@ -42,9 +42,7 @@ func startBare(b *testing.B) string {
 	var transports []*raft.NetworkTransport
 	for i := range size {
 		transport, err := raft.NewTCPTransport("127.0.0.1:0", nil, 3, 2*time.Second, io.Discard)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.Cleanup(func() { transport.Close() })
 		transports = append(transports, transport)
 		servers = append(servers, raft.Server{ID: raft.ServerID(fmt.Sprint("b", i)), Address: transport.LocalAddr()})
@@ -53,9 +51,7 @@ func startBare(b *testing.B) string {
 	for i := range size {
 		nodes = append(nodes, startBareNode(b, servers[i].ID, transports[i]))
 	}
-	if err := nodes[0].BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, nodes[0].BootstrapCluster(raft.Configuration{Servers: servers}).Error())
 	return serveBare(b, bareLeader(b, nodes))
 }
 
@@ -73,9 +69,7 @@ func startBareNode(b *testing.B, id raft.ServerID, transport raft.Transport) *ra
 	config.HeartbeatTimeout, config.ElectionTimeout, config.LeaderLeaseTimeout = 10*time.Second, 10*time.Second, 10*time.Second
 	config.Logger = hclog.NewNullLogger()
 	node, err := raft.NewRaft(config, &bareMachine{}, stores.Logs(), stores.Stable(), raft.NewInmemSnapshotStore(), transport)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() {
 		if err := node.Shutdown().Error(); err != nil {
 			b.Error(err)
@@ -119,9 +113,7 @@ func serveBare(b *testing.B, leader *raft.Raft) string {
 		return c.JSON(http.StatusOK, map[string]any{"count": applied.Response()})
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	server := &http.Server{Handler: e}
 	go server.Serve(listener)
 	b.Cleanup(func() { server.Close() })

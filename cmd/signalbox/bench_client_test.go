@@ -2,10 +2,7 @@ package main
 
 import (
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	goclient "github.com/signalbox/signalbox/client"
 )
@@ -44,12 +41,12 @@ func BenchmarkClient(b *testing.B) {
 		}{{"up", up}, {"cycle", cycle}} {
 			load := func(shared bool) func(b *testing.B) rate {
 				return func(b *testing.B) rate {
-					return loadClient(b, goroutines, func(i int) error {
+					return drive(b, goroutines, func(i int) (int, error) {
 						c := clients[i]
 						if shared {
 							c = clients[goroutines]
 						}
-						return kind.call(c, fmt.Sprint("own-", i))
+						return 1, kind.call(c, fmt.Sprint("own-", i))
 					})
 				}
 			}
@@ -57,25 +54,4 @@ func BenchmarkClient(b *testing.B) {
 			b.ReportMetric(rates[1].wall/rates[0].wall, kind.name+"-shared/single")
 		}
 	}
-}
-
-// loadClient makes calls for one phase.
-func loadClient(b *testing.B, goroutines int, call func(i int) error) rate {
-	b.Helper()
-	var done atomic.Int64
-	var group sync.WaitGroup
-	before, start := processor(b), time.Now()
-	for i := range goroutines {
-		group.Go(func() {
-			for time.Since(start) < phase {
-				if err := call(i); err != nil {
-					b.Error(err)
-					return
-				}
-				done.Add(1)
-			}
-		})
-	}
-	group.Wait()
-	return rate{float64(done.Load()) / time.Since(start).Seconds(), float64(done.Load()) / (processor(b) - before).Seconds()}
 }

@@ -63,7 +63,7 @@ func BenchmarkHot(b *testing.B) {
 	}
 }
 
-// middle returns the median, 0 of none.
+// middle returns the median, and 0 if all is empty.
 func middle[T interface{ ~int64 | ~float64 }](all []T) T {
 	if len(all) == 0 {
 		return 0
@@ -110,9 +110,7 @@ func prepareHot(b *testing.B, address string) (sessions []string) {
 	sessions = make([]string, hotClients)
 	for c := range sessions {
 		text, err := w.do("POST", "/v1/sessions", `{"ttl":"1h"}`)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		var opened struct{ Session string }
 		must(b, json.Unmarshal([]byte(text), &opened))
 		sessions[c] = opened.Session

@@ -49,7 +49,7 @@ func rounds() int {
 }
 
 // rate is how many operations a load made in a second, and in a second of this
-// process's processor time: that of all nodes and of the clients. A busy machine
+// process's processor time: all nodes and clients together. A busy machine
 // moves the first one; the second one says what an operation costs.
 type rate struct{ wall, processor float64 }
 
@@ -94,10 +94,30 @@ func inTurns(b *testing.B, turns []turn) []rate {
 // processor returns the processor time that this process has used.
 func processor(b *testing.B) time.Duration {
 	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// drive has workers repeat work for one phase, and returns their rate together. work returns how many operations it made.
+func drive(b *testing.B, workers int, work func(worker int) (operations int, err error)) rate {
+	b.Helper()
+	var done atomic.Int64
+	var group sync.WaitGroup
+	before, start := processor(b), time.Now()
+	for i := range workers {
+		group.Go(func() {
+			for time.Since(start) < phase {
+				operations, err := work(i)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				done.Add(int64(operations))
+			}
+		})
+	}
+	group.Wait()
+	return rate{float64(done.Load()) / time.Since(start).Seconds(), float64(done.Load()) / (processor(b) - before).Seconds()}
 }
 
 // run loads for one phase and returns its rates.
@@ -163,7 +183,7 @@ func (l *loader) connection(c int, conn net.Conn, end time.Time, done *atomic.In
 	return nil
 }
 
-// skipReply reads a reply with a Content-Length, or none, and returns its status.
+// skipReply reads a reply with or without a Content-Length, and returns its status.
 func skipReply(in *bufio.Reader) (status int, err error) {
 	length := 0
 	for first := true; ; first = false {
@@ -189,14 +209,14 @@ func skipReply(in *bufio.Reader) (status int, err error) {
 
 // throughLibrary is a connection of net/http's client.
 func (l *loader) throughLibrary(method, url, body string, end time.Time, done *atomic.Int64) error {
-	own := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
-	defer own.CloseIdleConnections()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
+	defer client.CloseIdleConnections()
 	for time.Now().Before(end) {
 		request, err := http.NewRequest(method, url, strings.NewReader(body))
 		if err != nil {
 			return err
 		}
-		reply, err := own.Do(request)
+		reply, err := client.Do(request)
 		if err != nil {
 			return err
 		}

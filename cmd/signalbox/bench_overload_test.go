@@ -15,7 +15,7 @@ import (
 // BenchmarkOverload finds how many connections get the most writes through a leader, and
 // then makes 2 and 8 times as many: throughput in relation to the best (≥ 0.9); p99 of
 // renewals beside it (≤ 1 s); the writes of the slowest connection in relation to the mean
-// (none is starved); and the live memory of the process for each connection.
+// (no connection is starved); and the live memory of the process for each connection.
 func BenchmarkOverload(b *testing.B) {
 	nodes := startNodes(b)
 	leader := nodes[0].address

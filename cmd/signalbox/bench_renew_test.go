@@ -68,38 +68,30 @@ func renew(b *testing.B, nodes []benchNode, connections, together, sessions, bes
 		conns[c] = others.dial(b, c)
 		defer conns[c].Close()
 	}
-	var renewed, ignored atomic.Int64
+	var ignored atomic.Int64
 	var group sync.WaitGroup
-	before, start := processor(b), time.Now()
-	end := start.Add(phase)
+	end := time.Now().Add(phase)
 	for c, conn := range conns {
 		group.Go(func() { _ = others.connection(c, conn, end, &ignored) })
 	}
-	for c, w := range wires {
-		group.Go(func() {
-			for next := c; time.Now().Before(end); next += connections {
-				method, path, body := http.MethodPut, fmt.Sprint("/v1/sessions/", next%sessions+1), ""
-				if together > 1 {
-					var list strings.Builder
-					for i := range together {
-						fmt.Fprintf(&list, `,{"op":"renew","session":"%d"}`, (next*together+i)%sessions+1)
-					}
-					method, path, body = http.MethodPost, "/v1/batch", `{"operations":[`+list.String()[1:]+`]}`
-				}
-				reply, err := w.do(method, path, body)
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				done := 1
-				if together > 1 {
-					done = strings.Count(reply, `"status":200`)
-				}
-				refused.Add(int64(together - done))
-				renewed.Add(int64(done))
-			}
-		})
-	}
-	group.Wait()
-	return rate{float64(renewed.Load()) / time.Since(start).Seconds(), float64(renewed.Load()) / (processor(b) - before).Seconds()}
+	defer group.Wait()
+	rounds := make([]int, connections)
+	return drive(b, connections, func(c int) (int, error) {
+		next := c + rounds[c]*connections
+		rounds[c]++
+		if together == 1 {
+			_, err := wires[c].do(http.MethodPut, fmt.Sprint("/v1/sessions/", next%sessions+1), "")
+			return 1, err
+		}
+		var list strings.Builder
+		for i := range together {
+			fmt.Fprintf(&list, `,{"op":"renew","session":"%d"}`, (next*together+i)%sessions+1)
+		}
+		reply, err := wires[c].do(http.MethodPost, "/v1/batch", `{"operations":[`+list.String()[1:]+`]}`)
+		done := strings.Count(reply, `"status":200`)
+		if err == nil {
+			refused.Add(int64(together - done))
+		}
+		return done, err
+	})
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -121,15 +119,15 @@ func journal(b *testing.B, with []benchNode) (rows []row) {
 		connections int
 		name, limit string
 	}{{1, "1 connection", "≥ 1.8"}, {64, "64 connections", "–"}, {256, "256 connections", "–"}} {
-		var of [2][]rate
+		var rates [2][]rate
 		for i, library := range []bool{false, true} {
-			of[i] = compare(b, load.connections,
+			rates[i] = compare(b, load.connections,
 				&loader{name: "with the journal", addresses: []string{with[0].address}, operations: 1, request: up, library: library},
 				&loader{name: "without it", addresses: []string{without[0].address}, operations: 1, request: up, library: library})
 		}
-		own, through := of[0], of[1]
+		prepared, through := rates[0], rates[1]
 		rows = append(rows, row{load.name + ": with the journal ÷ without",
-			own[0].wall / own[1].wall, through[0].wall / through[1].wall, own[0].processor / own[1].processor, load.limit})
+			prepared[0].wall / prepared[1].wall, through[0].wall / through[1].wall, prepared[0].processor / prepared[1].processor, load.limit})
 	}
 	return rows
 }
@@ -191,10 +189,10 @@ func writes(b *testing.B, bare string, nodes []benchNode) (rows []row) {
 		}
 		turns = append(turns, turn{"replication in the process", func(b *testing.B) rate { return inProcess(b, nodes[0].cluster, connections) }})
 		r := inTurns(b, turns)
-		own, through := r[:5], r[5:10]
+		prepared, through := r[:5], r[5:10]
 		wall, used := func(r rate) float64 { return r.wall }, func(r rate) float64 { return r.processor }
-		both := func(what string, of func(r []rate, by func(rate) float64) float64, limit string) {
-			rows = append(rows, row{fmt.Sprintf("%d connections: %s", connections, what), of(own, wall), of(through, wall), of(own, used), limit})
+		both := func(what string, figure func(r []rate, by func(rate) float64) float64, limit string) {
+			rows = append(rows, row{fmt.Sprintf("%d connections: %s", connections, what), figure(prepared, wall), figure(through, wall), figure(prepared, used), limit})
 		}
 		ratio := func(over, under int) func([]rate, func(rate) float64) float64 {
 			return func(r []rate, by func(rate) float64) float64 { return by(r[over]) / by(r[under]) }
@@ -212,23 +210,13 @@ func writes(b *testing.B, bare string, nodes []benchNode) (rows []row) {
 // inProcess makes writes on a node without HTTP.
 func inProcess(b *testing.B, n *cluster.Node, callers int) rate {
 	b.Helper()
-	var done atomic.Int64
-	var group sync.WaitGroup
-	before, start := processor(b), time.Now()
-	for c := range callers {
-		command := fsm.Up{Name: fmt.Sprint("own-", c), Count: 1}
-		group.Go(func() {
-			for time.Since(start) < phase {
-				if reply, err := n.Do(b.Context(), cluster.Call{Command: command}); err != nil || reply.Code != fsm.OK {
-					b.Error(reply.Code, err)
-					return
-				}
-				done.Add(1)
-			}
-		})
-	}
-	group.Wait()
-	return rate{float64(done.Load()) / time.Since(start).Seconds(), float64(done.Load()) / (processor(b) - before).Seconds()}
+	return drive(b, callers, func(c int) (int, error) {
+		reply, err := n.Do(b.Context(), cluster.Call{Command: fsm.Up{Name: fmt.Sprint("own-", c), Count: 1}})
+		if err == nil && reply.Code != fsm.OK {
+			err = fmt.Errorf("code %v", reply.Code)
+		}
+		return 1, err
+	})
 }
 
 // count is the bare loop's write: a command of about the size of an up.

@@ -22,13 +22,9 @@ func prepare(b *testing.B, base string, connections int, client *http.Client) {
 	defer client.CloseIdleConnections()
 	for c := range connections {
 		request, err := http.NewRequest(http.MethodPut, fmt.Sprintf("%s/v1/semaphores/own-%d", base, c), strings.NewReader(`{"permits":0}`))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		answer, err := client.Do(request)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		answer.Body.Close()
 		if answer.StatusCode >= 300 {
 			b.Fatalf("semaphore %d: %s", c, answer.Status)
@@ -62,16 +58,16 @@ func startNodes(b *testing.B, change ...func(c *config)) []benchNode {
 	var nodes []*node
 	b.Cleanup(func() { stopAll(nodes) })
 	var started []benchNode
-	for i, own := range peers {
+	for i, peer := range peers {
 		c := defaultConfig()
-		c.nodesHere, c.nodeID, c.peers, c.peerAddress, c.data = d.nodes, own.ID, peers, own.Address, b.TempDir()
+		c.nodesHere, c.nodeID, c.peers, c.peerAddress, c.data = d.nodes, peer.ID, peers, peer.Address, b.TempDir()
 		c.httpAddress = fmt.Sprintf("127.0.0.1:%d", d.port+i)
 		for _, f := range change {
 			f(&c)
 		}
 		var n *node
 		var err error
-		pprof.Do(b.Context(), pprof.Labels("node", own.ID), func(ctx context.Context) { // for profiles
+		pprof.Do(b.Context(), pprof.Labels("node", peer.ID), func(ctx context.Context) { // for profiles
 			n, err = startNode(ctx, c, hclog.NewNullLogger(), firstTo(fatal))
 		})
 		must(b, err)

@@ -200,11 +200,11 @@ func split(all []moment, leader, follower string, others []string, begin, end ti
 	next(moment{node: quickest, what: storeEnds})
 	next(moment{node: quickest, what: sent, kind: peer.StreamRaft})
 	next(moment{node: leader, what: received, kind: peer.StreamRaft, to: quickest})
-	own, ok := after(all, framed, moment{node: leader, what: storeEnds})
+	stores, ok := after(all, framed, moment{node: leader, what: storeEnds})
 	found = found && ok
-	parts = append(parts, max(0, own.Sub(at)))
-	if own.After(at) {
-		at = own
+	parts = append(parts, max(0, stores.Sub(at)))
+	if stores.After(at) {
+		at = stores
 	}
 	next(moment{node: leader, what: sent, kind: peer.StreamForward})
 	next(moment{node: follower, what: received, kind: peer.StreamForward, to: leader})

@@ -50,9 +50,9 @@ func BenchmarkWaiting(b *testing.B) {
 				<-arrived
 			}
 		})
-		own := memoryOf(b, c.httpAddress, requests, func() { waiting(b, n.cluster, requests) })
+		held := memoryOf(b, c.httpAddress, requests, func() { waiting(b, n.cluster, requests) })
 		b.ReportMetric(floor/requests/1024, "KiB-net/http")
-		b.ReportMetric((own-floor)/requests/1024, "KiB-beyond")
+		b.ReportMetric((held-floor)/requests/1024, "KiB-beyond")
 	}
 }
 

@@ -43,9 +43,9 @@ func (p peerCertificates) trust(authorities ...string) {
 	p.t.Helper()
 	var bundle []byte
 	for _, name := range authorities {
-		one, err := os.ReadFile(p.file(name + "/ca.pem"))
+		certificate, err := os.ReadFile(p.file(name + "/ca.pem"))
 		must(p.t, err)
-		bundle = append(bundle, one...)
+		bundle = append(bundle, certificate...)
 	}
 	must(p.t, os.WriteFile(p.file("bundle.pem"), bundle, 0o600))
 }
@@ -87,6 +87,7 @@ func plainStreams(t *testing.T, c *processes, node int) string {
 // time, and then replaces the authority without a restart, all under a crowd of clients
 // that lose no lease and no place in the queue.
 func TestMutualTLSOnARunningCluster(t *testing.T) {
+	t.Parallel()
 	files := peerCertificates{t, t.TempDir()}
 	c := startProcesses(t, testProgram)
 	f := startFleet(t, c.client, "db", 20, 50)
@@ -95,9 +96,7 @@ func TestMutualTLSOnARunningCluster(t *testing.T) {
 	roll := func(step string, flags func(node string) []string) {
 		for node := range c.running {
 			c.own[node] = flags(fmt.Sprintf("n%d", node+1))
-			c.running[node].terminate(t, stopWithin)
-			c.start(node)
-			c.waitReady(node)
+			c.restart(node)
 			f.goOn(t)
 			f.unchanged(t, node)
 		}
@@ -147,9 +146,10 @@ func TestMutualTLSOnARunningCluster(t *testing.T) {
 	sameState(t, c)
 }
 
-// TestStrangersOnThePeerPort: a node with another authority's certificate, or with none,
+// TestStrangersOnThePeerPort: a node with another authority's certificate, or without a certificate,
 // gets nowhere, and the node that it calls counts it.
 func TestStrangersOnThePeerPort(t *testing.T) {
+	t.Parallel()
 	files := peerCertificates{t, t.TempDir()}
 	files.authority("first")
 	files.trust("first")
@@ -160,8 +160,7 @@ func TestStrangersOnThePeerPort(t *testing.T) {
 	other.authority("other")
 	other.trust("other")
 	other.issue("other", "n3")
-	c := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12)}
-	c.client = newClient(c.url(0), c.url(1), c.url(2))
+	c := newProcesses(t, testProgram)
 	c.own = [3][]string{files.flags("n1"), files.flags("n2")}
 	c.start(0)
 	c.start(1)

@@ -133,9 +133,7 @@ func (c *client) must(t *testing.T, node int, method, path, body string, want ..
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	r, err := c.insist(ctx, node, method, path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, status := range want {
 		if r.status == status {
 			return r
@@ -146,7 +144,7 @@ func (c *client) must(t *testing.T, node int, method, path, body string, want ..
 }
 
 // leader is the index of the node that leads, according to any node that knows;
-// -1 if none does.
+// -1 if no node does.
 func (c *client) leader(ctx context.Context) int {
 	for node := range c.bases {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/datadriven"
 )
 
 // outcome is what a command did.
@@ -84,110 +86,37 @@ func TestNoDefaultPorts(t *testing.T) {
 	}
 }
 
-func TestBadFlags(t *testing.T) {
-	trio := "n1=127.0.0.1:8711,n2=127.0.0.1:8712,n3=127.0.0.1:8713"
-	cases := []struct {
-		name      string
-		arguments string
-		words     []string
-	}{
-		{"no data", "serve", []string{"--data", "--ephemeral"}},
-		{"unknown flag", "serve --nodes 3", []string{"unknown flag: --nodes"}},
-		{"unknown command", "server", []string{`unknown command "server"`}},
-		{"a word too much", "serve data", []string{"serve takes no arguments", `"data"`}},
-		{"not a number", "serve --data d --raft-multiplier fast", []string{"raft-multiplier", "fast"}},
-		{"multiplier out of range", "serve --data d --raft-multiplier 21", []string{"raft-multiplier", "20"}},
-		{"peers without ids", "serve --data d --node-id n1 --peers 127.0.0.1:8711", []string{"--peers", "id=host:port"}},
-		{"peers without ports", "serve --data d --node-id n1 --peers n1=127.0.0.1", []string{"--peers: n1", "host:port"}},
-		{"peer port 0", "serve --data d --node-id n1 --peers n1=127.0.0.1:0", []string{"--peers: n1", "65535"}},
-		{"own id missing", "serve --data d --node-id n4 --peers " + trio, []string{"--peers", "n4"}},
-		{"own id not told", "serve --data d --peers " + trio, []string{"--node-id"}},
-		{"id twice", "serve --data d --node-id n1 --peers n1=127.0.0.1:8711,n1=127.0.0.1:8712", []string{"n1", "twice"}},
-		{"address twice", "serve --data d --node-id n1 --peers n1=127.0.0.1:8711,n2=127.0.0.1:8711", []string{"127.0.0.1:8711"}},
-		{"bad id", "serve --data d --node-id a/b", []string{"--node-id", `"a/b"`}},
-		{"peer port open to all", "serve --data d --peer 0.0.0.0:8711", []string{"--peer", "--insecure-peers"}},
-		{"half a certificate", "serve --data d --peer-cert c --peer-ca ca", []string{"--peer-cert, --peer-key and --peer-ca"}},
-		{"no certificate there", "serve --ephemeral --peer-cert none.pem --peer-key k --peer-ca ca", []string{"--peer-cert: open none.pem"}},
-		{"half of HTTPS", "serve --data d --tls-cert c", []string{"--tls-cert and --tls-key"}},
-		{"no certificate of HTTPS there", "serve --ephemeral --tls-cert none.pem --tls-key k", []string{"--tls-cert: open none.pem"}},
-		{"clients' certificates without HTTPS", "serve --data d --tls-client-ca ca.pem", []string{"--tls-client-ca", "--tls-cert"}},
-		{"peers elsewhere", "serve --data d --node-id n1 --peer 127.0.0.1:8711 --peers n1=127.0.0.1:8711,n2=192.0.2.1:8711", []string{"--peers: n2", "--insecure-peers"}},
-		{"ephemeral with data", "serve --ephemeral --data d", []string{"--ephemeral", "--data"}},
-		{"ephemeral with peers", "serve --ephemeral --node-id n1 --peers " + trio, []string{"--ephemeral", "one node"}},
-		{"http without port", "serve --data d --http localhost", []string{"--http", "host:port"}},
-		{"tokens that are not there", "serve --data d --tokens none.toml", []string{"--tokens", "none.toml"}},
-		{"proxies without an audit log", "serve --data d --trusted-proxies 10.0.0.0/8", []string{"--trusted-proxies", "--audit"}},
-		{"a proxy's name", "serve --data d --audit stderr --trusted-proxies proxy", []string{"--trusted-proxies", "proxy"}},
-		{"http open to all", "serve --data d --http 0.0.0.0:8701", []string{"--http", "--tls-cert and --tokens", "--insecure-http"}},
-		{"http on every interface", "serve --data d --http :8701", []string{"--http", "--insecure-http"}},
-		{"http elsewhere", "serve --data d --http 192.0.2.1:8701", []string{"--http", "192.0.2.1", "--insecure-http"}},
-		{"a host with a port", "serve --ephemeral --allow-host sb.example:8701", []string{"--allow-host", "sb.example:8701", "port"}},
-		{"a host with a scheme in dev", "dev --allow-host http://sb.example", []string{"--allow-host", "http://sb.example"}},
-		{"log level", "serve --data d --log-level loud", []string{"--log-level", "loud"}},
-		{"size", "serve --data d --min-free much", []string{"min-free", "much"}},
-		{"limit of nothing", "serve --data d --max-leases 0", []string{"--max-leases", "above 0"}},
-		{"wait list beyond a delivery", "serve --data d --max-wait-list 4097", []string{"--max-wait-list", "4097", "4096"}},
-		{"leases beyond one step", "serve --data d --max-session-leases 1000000", []string{"--max-session-leases", "1000000", "4096"}},
-		{"size of nothing", "serve --data d --max-body 0KiB", []string{"--max-body", "above 0"}},
-		{"time backwards", "serve --data d --max-wait -1s", []string{"--max-wait", "above 0"}},
-		{"origin", "serve --ephemeral --cors-allow example.com", []string{"example.com"}},
-		{"unknown dialect", "serve --ephemeral --dialects throttle,etcd", []string{"--dialects", `"etcd"`, "throttle", "none"}},
-		{"none and one", "serve --ephemeral --dialects none,throttle", []string{"--dialects", `"none"`}},
-		{"linger", "serve --ephemeral --lease-linger 101", []string{"--lease-linger", "100"}},
-		{"linger backwards", "serve --ephemeral --lease-linger -1", []string{"--lease-linger"}},
-		{"linger of Consul's clients", "serve --ephemeral --consul-linger 101", []string{"--consul-linger", "100"}},
-		{"nothing to declare", "serve --ephemeral --declare no/such.toml", []string{"--declare", "no/such.toml"}},
-		{"unknown dialect in dev", "dev --dialects etcd", []string{"--dialects", `"etcd"`}},
-		{"nothing to declare in dev", "dev --data d --declare no/such.toml", []string{"--declare", "no/such.toml"}},
-		{"callback host", "serve --ephemeral --callback-allow http://hooks.example/", []string{"--callback-allow", "http://hooks.example/"}},
-		{"dev of none", "dev --nodes 0", []string{"--nodes", "1"}},
-		{"dev of many", "dev --nodes 10", []string{"--nodes", "9"}},
-		{"dev beyond the ports", "dev --http-port 65530", []string{"--http-port"}},
-		{"healthcheck of nothing", "healthcheck --url http://127.0.0.1:1/readyz", []string{"refused"}},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Chdir(t.TempDir()) // the folder d, should it be made
-			command(t, strings.Fields(c.arguments)).refused(t, c.words...)
-			if left, _ := os.ReadDir("."); len(left) > 0 {
-				t.Errorf("it has made %s", left[0].Name())
+// TestRefusals runs the scripts of testdata/refusals: commands that end at once with an error, its status, and what
+// to do next, and make no file. NAME=VALUE before a command is a variable, and _ in its value a space.
+func TestRefusals(t *testing.T) {
+	folder, err := filepath.Abs(filepath.Join("testdata", "refusals"))
+	must(t, err)
+	datadriven.Walk(t, folder, func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var shown strings.Builder
+			for line := range strings.SplitSeq(d.Input, "\n") {
+				t.Chdir(t.TempDir())
+				words, variables := strings.Fields(line), []string(nil)
+				for strings.HasPrefix(words[0], "SIGNALBOX_") {
+					name, value, _ := strings.Cut(words[0], "=")
+					words, variables = words[1:], append(variables, name, strings.ReplaceAll(value, "_", " "))
+				}
+				o := command(t, words, variables...)
+				o.refused(t)
+				fmt.Fprintf(&shown, "> %s\n%sexit status %d\n", line, o.stderr, o.status)
+				if left, _ := os.ReadDir("."); len(left) > 0 {
+					t.Errorf("%s has made %s", line, left[0].Name())
+				}
 			}
+			return shown.String()
 		})
-	}
+	})
 }
 
-func TestEnvironment(t *testing.T) {
-	t.Run("sets a flag", func(t *testing.T) {
-		command(t, []string{"dev"}, "SIGNALBOX_NODES", "77").refused(t, "--nodes")
-	})
-	t.Run("of any name", func(t *testing.T) {
-		command(t, []string{"serve", "--ephemeral"}, "SIGNALBOX_NODE_ID", "a b").refused(t, "--node-id", `"a b"`)
-	})
-	t.Run("the command line wins", func(t *testing.T) {
-		command(t, []string{"dev", "--nodes", "78", "--log-level", "no"}, "SIGNALBOX_NODES", "3").refused(t, "no")
-		command(t, []string{"dev", "--nodes", "78"}, "SIGNALBOX_NODES", "3").refused(t, "--nodes")
-	})
-	t.Run("empty is not set", func(t *testing.T) {
-		command(t, []string{"dev", "--nodes", "0"}, "SIGNALBOX_HTTP_PORT", "").refused(t, "--nodes")
-	})
-	t.Run("what is wrong with it is told with its name", func(t *testing.T) {
-		command(t, []string{"serve"}, "SIGNALBOX_MIN_FREE", "much", "SIGNALBOX_EPHEMERAL", "maybe").
-			refused(t, "SIGNALBOX_MIN_FREE", `"much"`, "SIGNALBOX_EPHEMERAL", `"maybe"`)
-	})
-	t.Run("one that the command line takes the place of is not looked at", func(t *testing.T) {
-		// The error is about the next mistake, not about the two that don't go together.
-		command(t, []string{"serve", "--ephemeral", "--log-level", "no"}, "SIGNALBOX_DATA", "/data").refused(t, "--log-level")
-		command(t, []string{"serve", "--data", "d", "--log-level", "no"}, "SIGNALBOX_EPHEMERAL", "true").refused(t, "--log-level")
-		for _, arguments := range [][]string{{"serve"}, {"serve", "--ephemeral=false"}} {
-			command(t, append(arguments, "--log-level", "no"), "SIGNALBOX_DATA", "/data").refused(t, "--log-level")
-		}
-		command(t, []string{"serve"}, "SIGNALBOX_DATA", "/data", "SIGNALBOX_EPHEMERAL", "true").refused(t, "--ephemeral", "--data")
-	})
-	t.Run("help names it", func(t *testing.T) {
-		if o := command(t, []string{"serve", "--help"}); o.status != 0 || !strings.Contains(o.stdout, "SIGNALBOX_NODE_ID") {
-			t.Errorf("%+v", o)
-		}
-	})
+func TestHelpNamesVariables(t *testing.T) {
+	if o := command(t, []string{"serve", "--help"}); o.status != 0 || !strings.Contains(o.stdout, "SIGNALBOX_NODE_ID") {
+		t.Errorf("%+v", o)
+	}
 }
 
 func TestHealthcheck(t *testing.T) {
@@ -242,9 +171,7 @@ func TestInTheWay(t *testing.T) {
 	}
 	address := func(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", freePorts(t, 0)) }
 	taken, err := net.Listen("tcp", address(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	t.Run("HTTP port", func(t *testing.T) {
 		serve(t, taken.Addr().String(), address(t), t.TempDir()).refused(t, "--http", taken.Addr().String(), "in use")
@@ -271,9 +198,7 @@ func TestInTheWay(t *testing.T) {
 	})
 	t.Run("foreign folder", func(t *testing.T) {
 		data := t.TempDir()
-		if err := os.WriteFile(filepath.Join(data, "thesis.txt"), []byte("years of work"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(data, "thesis.txt"), []byte("years of work"), 0o600))
 		serve(t, address(t), address(t), data).refused(t, data, "not a Signalbox data folder")
 		command(t, []string{"dev", "--data", data, "--http-port", fmt.Sprint(freePorts(t, 0, 1, 2, 10, 11, 12))}).
 			refused(t, data, "not empty")
@@ -289,9 +214,7 @@ func TestInTheWay(t *testing.T) {
 	})
 	t.Run("folder that can't be made", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, nil, 0o600))
 		serve(t, address(t), address(t), filepath.Join(file, "data")).refused(t, file)
 	})
 }

@@ -38,20 +38,16 @@ func startGuarded(t *testing.T) *guarded {
 	s := &guarded{securing: newSecuring(t)}
 	s.files.authority("stranger")
 	must(t, os.WriteFile(s.files.file("wrong.token"), []byte("sbt_"+strings.Repeat("A", 43)+"\n"), 0o600))
-	s.c = &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12)}
+	s.c = newProcesses(t, testProgram)
 	s.keys.TokenFile = s.files.file("admin.token")
 	move := &moving{}
 	move.https.Store(true)
-	s.c.client = newClient(s.c.url(0), s.c.url(1), s.c.url(2))
 	move.next = s.transport(&http.Transport{})
 	s.c.client = &client{bases: s.c.bases, http: &http.Client{Transport: move}}
 	for node, id := range []string{"n1", "n2", "n3"} {
 		s.c.own[node] = s.files.tokens(id)
-		s.c.start(node)
 	}
-	for node := range s.c.running {
-		s.c.waitReady(node)
-	}
+	s.c.startAll()
 	return s
 }
 
@@ -74,6 +70,7 @@ func (s *guarded) flags(scheme, token, authority string) (flags []string) {
 // TestCommandsOfASecuredCluster runs the commands that talk to a cluster with the right
 // credentials, and with others: each refusal names its reason, and changes nothing.
 func TestCommandsOfASecuredCluster(t *testing.T) {
+	t.Parallel()
 	s := startGuarded(t)
 	s.c.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":3}`, http.StatusCreated)
 	backup := filepath.Join(t.TempDir(), "state")

@@ -49,12 +49,12 @@ func TestComposeSecure(t *testing.T) {
 	c.must(t, 0, http.MethodPut, semaphorePath("kept"), `{"permits":7}`, http.StatusCreated)
 
 	script := tour(t, stepByStep, "## Containers", "## The commands")
-	said := paste(t, "../..", strings.ReplaceAll(script, "docker-compose ", os.Getenv("COMPOSE")+" "), c.client)
+	shown := paste(t, "../..", strings.ReplaceAll(script, "docker-compose ", os.Getenv("COMPOSE")+" "), c.client)
 	for _, fetched := range []string{"ca.pem", "admin.token"} {
 		defer os.Remove("../../" + fetched)
 	}
-	if !strings.Contains(said, `"name":"kept","permits":7`) {
-		t.Errorf("the page's commands don't show the semaphore:\n%s", said)
+	if !strings.Contains(shown, `"name":"kept","permits":7`) {
+		t.Errorf("the page's commands don't show the semaphore:\n%s", shown)
 	}
 	c = findContainers(t) // other ones
 	for node, base := range c.bases {
@@ -149,7 +149,7 @@ func TestThreeMachines(t *testing.T) {
 	for _, pair := range []string{"n1-n2", "n2-n3", "n1-n3"} {
 		docker(t, "network", "create", m.name+"-"+pair)
 	}
-	of := func(script string, node int) string {
+	atNode := func(script string, node int) string {
 		id := fmt.Sprintf("n%d", node+1)
 		for _, place := range []string{"certs/%s/", "--node-id %s", "%s.example:/etc"} {
 			script = strings.ReplaceAll(script, fmt.Sprintf(place, "n1"), fmt.Sprintf(place, id))
@@ -159,8 +159,8 @@ func TestThreeMachines(t *testing.T) {
 	var bases []string
 	for node, pairs := range [][2]string{{"n1-n2", "n1-n3"}, {"n1-n2", "n2-n3"}, {"n2-n3", "n1-n3"}} {
 		port := freePorts(t, 0)
-		m.shell(of(files, node), operator)
-		m.shell("cd() { :; }\n"+of(start, node), machine, "HOST="+host(node), "NAME="+m.name, "IMAGE="+m.image, "FIRST="+pairs[0], fmt.Sprintf("PORT=%d", port))
+		m.shell(atNode(files, node), operator)
+		m.shell("cd() { :; }\n"+atNode(start, node), machine, "HOST="+host(node), "NAME="+m.name, "IMAGE="+m.image, "FIRST="+pairs[0], fmt.Sprintf("PORT=%d", port))
 		docker(t, "network", "connect", "--alias", host(node), m.name+"-"+pairs[1], m.container(node))
 		bases = append(bases, fmt.Sprintf("https://localhost:%d", port))
 	}

@@ -56,10 +56,10 @@ func TestCompose(t *testing.T) {
 // the lease is there with its token.
 func (c *containers) readme(t *testing.T) {
 	script := tour(t, "README.md", "**5. Lose the leader.**", "## In your program")
-	said := paste(t, "../..", strings.ReplaceAll(script, "docker-compose", os.Getenv("COMPOSE")), c.client)
-	tokens := regexp.MustCompile(`"token":(\d+)`).FindAllStringSubmatch(said, -1)
-	if len(tokens) != 2 || tokens[0][1] != tokens[1][1] || !regexp.MustCompile(`(?m)^n[123] leads$`).MatchString(said) {
-		t.Errorf("README's tour doesn't show one token twice:\n%s", said)
+	output := paste(t, "../..", strings.ReplaceAll(script, "docker-compose", os.Getenv("COMPOSE")), c.client)
+	tokens := regexp.MustCompile(`"token":(\d+)`).FindAllStringSubmatch(output, -1)
+	if len(tokens) != 2 || tokens[0][1] != tokens[1][1] || !regexp.MustCompile(`(?m)^n[123] leads$`).MatchString(output) {
+		t.Errorf("README's tour doesn't show one token twice:\n%s", output)
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *containers) waitHealthy(t *testing.T, node int) {
 	})
 }
 
-// image checks what the image promises: small, not root, nothing published but HTTP.
+// image checks what the image promises: small, not root, and only the HTTP port published.
 func (c *containers) image(t *testing.T) {
 	const most = 22_000_000
 	bytes, err := strconv.Atoi(docker(t, "image", "inspect", "--format", "{{.Size}}", os.Getenv("SIGNALBOX_IMAGE")))

@@ -89,9 +89,9 @@ func TestConformance(t *testing.T) {
 	c.awaitAll()
 	t.Logf("Python: %d cases in %v", len(inPython), time.Since(began).Round(time.Millisecond))
 	held += holdTo(t, "Python", list.Cases, inPython)
-	for _, one := range list.Cases {
-		if a, b := comparable(inGo[one.Name]), comparable(inPython[one.Name]); !reflect.DeepEqual(a, b) {
-			t.Errorf("%s: the clients differ:\nGo     %v\nPython %v", one.Name, a, b)
+	for _, listed := range list.Cases {
+		if a, b := comparable(inGo[listed.Name]), comparable(inPython[listed.Name]); !reflect.DeepEqual(a, b) {
+			t.Errorf("%s: the clients differ:\nGo     %v\nPython %v", listed.Name, a, b)
 		}
 	}
 	t.Logf("%d results as expected, of %d cases × 2 clients", held, len(list.Cases))
@@ -100,14 +100,14 @@ func TestConformance(t *testing.T) {
 // holdTo compares results with the expected ones, and returns how many members were.
 func holdTo(t *testing.T, client string, cases []conformanceCase, results outcomes) (held int) {
 	t.Helper()
-	for _, one := range cases {
-		got := results[one.Name]
-		if len(got) != len(one.Steps) {
-			t.Errorf("%s: %s: %d results of %d steps", client, one.Name, len(got), len(one.Steps))
+	for _, listed := range cases {
+		got := results[listed.Name]
+		if len(got) != len(listed.Steps) {
+			t.Errorf("%s: %s: %d results of %d steps", client, listed.Name, len(got), len(listed.Steps))
 			continue
 		}
 		tokens := map[string]float64{}
-		for i, step := range one.Steps {
+		for i, step := range listed.Steps {
 			label := step.As
 			if step.Do == "join" {
 				label = step.Of
@@ -116,7 +116,7 @@ func holdTo(t *testing.T, client string, cases []conformanceCase, results outcom
 				tokens[label] = token
 			}
 			fail := func(words string, values ...any) {
-				t.Errorf("%s: %s, step %d (%s): %s; result %v", client, one.Name, i+1, step.Do, fmt.Sprintf(words, values...), got[i])
+				t.Errorf("%s: %s, step %d (%s): %s; result %v", client, listed.Name, i+1, step.Do, fmt.Sprintf(words, values...), got[i])
 			}
 			if code, failed := got[i]["error"]; failed && step.Expect["error"] == nil {
 				fail("error %v", code)
@@ -176,11 +176,11 @@ func startConforming(t *testing.T) *conforming {
 	}
 	setup.Cases, err = filepath.Abs(conformanceCases)
 	must(t, err)
-	own, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	certificate, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
 	must(t, err)
 	bundle, err := os.ReadFile(authority.Cert)
 	must(t, err)
-	c := &conforming{setup: setup, trust: x509.NewCertPool(), tls: &tls.Config{Certificates: []tls.Certificate{own}}}
+	c := &conforming{setup: setup, trust: x509.NewCertPool(), tls: &tls.Config{Certificates: []tls.Certificate{certificate}}}
 	c.trust.AppendCertsFromPEM(bundle)
 	c.processes = &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12),
 		extra: []string{"--tls-cert", pair.Cert, "--tls-key", pair.Key, "--tokens", file("tokens.toml")}}
@@ -260,7 +260,7 @@ func (c *conforming) faults(t *testing.T) {
 			proxy.ServeHTTP(w, r)
 			return
 		}
-		if r.URL.Query().Has("wait") { // it waits on, and its client hears nothing of it
+		if r.URL.Query().Has("wait") { // it waits on, and its client gets no reply
 			ctx, cancel := context.WithTimeout(r.Context(), 300*time.Millisecond)
 			defer cancel()
 			r = r.WithContext(ctx)
@@ -335,7 +335,7 @@ func (c *conforming) runPython(t *testing.T, python string) outcomes {
 	must(t, json.NewEncoder(in).Encode(c.setup))
 	var results outcomes
 	for lines := bufio.NewReader(out); ; {
-		var said struct {
+		var reply struct {
 			Ask     string   `json:"ask"`
 			Results outcomes `json:"results"`
 		}
@@ -343,14 +343,14 @@ func (c *conforming) runPython(t *testing.T, python string) outcomes {
 		if err != nil {
 			break
 		}
-		must(t, json.Unmarshal(line, &said))
-		switch said.Ask {
+		must(t, json.Unmarshal(line, &reply))
+		switch reply.Ask {
 		case "restart":
 			must(t, c.restart())
 		case "cut":
 			c.cutOff()
 		default:
-			results = said.Results
+			results = reply.Results
 		}
 		_, _ = io.WriteString(in, "\n")
 	}

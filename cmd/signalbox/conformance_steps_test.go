@@ -92,10 +92,10 @@ func (c *conforming) runGo(t *testing.T, cases []conformanceCase) outcomes {
 	c.connect(t)
 	c.setup.Prefix = "go"
 	var plain, others []*conformingRun
-	for i, one := range cases {
-		r := &conformingRun{t: t, c: c, one: one, prefix: fmt.Sprintf("go/%d/", i), clients: map[string]*signalbox.Client{}, held: map[string]held{},
+	for i, listed := range cases {
+		r := &conformingRun{t: t, c: c, one: listed, prefix: fmt.Sprintf("go/%d/", i), clients: map[string]*signalbox.Client{}, held: map[string]held{},
 			epochs: map[string]uint64{}, waits: map[string]chan map[string]any{}, cancels: map[string]context.CancelFunc{}}
-		if slices.ContainsFunc(one.Steps, func(s conformanceStep) bool { return s.Do == "restart" }) {
+		if slices.ContainsFunc(listed.Steps, func(s conformanceStep) bool { return s.Do == "restart" }) {
 			others = append(others, r)
 		} else {
 			plain = append(plain, r)
@@ -170,18 +170,18 @@ func (r *conformingRun) client(actor string) *signalbox.Client {
 	if made := r.clients[actor]; made != nil {
 		return made
 	}
-	own := r.one.Actors[actor]
-	cfg := signalbox.Config{CA: r.c.setup.CA, InOrder: own.Addresses != nil, AttemptTimeout: seconds(own.AttemptTimeout), GiveUpAfter: seconds(own.GiveUpAfter)}
-	switch own.Token {
+	account := r.one.Actors[actor]
+	cfg := signalbox.Config{CA: r.c.setup.CA, InOrder: account.Addresses != nil, AttemptTimeout: seconds(account.AttemptTimeout), GiveUpAfter: seconds(account.GiveUpAfter)}
+	switch account.Token {
 	case "none":
 	case "file":
 		cfg.TokenFile = r.c.setup.TokenFile
 	case "":
 		cfg.Token = r.c.setup.Tokens["admin"]
 	default:
-		cfg.Token = r.c.setup.Tokens[own.Token]
+		cfg.Token = r.c.setup.Tokens[account.Token]
 	}
-	names := own.Addresses
+	names := account.Addresses
 	if names == nil {
 		names = []string{"n1", "n2", "n3"}
 	}
@@ -428,9 +428,8 @@ func (r *conformingRun) acquireMany(ctx context.Context, step *conformanceStep) 
 	if step.Do == "acquire-all" {
 		leases, err = session.AcquireAll(ctx, wants...)
 	} else {
-		var one *signalbox.Lease
-		one, err = session.AcquireAny(ctx, wants...)
-		leases = []*signalbox.Lease{one}
+		leases = make([]*signalbox.Lease, 1)
+		leases[0], err = session.AcquireAny(ctx, wants...)
 	}
 	if err != nil {
 		return nil, err

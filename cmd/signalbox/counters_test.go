@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// counters are clients that each add to a counter of its own, one by one, and repeat
+// counters are clients that each add to another counter, one by one, and repeat
 // each request under its key until it has a reply. In the end the counters must show
 // exactly the acknowledged steps: no step is lost, and no step counts twice.
 type counters struct {

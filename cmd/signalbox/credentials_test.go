@@ -37,21 +37,13 @@ func newSecured(t *testing.T, plain string) secured {
 	t.Helper()
 	dir := t.TempDir()
 	authority, err := certs.MakeAuthority(dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	node, err := certs.MakeNode(dir, "n1", nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pair, err := tls.LoadX509KeyPair(node.Cert, node.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	base, err := url.Parse(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	behind := httputil.NewSingleHostReverseProxy(base)
 	s := secured{ca: authority.Cert, cert: node.Cert}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,12 +52,12 @@ func newSecured(t *testing.T, plain string) secured {
 			w.WriteHeader(status)
 			_ = json.NewEncoder(w).Encode(map[string]any{"status": status, "code": code, "detail": detail})
 		}
-		switch given := r.Header.Get("Authorization"); {
+		switch header := r.Header.Get("Authorization"); {
 		case r.URL.Path == "/readyz":
 			fmt.Fprintln(w, "ready")
-		case given == "Bearer "+readToken && r.Method != http.MethodGet:
+		case header == "Bearer "+readToken && r.Method != http.MethodGet:
 			refuse(403, "forbidden", "The scope is read.")
-		case given != "Bearer "+useToken && given != "Bearer "+readToken:
+		case header != "Bearer "+useToken && header != "Bearer "+readToken:
 			refuse(401, "unauthenticated", "This node needs a token.")
 		default:
 			r.Header.Del("Authorization")
@@ -85,9 +77,7 @@ func TestRunWithCredentials(t *testing.T) {
 	s := newSecured(t, c.bases[0])
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	arguments := func(more ...string) []string {
@@ -133,9 +123,7 @@ func TestRunWithCredentials(t *testing.T) {
 func TestHealthcheckOverHTTPS(t *testing.T) {
 	s := newSecured(t, "http://127.0.0.1:1")
 	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, variables := range [][]string{
 		{"SIGNALBOX_HTTP", "0.0.0.0:" + port, "SIGNALBOX_TLS_CERT", s.cert},
 		{"SIGNALBOX_HTTP", "127.0.0.1:" + port, "SIGNALBOX_TLS_CERT", s.cert, "SIGNALBOX_CA", s.ca},

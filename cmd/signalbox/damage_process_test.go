@@ -17,6 +17,7 @@ import (
 // line, which names the file and the way back, and does not start; that way back
 // works.
 func TestDamagedFolder(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	w := startCounters(t, c.client, 4)
 	w.await(t, 100)
@@ -24,9 +25,7 @@ func TestDamagedFolder(t *testing.T) {
 	data := filepath.Join(c.dir, "n2")
 	log := filepath.Join(data, "raft.db")
 	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	first := bytes.Index(text, []byte("counter-"))
 	if first < 0 {
 		t.Fatal("the log has no entry to damage")
@@ -35,9 +34,7 @@ func TestDamagedFolder(t *testing.T) {
 	damaged := bytes.Clone(entry)
 	damaged[8] ^= 1
 	text = bytes.ReplaceAll(text, entry, damaged)
-	if err := os.WriteFile(log, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(log, text, 0o600))
 	before := len(tail(c.running[1].log, 1<<20))
 	c.start(1)
 	select {
@@ -45,13 +42,11 @@ func TestDamagedFolder(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("a node has started on a damaged log")
 	}
-	said := tail(c.running[1].log, 1<<20)[before:]
-	if c.running[1].err == nil || strings.Count(said, "\n") != 1 || !strings.Contains(said, "raft.db") || !strings.Contains(said, "mv "+data) {
-		t.Errorf("ended with %v, and said %q", c.running[1].err, said)
+	output := tail(c.running[1].log, 1<<20)[before:]
+	if c.running[1].err == nil || strings.Count(output, "\n") != 1 || !strings.Contains(output, "raft.db") || !strings.Contains(output, "mv "+data) {
+		t.Errorf("ended with %v, and said %q", c.running[1].err, output)
 	}
-	if err := os.Rename(data, data+".damaged"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(data, data+".damaged"))
 	c.start(1)
 	c.waitReady(1)
 	w.finish(t, c.client)

@@ -29,9 +29,7 @@ func declareFile(t *testing.T, text string) declared {
 
 func (d declared) write(text string) {
 	d.Helper()
-	if err := os.WriteFile(d.path, []byte(text), 0o600); err != nil {
-		d.Fatal(err)
-	}
+	must(d.T, os.WriteFile(d.path, []byte(text), 0o600))
 }
 
 // shows waits until a page has the words.
@@ -61,6 +59,7 @@ func (p *process) logs(t *testing.T, words string) {
 
 // TestDeclare starts three nodes with one file, changes it, and has one of them reload it.
 func TestDeclare(t *testing.T) {
+	t.Parallel()
 	file := declareFile(t, "[semaphores]\nA = 2\nB = { max = 3, level = 1 }\n\n[semaphores.\"/&\"]\nmax = -1\n")
 	c := startProcesses(t, testProgram, "--declare", file.path)
 	for node := range c.running {
@@ -69,16 +68,10 @@ func TestDeclare(t *testing.T) {
 	}
 	c.running[0].logs(t, "counts as 0")
 	c.must(t, 0, http.MethodPost, semaphorePath("A")+"/up", `{"count":5}`, http.StatusOK)
-	restarted := func(what string, node int) {
-		t.Helper()
-		c.running[node].terminate(t, stopWithin)
-		c.start(node)
-		c.waitReady(node)
-		if s := c.must(t, node, http.MethodGet, semaphorePath("A"), "", http.StatusOK); s.Available != 7 {
-			t.Errorf("%s: %d of A are free: an up was undone", what, s.Available)
-		}
+	c.restart(1)
+	if s := c.must(t, 1, http.MethodGet, semaphorePath("A"), "", http.StatusOK); s.Available != 7 {
+		t.Errorf("declared again: %d of A are free: an up was undone", s.Available)
 	}
-	restarted("declared again", 1)
 	file.write("[semaphores]\nB = { max = 4, level = 2 }\nC = 1\n")
 	c.running[2].signal(syscall.SIGHUP)
 	shows(t, c.url(2)+"/metrics", `throttle_max{semaphore="B"} 4`, `throttle_max{semaphore="C"} 1`)
@@ -100,9 +93,9 @@ func TestDeclare(t *testing.T) {
 // TestDeclaredNotYet: a node is ready only once the declared semaphores are in place,
 // which needs a majority; and it stops all the same.
 func TestDeclaredNotYet(t *testing.T) {
+	t.Parallel()
 	file := declareFile(t, "[semaphores]\nA = 2\n")
-	c := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12), extra: []string{"--declare", file.path}}
-	c.client = newClient(c.url(0), c.url(1), c.url(2))
+	c := newProcesses(t, testProgram, "--declare", file.path)
 	c.start(0)
 	eventually(t, 20*time.Second, func() error {
 		r, err := c.ask(t.Context(), 0, http.MethodGet, "/readyz?verbose", "")
@@ -140,6 +133,7 @@ func startAlone(t *testing.T, extra ...string) (p *process, url string, again fu
 // TestDeclaredLogLevel: the file's level holds, and follows it; one that is given on
 // the command line holds whatever the file says.
 func TestDeclaredLogLevel(t *testing.T) {
+	t.Parallel()
 	file := declareFile(t, "[logging.stderr]\nlevel = \"ERROR\"\n")
 	follows, url, _ := startAlone(t, "--declare", file.path)
 	stays, otherURL, _ := startAlone(t, "--declare", file.path, "--log-level", "info")
@@ -166,13 +160,12 @@ func TestDeclaredLogLevel(t *testing.T) {
 // TestForgetful: a node in memory forgets its peers when it ends, as throttle does, and
 // a client that knows what it holds brings them back.
 func TestForgetful(t *testing.T) {
+	t.Parallel()
 	file := declareFile(t, "[semaphores]\nA = 1\n")
 	p, url, again := startAlone(t, "--declare", file.path)
 	c := &throttleclient.Client{BaseURL: url, HTTP: &http.Client{}}
 	id, err := c.NewPeer(t.Context(), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if acquired, err := c.Acquire(t.Context(), id, "A", 1, -1, -1); !acquired || err != nil {
 		t.Fatal(acquired, err)
 	}
@@ -201,9 +194,7 @@ func TestBlockedAtTheEnd(t *testing.T) {
 	var peers [2]uint64
 	for i := range peers {
 		id, err := c.NewPeer(t.Context(), time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		peers[i] = id
 	}
 	if acquired, err := c.Acquire(t.Context(), peers[0], "A", 1, -1, -1); !acquired || err != nil {

@@ -27,7 +27,7 @@ func TestFitConnections(t *testing.T) {
 			t.Errorf("%d files for %d nodes: %d connections; %s", c.most, c.nodes, config.connections, log.String())
 		}
 	}
-	if most, known := openFiles(); known && most == 0 {
+	if limit, known := openFiles(); known && limit == 0 {
 		t.Error("no file may be opened")
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // TestDialects asks for a route of each dialect, whether the node serves it or not.
 func TestDialects(t *testing.T) {
-	own := map[string]struct { // 404 where the dialect is not served
+	paths := map[string]struct { // 404 where the dialect is not served
 		path   string
 		status int
 	}{"nodered": {"/semaphore/up", http.StatusMethodNotAllowed}, "throttle": {"/peers/", http.StatusOK}, "consul": {"/v1/kv/?keys", http.StatusOK},
@@ -39,12 +39,12 @@ func TestDialects(t *testing.T) {
 			for _, name := range allDialects() {
 				status := http.StatusNotFound
 				if strings.Contains(c.served, name) {
-					status = own[name].status
+					status = paths[name].status
 				}
-				if own[name].path == "" {
+				if paths[name].path == "" {
 					t.Fatalf("no route of %s to ask for", name)
 				}
-				if got, _ := get(t, fmt.Sprintf("http://127.0.0.1:%d%s", port, own[name].path)); got != status {
+				if got, _ := get(t, fmt.Sprintf("http://127.0.0.1:%d%s", port, paths[name].path)); got != status {
 					t.Errorf("%s: status %d, not %d", name, got, status)
 				}
 			}
@@ -89,9 +89,7 @@ func TestBadDeclarations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "throttle.toml")
-			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, []byte(c.text), 0o600))
 			o := command(t, []string{"serve", "--ephemeral", "--declare", file})
 			o.refused(t, "--declare", file, c.words)
 			if o.status != 1 {
@@ -104,9 +102,7 @@ func TestBadDeclarations(t *testing.T) {
 // TestDevDeclares: the nodes of dev are ready only once the declared semaphores exist.
 func TestDevDeclares(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "throttle.toml")
-	if err := os.WriteFile(file, []byte("[semaphores]\nA = { max = 4, level = 2 }\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("[semaphores]\nA = { max = 4, level = 2 }\n"), 0o600))
 	_, c, _ := startDev(t.Context(), t, 3, "--declare", file)
 	for node, base := range c.bases {
 		if _, body := get(t, base+"/readyz?verbose"); !strings.Contains(body, "[+] declared") {

@@ -19,9 +19,7 @@ func pages(t *testing.T) map[string]string {
 		}
 		for _, path := range found {
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			texts[strings.TrimPrefix(filepath.ToSlash(path), "../../")] = string(text)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 // TestExamples runs the programs of the folder examples against three nodes.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	programs := t.TempDir()

@@ -94,7 +94,7 @@ func (f *fleet) fault(format string, arguments ...any) {
 
 // hold renews a lease until it is to be given back.
 func (f *fleet) hold(ctx context.Context, i int) {
-	own := f.holders[i]
+	holder := f.holders[i]
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
 	for round := i; ; round++ {
@@ -102,12 +102,12 @@ func (f *fleet) hold(ctx context.Context, i int) {
 		case <-ctx.Done():
 			return
 		case <-f.release:
-			f.giveBack(ctx, i, own.session)
+			f.giveBack(ctx, i, holder.session)
 			return
 		case <-tick.C:
 		}
 		start := time.Now()
-		renewed, err := f.c.insistBy(ctx, holderAsks, round, http.MethodPut, "/v1/sessions/"+own.session, "")
+		renewed, err := f.c.insistBy(ctx, holderAsks, round, http.MethodPut, "/v1/sessions/"+holder.session, "")
 		if err != nil || renewed.status != http.StatusOK {
 			f.fault("holder %d: renewal: %d %s %v", i, renewed.status, renewed.Code, err)
 			return
@@ -117,10 +117,10 @@ func (f *fleet) hold(ctx context.Context, i int) {
 		f.renewals = append(f.renewals, took)
 		f.rounds[i]++
 		f.mu.Unlock()
-		lease, err := f.c.insistBy(ctx, holderAsks, round, http.MethodGet, leasePath(own.session, f.name), "")
-		if err != nil || lease.status != http.StatusOK || lease.Token != own.token {
+		lease, err := f.c.insistBy(ctx, holderAsks, round, http.MethodGet, leasePath(holder.session, f.name), "")
+		if err != nil || lease.status != http.StatusOK || lease.Token != holder.token {
 			f.fault("holder %d: its lease of token %d is now %d %s, token %d, %v; the renewal took %v, and the read after it, first at n%d, %v",
-				i, own.token, lease.status, lease.Code, lease.Token, err, took, round%len(f.c.bases)+1, time.Since(start)-took)
+				i, holder.token, lease.status, lease.Code, lease.Token, err, took, round%len(f.c.bases)+1, time.Since(start)-took)
 			return
 		}
 	}
@@ -128,9 +128,9 @@ func (f *fleet) hold(ctx context.Context, i int) {
 
 // wait asks for the lease until it is granted, and gives it back at once.
 func (f *fleet) wait(ctx context.Context, i int) {
-	own := f.waiters[i]
+	waiter := f.waiters[i]
 	for node := i; ; node++ {
-		r, err := f.c.insist(ctx, node, http.MethodPut, leasePath(own.session, f.name), waiterAsks)
+		r, err := f.c.insist(ctx, node, http.MethodPut, leasePath(waiter.session, f.name), waiterAsks)
 		switch {
 		case err == nil && r.status == http.StatusAccepted:
 			continue
@@ -145,7 +145,7 @@ func (f *fleet) wait(ctx context.Context, i int) {
 		f.holding++
 		f.most = max(f.most, f.holding)
 		f.mu.Unlock()
-		f.giveBack(ctx, node, own.session)
+		f.giveBack(ctx, node, waiter.session)
 		return
 	}
 }

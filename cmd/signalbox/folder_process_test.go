@@ -30,7 +30,7 @@ func (c *processes) unready(node int, words string) {
 	})
 }
 
-// tokenOf acquires and releases a semaphore in a session of its own and returns
+// tokenOf acquires and releases a semaphore in a new session and returns
 // the token.
 func (c *processes) tokenOf(name string) uint64 {
 	c.t.Helper()
@@ -43,13 +43,14 @@ func (c *processes) tokenOf(name string) uint64 {
 // TestFolderOfAnotherCluster starts a member on the data folder that the node of
 // the same id has in another cluster: it serves nothing, and the others go on.
 func TestFolderOfAnotherCluster(t *testing.T) {
+	t.Parallel()
 	c, other := startProcesses(t, testProgram), startProcesses(t, testProgram)
 	other.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":5}`, http.StatusCreated)
 	c.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":9}`, http.StatusCreated)
 	c.running[2].terminate(t, stopWithin)
 	other.running[2].terminate(t, stopWithin)
-	own := c.folder(2) + "-own"
-	must(t, os.Rename(c.folder(2), own))
+	kept := c.folder(2) + "-own"
+	must(t, os.Rename(c.folder(2), kept))
 	must(t, os.Rename(other.folder(2), c.folder(2)))
 
 	c.start(2)
@@ -65,7 +66,7 @@ func TestFolderOfAnotherCluster(t *testing.T) {
 
 	c.running[2].terminate(t, stopWithin)
 	must(t, os.RemoveAll(c.folder(2)))
-	must(t, os.Rename(own, c.folder(2)))
+	must(t, os.Rename(kept, c.folder(2)))
 	c.start(2)
 	c.waitReady(2)
 	sameState(t, c)
@@ -74,6 +75,7 @@ func TestFolderOfAnotherCluster(t *testing.T) {
 // TestCopiedNodeID starts a fourth process with the id of a live member and an
 // empty folder: it stays out, and the member keeps its place.
 func TestCopiedNodeID(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	c.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":1}`, http.StatusCreated)
 	copied := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 2, 12)}
@@ -97,6 +99,7 @@ func TestCopiedNodeID(t *testing.T) {
 // restored beside others that are not refuses; all of them together give no token
 // twice.
 func TestRestoredFolders(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	c.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":1}`, http.StatusCreated)
 	c.tokenOf("db")
@@ -123,12 +126,7 @@ func TestRestoredFolders(t *testing.T) {
 		must(t, os.RemoveAll(c.folder(node)))
 		must(t, os.Rename(c.folder(node)+"-copy", c.folder(node)))
 	}
-	for node := range c.running {
-		c.start(node)
-	}
-	for node := range c.running {
-		c.waitReady(node)
-	}
+	c.startAll()
 	if token := c.tokenOf("db"); token <= last {
 		t.Errorf("token %d after %d", token, last)
 	}

@@ -13,7 +13,7 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
-// probes are Go clients that each add to a semaphore of its own, one call after the other,
+// probes are Go clients that each add to another semaphore, one call after the other,
 // and measure how long a call takes. The longest one is the gap that a client has noticed.
 type probes struct {
 	running sync.WaitGroup
@@ -66,13 +66,13 @@ func (p *probes) turn() time.Duration {
 }
 
 // report prints the gaps, and holds their 99th percentile to a bound.
-func (p *probes) report(t *testing.T, most time.Duration) {
+func (p *probes) report(t *testing.T, limit time.Duration) {
 	t.Helper()
 	p.running.Wait()
 	slices.Sort(p.gaps)
 	at := func(share int) time.Duration { return p.gaps[(len(p.gaps)-1)*share/100].Round(time.Millisecond) }
 	t.Logf("%d restarts, %d calls of probes; the longest call around a restart: p50 %v, p99 %v, at most %v", len(p.gaps), p.calls, at(50), at(99), at(100))
-	if most > 0 && at(99) > most {
-		t.Errorf("around one of 100 restarts a client waits %v, more than %v", at(99), most)
+	if limit > 0 && at(99) > limit {
+		t.Errorf("around one of 100 restarts a client waits %v, more than %v", at(99), limit)
 	}
 }

@@ -41,9 +41,7 @@ func firstGrant(t *testing.T, c *client, nodes ...int) time.Duration {
 			granted <- err
 		}()
 	}
-	if err := <-granted; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-granted)
 	return time.Since(start)
 }
 

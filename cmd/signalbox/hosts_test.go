@@ -68,9 +68,7 @@ func TestHosts(t *testing.T) {
 // on loopback alone; its peers are never open, and no node has the authority's key.
 func TestComposeIsForThisMachine(t *testing.T) {
 	text, err := os.ReadFile("../../docker-compose.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for words, times := range map[string]int{`SIGNALBOX_INSECURE_HTTP: "true"`: 1, "SIGNALBOX_ALLOW_HOST: n1,n2,n3,${SIGNALBOX_ALLOW_HOST:-localhost}": 1,
 		`ports: ["${SIGNALBOX_BIND:-127.0.0.1}:`: 3, "ports:": 3, "INSECURE_PEERS": 0, "authority:/authority": 1} {
 		if got := strings.Count(string(text), words); got != times {

@@ -39,15 +39,11 @@ func TestManual(t *testing.T) {
 	if folder == "" {
 		folder = t.TempDir()
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(folder, 0o755))
 	root := newRoot(lookup(t))
 	paths := commandPaths(root)
 	root.DisableAutoGenTag = true // the date would differ from build to build
-	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Signalbox " + release, Manual: "Signalbox"}, folder); err != nil {
-		t.Fatal(err)
-	}
+	must(t, doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Signalbox " + release, Manual: "Signalbox"}, folder))
 	for _, path := range paths {
 		page, err := os.ReadFile(filepath.Join(folder, strings.ReplaceAll(path, " ", "-")+".1"))
 		if err != nil {
@@ -62,9 +58,7 @@ func TestManual(t *testing.T) {
 // TestCLIPage: docs/cli.md lists every verb, and no other.
 func TestCLIPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	paths := commandPaths(newRoot(lookup(t)))
 	var listed []string
 	for _, row := range regexp.MustCompile(`(?m)^    ([a-z].*?) {2,}[a-z]`).FindAllStringSubmatch(string(text), -1) {
@@ -89,7 +83,7 @@ func TestCLIPage(t *testing.T) {
 	}
 }
 
-// TestMistypedVariable: every flag's variable counts, and so do those of run and of Compose.
+// TestMistypedVariable: every flag's variable counts, and so do the variables of run and of Compose.
 func TestMistypedVariable(t *testing.T) {
 	if err := mistyped([]string{"SIGNALBOX_NODE_ID=n1", "SIGNALBOX_PERMITS=3", "SIGNALBOX_SESSION=5", "SIGNALBOX_SEMAPHORE=db", "SIGNALBOX_TOKEN=3",
 		"SIGNALBOX_CONTEXT=home", "SIGNALBOX_OUTPUT=json", "SIGNALBOX_BIND=0.0.0.0", "SIGNALBOX_YES=true", "SIGNALBOX_TEST_AS_PROGRAM=1"}); err != nil {
@@ -103,9 +97,7 @@ func TestMistypedVariable(t *testing.T) {
 // TestConfig prints settings with their sources, and refuses those that serve would refuse.
 func TestConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "s.toml")
-	if err := os.WriteFile(file, []byte("node-id = \"n7\"\nephemeral = true\nmax-leases = 7\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("node-id = \"n7\"\nephemeral = true\nmax-leases = 7\n"), 0o600))
 	o := command(t, []string{"config", "--config", file, "--max-sessions", "9"}, "SIGNALBOX_LOG_LEVEL", "warn")
 	for _, line := range []string{`node-id = "n7" # ` + file, "max-leases = 7 # " + file, "max-sessions = 9 # flag", `log-level = "warn" # SIGNALBOX_LOG_LEVEL`, "lease-linger = 10 # default"} {
 		if o.status != 0 || !strings.Contains(o.stdout, line+"\n") {

@@ -110,7 +110,7 @@ func (s *verbStage) perform(t *testing.T, lines string) string {
 	return shown.String()
 }
 
-// TestVerbs runs the scripts of testdata/verbs, each on a node of its own: the output of
+// TestVerbs runs the scripts of testdata/verbs, each on a new node: the output of
 // each verb in each format, its refusals and its exit statuses. In a script _ is a space
 // within a word, and $1 the first session that was seen; background leaves a verb waiting.
 func TestVerbs(t *testing.T) {
@@ -205,13 +205,9 @@ func TestVerbsWithoutCluster(t *testing.T) {
 func TestContexts(t *testing.T) {
 	home := t.TempDir()
 	folder := filepath.Join(home, ".config", "signalbox")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(folder, 0o700))
 	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(folder, "config.toml"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(folder, "config.toml"), []byte(text), 0o600))
 	}
 	write("context = \"home\"\n[contexts.home]\naddr = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n[contexts.away]\naddr = \"http://127.0.0.1:3\"\ntoken-file = \"none\"\n")
 	for _, c := range []struct {

@@ -80,9 +80,7 @@ func TestDashboardAndAlertsKnowTheMetrics(t *testing.T) {
 	page := metricsOf(t, c)
 	for _, file := range []string{"grafana/signalbox.json", "prometheus/alerts.yaml"} {
 		text, err := os.ReadFile("../../packaging/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		used := regexp.MustCompile(`(signalbox_\w+?)(?:_bucket|_count|_sum)?(?:\{([^}]*)\}|\b)`).FindAllStringSubmatch(string(text), -1)
 		if len(used) < 15 {
 			t.Errorf("%s has %d metrics", file, len(used))
@@ -105,9 +103,7 @@ func TestDashboardAndAlertsKnowTheMetrics(t *testing.T) {
 func metricsOf(t *testing.T, c *client) string {
 	t.Helper()
 	response, err := c.http.Get(c.bases[0] + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {

@@ -42,12 +42,7 @@ func TestKillAll(t *testing.T) {
 	}
 	<-time.After(2 * time.Second) // the outage, which must not use it
 	restarted := time.Now()
-	for node := range c.running {
-		c.start(node)
-	}
-	for node := range c.running {
-		c.waitReady(node)
-	}
+	c.startAll()
 	ready := time.Now()
 
 	lease := c.must(t, 1, http.MethodGet, leasePath(holder, "db"), "", http.StatusOK)
@@ -58,8 +53,8 @@ func TestKillAll(t *testing.T) {
 	if least := outageTTL - killed.Sub(sent) - time.Since(restarted); left < least {
 		t.Errorf("only %v are left of the lease: it must be %v at least", left, least)
 	}
-	if most := outageTTL - killed.Sub(renewed) + tickPeriod + slack; left > most {
-		t.Errorf("%v are left of the lease: it must be %v at most", left, most)
+	if limit := outageTTL - killed.Sub(renewed) + tickPeriod + slack; left > limit {
+		t.Errorf("%v are left of the lease: it must be %v at most", left, limit)
 	}
 	c.must(t, 2, http.MethodPut, leasePath(waiter, "db"), `{"wait":"30s"}`, http.StatusOK)
 	granted := time.Now()

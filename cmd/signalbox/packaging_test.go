@@ -21,9 +21,7 @@ func serveVariables(t *testing.T) (all []string) {
 // that it proposes is one of serve.
 func TestPackagedSettings(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/systemd/node.env")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	known, proposed := serveVariables(t), 0
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -45,18 +43,14 @@ func TestPackagedSettings(t *testing.T) {
 func TestChart(t *testing.T) {
 	const folder = "../../packaging/helm/signalbox"
 	about, err := os.ReadFile(filepath.Join(folder, "Chart.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range []string{"version", "appVersion"} {
 		if line := name + ": " + release; !slices.Contains(strings.Split(string(about), "\n"), line) {
 			t.Errorf("Chart.yaml has no line %q", line)
 		}
 	}
 	set, err := os.ReadFile(filepath.Join(folder, "templates/statefulset.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	used := regexp.MustCompile(`name: (SIGNALBOX_\w+)`).FindAllStringSubmatch(string(set), -1)
 	for _, m := range used {
 		if !slices.Contains(serveVariables(t), m[1]) {

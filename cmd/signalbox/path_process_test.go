@@ -80,7 +80,7 @@ func buildWithCoverage(t *testing.T) string {
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(source, "cmd", "signalbox", "coverage_hook.go"), text, 0o600))
 	program := filepath.Join(dir, "signalbox")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-cover", "-covermode=atomic", "-coverpkg=./...",
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-cover", "-covermode=atomic", "-coverpkg=./...",
 		"-o", program, "./cmd/signalbox")
 	build.Dir = source
 	if output, err := build.CombinedOutput(); err != nil {
@@ -124,6 +124,7 @@ type coverageTrace struct {
 	client *http.Client
 	meta   string // the file that says what the counters mean
 	dir    string
+	tool   string // the path of covdata: "go tool" looks it up for 0.1 s and more each time
 	taken  int
 }
 
@@ -134,10 +135,13 @@ func newCoverageTrace(t *testing.T, home string, process int) *coverageTrace {
 	if err != nil || len(meta) != 1 {
 		t.Fatalf("%v %v in %s", meta, err, home)
 	}
+	tool, err := exec.CommandContext(t.Context(), "go", "tool", "-n", "covdata").Output()
+	must(t, err)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(home, fmt.Sprint(process, ".sock")))
 	}
-	return &coverageTrace{t: t, client: &http.Client{Transport: &http.Transport{DialContext: dial}}, meta: meta[0], dir: t.TempDir()}
+	return &coverageTrace{t: t, client: &http.Client{Transport: &http.Transport{DialContext: dial}}, meta: meta[0],
+		dir: t.TempDir(), tool: strings.TrimSpace(string(tool))}
 }
 
 func (c *coverageTrace) post(path string) {
@@ -188,7 +192,7 @@ func (c *coverageTrace) filesWith(these ...string) (files map[string]bool) {
 func (c *coverageTrace) files(at string) map[string]bool {
 	c.t.Helper()
 	profile := at + ".txt"
-	if output, err := exec.CommandContext(c.t.Context(), "go", "tool", "covdata", "textfmt", "-i="+at, "-o="+profile).CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(c.t.Context(), c.tool, "textfmt", "-i="+at, "-o="+profile).CombinedOutput(); err != nil {
 		c.t.Fatalf("%v: %s", err, output)
 	}
 	file, err := os.Open(profile)

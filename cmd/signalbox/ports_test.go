@@ -35,8 +35,8 @@ func freePorts(t testing.TB, offsets ...int) int {
 }
 
 const (
-	bandPorts = 512
-	maxOffset = 32 // of a call
+	bandPorts = 2048 // so many that no run of these tests comes round to the ports of a node that is down for a moment
+	maxOffset = 32   // of a call
 )
 
 // band has the ports of this process. The listener on its first port keeps other processes out.

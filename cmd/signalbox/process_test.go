@@ -45,18 +45,14 @@ type process struct {
 func startProcess(t *testing.T, program, log string, arguments ...string) *process {
 	t.Helper()
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer output.Close() // the child has its own
 	p := &process{log: log, done: make(chan struct{})}
 	p.command = exec.Command(program, arguments...)
 	p.command.Env = append(os.Environ(), asProgram+"=1")
 	p.command.Stdout, p.command.Stderr = output, output
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.command.Start())
 	go func() {
 		p.err = p.command.Wait()
 		close(p.done)
@@ -128,15 +124,36 @@ type processes struct {
 // startProcesses starts three nodes and waits until all are ready.
 func startProcesses(t *testing.T, program string, extra ...string) *processes {
 	t.Helper()
+	c := newProcesses(t, program, extra...)
+	c.startAll()
+	return c
+}
+
+// newProcesses returns a cluster of which no node runs yet.
+func newProcesses(t *testing.T, program string, extra ...string) *processes {
+	t.Helper()
 	c := &processes{t: t, program: program, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12), extra: extra}
 	c.client = newClient(c.url(0), c.url(1), c.url(2))
+	return c
+}
+
+// startAll starts the three nodes and waits until all are ready.
+func (c *processes) startAll() {
+	c.t.Helper()
 	for node := range c.running {
 		c.start(node)
 	}
 	for node := range c.running {
 		c.waitReady(node)
 	}
-	return c
+}
+
+// restart ends a node in order and starts it again.
+func (c *processes) restart(node int) {
+	c.t.Helper()
+	c.running[node].terminate(c.t, stopWithin)
+	c.start(node)
+	c.waitReady(node)
 }
 
 func (c *processes) url(node int) string { return fmt.Sprintf("http://127.0.0.1:%d", c.base+node) }

@@ -18,9 +18,7 @@ import (
 func tour(t *testing.T, page, from, to string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../" + page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rest, begins := strings.Cut(string(text), "\n"+from)
 	part, _, ends := strings.Cut(rest, "\n"+to)
 	if !begins || !ends {
@@ -70,15 +68,15 @@ func TestReadme(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 3)
 	script := tour(t, "README.md", "## Five minutes", "**5. Lose the leader.**")
 	// run's own default address, which README doesn't show, is another node here.
-	said := paste(t, folder, "export SIGNALBOX_ADDR="+c.bases[0]+"\n"+script, c)
+	shown := paste(t, folder, "export SIGNALBOX_ADDR="+c.bases[0]+"\n"+script, c)
 	for _, words := range []string{
 		`"blocked_by":"not-enough-available"`, // the one who waited was seen to
 		`"token":3,`,                          // and was granted, after the others
 		`"granted":1,"value":0`,               // as was the worker
 		"deploying with token 4\n",
 	} {
-		if !strings.Contains(said, words) {
-			t.Errorf("README's tour doesn't show %s:\n%s", words, said)
+		if !strings.Contains(shown, words) {
+			t.Errorf("README's tour doesn't show %s:\n%s", words, shown)
 		}
 	}
 	for name, want := range map[string]reply{"db": {Permits: 2, Held: 2}, "jobs": {}, "deploy": {Permits: 1, Available: 1}} {
@@ -104,14 +102,14 @@ func TestCommandsOnASecuredCluster(t *testing.T) {
 	startInProcess(t.Context(), t, "serve", "--ephemeral", "--http", strings.TrimPrefix(c.bases[0], "https://"), "--tls-cert", certs("n1/node.pem"),
 		"--tls-key", certs("n1/node-key.pem"), "--tokens", certs("tokens.toml")).awaitLog(t, "leading")
 	script := tour(t, "docs/install.md", "## The commands of these pages on a secured cluster", "## A service of systemd")
-	said := paste(t, folder, script+"curl localhost:8701/v1/cluster\necho; env | grep ^SIGNALBOX_\n", c)
+	output := paste(t, folder, script+"curl localhost:8701/v1/cluster\necho; env | grep ^SIGNALBOX_\n", c)
 	var variables []string
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
 			variables = append(variables, name, value)
 		}
 	}
-	if o := command(t, []string{"members"}, variables...); o.status != 0 || !strings.Contains(o.stdout, "leader") || !strings.Contains(said, `"leader":"n1"`) {
-		t.Errorf("%s\n%+v", said, o)
+	if o := command(t, []string{"members"}, variables...); o.status != 0 || !strings.Contains(o.stdout, "leader") || !strings.Contains(output, `"leader":"n1"`) {
+		t.Errorf("%s\n%+v", output, o)
 	}
 }

@@ -51,10 +51,11 @@ func (c *processes) refused(node int, words string, more ...string) {
 // TestRecoverWithProcesses loses two of three nodes, and makes a cluster of the third,
 // with plain streams between nodes and with TLS; recover is killed again and again.
 func TestRecoverWithProcesses(t *testing.T) {
+	t.Parallel()
 	for _, secured := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", secured), func(t *testing.T) {
-			c := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12)}
-			c.client = newClient(c.url(0), c.url(1), c.url(2))
+			t.Parallel()
+			c := newProcesses(t, testProgram)
 			if secured {
 				files := peerCertificates{t, t.TempDir()}
 				files.authority("ca")
@@ -65,12 +66,7 @@ func TestRecoverWithProcesses(t *testing.T) {
 					c.own[node] = files.flags(id)
 				}
 			}
-			for node := range c.running {
-				c.start(node)
-			}
-			for node := range c.running {
-				c.waitReady(node)
-			}
+			c.startAll()
 			c.loseTwo()
 		})
 	}

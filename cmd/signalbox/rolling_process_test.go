@@ -41,10 +41,10 @@ func TestRollingRestart(t *testing.T) {
 	}
 	stop()
 	f.finish(t)
-	most := gapAtMost
+	limit := gapAtMost
 	if *rolls < rollsForGap {
-		most = 0
+		limit = 0
 	}
-	p.report(t, most)
+	p.report(t, limit)
 	sameState(t, c)
 }

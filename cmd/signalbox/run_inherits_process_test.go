@@ -16,11 +16,10 @@ import (
 
 // TestRunChangesNothing runs shell scripts in which "$@" stands before a command: empty, and with run in it.
 func TestRunChangesNothing(t *testing.T) {
+	t.Parallel()
 	_, url, _ := startAlone(t)
 	file := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(file, []byte("echo $# $1 $0\nexit 3\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("echo $# $1 $0\nexit 3\n"), 0o700))
 	for _, script := range []string{
 		`"$@" grep SigIgn /proc/self/status`,
 		`trap '' PIPE TERM USR1; "$@" grep SigIgn /proc/self/status`,
@@ -28,17 +27,17 @@ func TestRunChangesNothing(t *testing.T) {
 		`"$@" grep SigIgn /proc/self/status & wait`, // INT and QUIT
 		`"$@" "$SCRIPT" 'a b'; echo $?`,
 	} {
-		var said [2]string
+		var outputs [2]string
 		for i, before := range [][]string{nil, {testProgram, "run", "db", "--permits", "1", "--addr", url, "--"}} {
 			shell := exec.Command("sh", append([]string{"-c", script, "sh"}, before...)...)
 			shell.Env = append(os.Environ(), asProgram+"=1", "SCRIPT="+file)
 			output, err := shell.CombinedOutput()
-			if said[i] = string(output); err != nil {
+			if outputs[i] = string(output); err != nil {
 				t.Errorf("%v: %s", err, output)
 			}
 		}
-		if said[0] != said[1] {
-			t.Errorf("%s\nalone: %s\nby run: %s", script, said[0], said[1])
+		if outputs[0] != outputs[1] {
+			t.Errorf("%s\nalone: %s\nby run: %s", script, outputs[0], outputs[1])
 		}
 	}
 }
@@ -46,6 +45,7 @@ func TestRunChangesNothing(t *testing.T) {
 // TestRunReaps: no process that the command leaves behind stays a zombie while the command runs, whether run is
 // an ordinary process or process 1, which also hands TERM on.
 func TestRunReaps(t *testing.T) {
+	t.Parallel()
 	_, url, _ := startAlone(t)
 	for name, flags := range map[string]uintptr{"ordinary": 0, "process 1": syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID} {
 		t.Run(name, func(t *testing.T) {
@@ -82,6 +82,7 @@ func TestRunReaps(t *testing.T) {
 
 // TestRunInRun: on a cluster with tokens the variable of the credentials stands beside that of the fencing token.
 func TestRunInRun(t *testing.T) {
+	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.toml")
 	if err := os.WriteFile(tokens, fmt.Appendf(nil, "[[token]]\nname = \"job\"\nhash = \"sha256:%x\"\nscopes = [\"use\"]\n", sha256.Sum256([]byte(useToken))), 0o600); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func (c *client) available(t *testing.T, name string, want int64) {
 	})
 }
 
-// runScene is one run in a test of many, with a semaphore of its own.
+// runScene is one run in a test of many, with another semaphore than the others.
 type runScene struct {
 	*stage
 	c     *processes
@@ -205,7 +205,7 @@ func (s *runScene) revoked() {
 	child := s.next()
 	s.c.must(s.T, 0, http.MethodDelete, semaphorePath(s.name)+"/holders/"+child.session+"?reason=maintenance", "", http.StatusNoContent)
 	child.hears(syscall.SIGTERM)
-	child.tell("exit 0") // too late for a status of its own
+	child.tell("exit 0") // too late: its status does not count
 	p.exits(s.T, cli.StatusLost, "lost", "maintenance")
 }
 
@@ -249,16 +249,20 @@ func (s *runScene) paused() {
 	p.exits(s.T, cli.StatusLost, "lost")
 }
 
+// outlivingTTL is the ttl of commands that outlive restarts and elections: run renews after a third of it.
+const outlivingTTL = 12 * time.Second
+
 // TestRunOutlivesNodes restarts one node after another, and kills the leader, under
-// commands that run: none is ended, and each holds what it held.
+// commands that run: no command is ended, and each holds what it held.
 func TestRunOutlivesNodes(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	s := newStage(t)
 	var runs []*process
 	var children []*player
 	for i := range 3 {
 		addresses := slices.Concat(c.bases[i:], c.bases[:i])
-		runs = append(runs, s.startRun(filepath.Join(t.TempDir(), "run.log"), "db", addresses, "--permits", "3", "--ttl", "18s"))
+		runs = append(runs, s.startRun(filepath.Join(t.TempDir(), "run.log"), "db", addresses, "--permits", "3", "--ttl", outlivingTTL.String()))
 		children = append(children, s.next())
 	}
 	same := func(what string) {
@@ -285,11 +289,11 @@ func TestRunOutlivesNodes(t *testing.T) {
 		leader := c.mustLead(t)
 		c.running[leader].kill()
 		same("leader killed")
-		<-time.After(6 * time.Second) // each lease has to be renewed meanwhile
+		<-time.After(outlivingTTL / 3) // each lease has to be renewed meanwhile
 		c.start(leader)
 		c.waitReady(leader)
 	}
-	<-time.After(18 * time.Second) // a lease without a renewal would be over
+	<-time.After(outlivingTTL) // a lease without a renewal would be over
 	same("in the end")
 	for i, child := range children {
 		child.tell("exit %d", 40+i)
@@ -309,9 +313,7 @@ type severable struct {
 
 func sever(t *testing.T, to string) *severable {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &severable{Listener: listener}
 	var all sync.WaitGroup
 	t.Cleanup(func() { s.Close(); s.cut(true); all.Wait() })
@@ -366,7 +368,7 @@ func (s *severable) cut(closing bool) {
 }
 
 // TestRunCutOffForReal cuts a run off from all nodes without a word: its command and
-// what that has started, none of which heeds TERM, are gone before the next in line
+// what that has started, which all ignore TERM, are gone before the next in line
 // is granted the permit.
 func TestRunCutOffForReal(t *testing.T) {
 	c := startProcesses(t, testProgram)

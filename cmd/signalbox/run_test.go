@@ -14,55 +14,18 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// TestRunBadFlags: run refuses each of them before it asks a node.
-func TestRunBadFlags(t *testing.T) {
-	plainFile := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plainFile, []byte("no program"), 0o600); err != nil {
-		t.Fatal(err)
+// TestRunOfNoProgram: run refuses a file that is no program before it asks a node.
+func TestRunOfNoProgram(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "plain")
+	must(t, os.WriteFile(file, []byte("no program"), 0o600))
+	o := command(t, []string{"run", "db", "--", file})
+	if o.refused(t, file, "permission denied"); o.status != cli.StatusCantRun {
+		t.Errorf("status %d", o.status)
 	}
-	for _, c := range []struct {
-		name      string
-		arguments string
-		status    int
-		words     []string
-	}{
-		{"no dashes", "db true", cli.StatusUsage, []string{"--", "COMMAND"}},
-		{"no name", "-- true", cli.StatusUsage, []string{"run needs a NAME"}},
-		{"two names", "db web -- true", cli.StatusUsage, []string{"run takes a NAME", `"web"`}},
-		{"no command", "db --", cli.StatusUsage, []string{"run needs a COMMAND"}},
-		{"nothing", "", cli.StatusUsage, []string{"--"}},
-		{"unknown flag", "db --level 3 -- true", cli.StatusUsage, []string{"unknown flag: --level"}},
-		{"no number", "db -n many -- true", cli.StatusUsage, []string{"many"}},
-		{"none", "db -n 0 -- true", cli.StatusUsage, []string{"--count", "above 0"}},
-		{"no permits", "db --permits 0 -- true", cli.StatusUsage, []string{"--permits", "above 0"}},
-		{"short ttl", "db --ttl 999ms -- true", cli.StatusUsage, []string{"--ttl", "1s"}},
-		{"wait backwards", "db --wait -1s -- true", cli.StatusUsage, []string{"--wait"}},
-		{"long grace", "db --ttl 30s --grace 15s -- true", cli.StatusUsage, []string{"--grace", "14s"}},
-		{"grace backwards", "db --grace -1s -- true", cli.StatusUsage, []string{"--grace"}},
-		{"no address", "db --addr= -- true", cli.StatusUsage, []string{"--addr"}},
-		{"no URL", "db --addr http://n1:8701,ftp://n2 -- true", cli.StatusUsage, []string{"--addr", "ftp://n2"}},
-		{"no such command", "db -- no-such-command-anywhere", cli.StatusNotFound, []string{"no-such-command-anywhere"}},
-		{"no such file", "db -- ./no/such/file", cli.StatusNotFound, []string{"./no/such/file"}},
-		{"no program", "db -- " + plainFile, cli.StatusCantRun, []string{plainFile, "permission denied"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			o := command(t, append([]string{"run"}, strings.Fields(c.arguments)...))
-			o.refused(t, c.words...)
-			if o.status != c.status {
-				t.Errorf("status %d, not %d", o.status, c.status)
-			}
-		})
+	o = command(t, []string{"run", "db", "--wait", "100ms", "--", "true"}, "SIGNALBOX_ADDR", "http://127.0.0.1:1,http://127.0.0.1:2")
+	if o.status != cli.StatusUnavailable || !strings.Contains(o.stderr, "127.0.0.1:") || strings.Contains(o.stderr, "8701") {
+		t.Errorf("a list in a variable: %+v", o)
 	}
-	t.Run("variables", func(t *testing.T) {
-		arguments := []string{"run", "db", "--wait", "100ms", "--", "true"}
-		o := command(t, arguments, "SIGNALBOX_ADDR", "http://127.0.0.1:1,http://127.0.0.1:2")
-		if o.status != cli.StatusUnavailable || !strings.Contains(o.stderr, "127.0.0.1:") || strings.Contains(o.stderr, "8701") {
-			t.Errorf("%+v", o)
-		}
-		if o = command(t, arguments, "SIGNALBOX_TTL", "soon"); o.status != cli.StatusUsage || !strings.Contains(o.stderr, "SIGNALBOX_TTL") {
-			t.Errorf("%+v", o)
-		}
-	})
 }
 
 // TestAnonymous: acquire, run and elect record whose a session is, unless that is not wanted.

@@ -32,7 +32,7 @@ type script struct {
 // scriptPermits is how many of the scripts may be inside at once.
 const scriptPermits = 2
 
-// scripts are those of all dialects.
+// scripts are the scripts of all dialects.
 var scripts = []script{
 	{"throttle", fmt.Sprintf("throttled = %d\n", scriptPermits), throttleScript, func(ctx context.Context, base string) (int64, error) {
 		return throttleAt(base).Remainder(ctx, "throttled")
@@ -186,6 +186,7 @@ func (u *users) finish(t *testing.T, c *processes) {
 // restarts of that node, and no error may reach the script. One script sends no keys:
 // its repeats may count twice, but no more often than replies were lost.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	text := "[semaphores]\n"
 	for _, s := range scripts {
 		text += s.declare
@@ -203,24 +204,19 @@ func TestScripts(t *testing.T) {
 			u.goOn(t, since)
 		}
 	}
-	again := func(node int) {
-		c.start(node)
-		c.waitReady(node)
-	}
 	goOn("at first")
 	for node := range c.running {
-		c.running[node].terminate(t, stopWithin)
-		again(node)
+		c.restart(node)
 		goOn(fmt.Sprintf("n%d restarted", node+1))
 	}
 	leader := c.mustLead(t)
-	c.running[leader].terminate(t, stopWithin)
-	again(leader)
+	c.restart(leader)
 	goOn("leader restarted")
 	for range 2 {
 		leader := c.mustLead(t)
 		c.running[leader].kill()
-		again(leader)
+		c.start(leader)
+		c.waitReady(leader)
 		goOn("leader killed")
 	}
 	for _, u := range all {

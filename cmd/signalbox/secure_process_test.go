@@ -84,9 +84,7 @@ func (s *securing) roll(step string, flags func(node string) []string) {
 	s.Helper()
 	for node := range s.c.running {
 		s.c.own[node] = flags(fmt.Sprintf("n%d", node+1))
-		s.c.running[node].terminate(s.T, stopWithin)
-		s.c.start(node)
-		s.c.waitReady(node)
+		s.c.restart(node)
 		s.goOn()
 	}
 	s.Log(step)
@@ -139,7 +137,7 @@ func (s *securing) replaceAuthority() {
 	s.load = s.load[:len(s.load)-1]
 }
 
-// fresh is a load of requests to each node over HTTPS, each on a connection of its own.
+// fresh is a load of requests to each node over HTTPS, each on a new connection.
 type fresh struct {
 	stop  context.CancelFunc
 	ended chan error // one for each node
@@ -220,7 +218,7 @@ func newSecuring(t *testing.T) *securing {
 	return &securing{T: t, files: files, keys: credentials.Config{CA: files.file("bundle.pem"), TokenFile: files.file("app.token")}}
 }
 
-// https returns the flags of a node that serves HTTPS, and tokens those of one that asks for
+// https returns the flags of a node that serves HTTPS, and tokens the flags of a node that asks for
 // tokens too.
 func (p peerCertificates) https(node string) []string {
 	return append(p.flags(node), "--tls-cert", p.file(node+".pem"), "--tls-key", p.file(node+"-key.pem"))
@@ -234,6 +232,7 @@ func (p peerCertificates) tokens(node string) []string {
 // cluster to a secure one", on a cluster whose clients hold leases and wait in line, and
 // then replaces the authority of nodes and clients: no lease, no place and no request is lost.
 func TestRunningClusterIsSecured(t *testing.T) {
+	t.Parallel()
 	s := newSecuring(t)
 	s.c = startProcesses(t, testProgram)
 	move := &moving{next: s.transport(&http.Transport{MaxIdleConnsPerHost: 512, IdleConnTimeout: 20 * time.Second})}

@@ -67,9 +67,7 @@ func TestServeAlone(t *testing.T) {
 func namesHere(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = e.Name()

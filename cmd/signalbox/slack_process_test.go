@@ -11,12 +11,11 @@ import (
 
 // TestServeHasItsTimerSlack: each node's process is in its second life, see package tune.
 func TestServeHasItsTimerSlack(t *testing.T) {
+	t.Parallel()
 	c := startProcesses(t, testProgram)
 	for _, node := range c.running {
 		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", node.command.Process.Pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !strings.Contains(string(environment), "\x00SIGNALBOX_KEEP_TIMER_SLACK=1\x00") {
 			t.Errorf("%q", environment)
 		}

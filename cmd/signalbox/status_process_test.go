@@ -13,18 +13,20 @@ import (
 // TestDeadNodesAreDown: whether nodes are killed or stopped, status, members and top say which are down, and
 // with two of three that there is no majority; the exit status of status says whether the cluster works.
 func TestDeadNodesAreDown(t *testing.T) {
-	for how, end := range map[string]func(*process){
-		"killed":  (*process).kill,
-		"stopped": func(p *process) { p.suspend(t); t.Cleanup(func() { p.signal(syscall.SIGCONT) }) },
+	t.Parallel()
+	for how, end := range map[string]func(*testing.T, *process){
+		"killed":  func(_ *testing.T, p *process) { p.kill() },
+		"stopped": func(t *testing.T, p *process) { p.suspend(t); t.Cleanup(func() { p.signal(syscall.SIGCONT) }) },
 	} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			c := startProcesses(t, testProgram)
 			c.shows(t, 0, 0)
 			for dead, words := range [][]string{
 				{"n1 is down for", "the others work", "members rm"},
 				{"no majority", "n3 reaches 1 of 3 voting nodes", "2 are needed", "n1 is down for", "n2 is down for", "recover --help"},
 			} {
-				end(c.running[dead])
+				end(t, c.running[dead])
 				c.shows(t, dead+1, 7-dead, words...)
 			}
 		})
@@ -47,9 +49,9 @@ func (c *processes) shows(t *testing.T, down, want int, words ...string) {
 		if o.status != want || members.status != 0 || top.status != 0 || strings.Contains(top.stdout, " is down for") != (down > 0) {
 			return fmt.Errorf("%+v, and top: %+v", o, top)
 		}
-		for _, one := range words {
-			if !strings.Contains(o.stdout+o.stderr, one) {
-				return fmt.Errorf("no %q: %+v", one, o)
+		for _, word := range words {
+			if !strings.Contains(o.stdout+o.stderr, word) {
+				return fmt.Errorf("no %q: %+v", word, o)
 			}
 		}
 		return nil

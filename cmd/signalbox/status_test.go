@@ -17,9 +17,9 @@ func statusOfNode(t *testing.T, token string) (port string, got func() string) {
 	t.Helper()
 	seen := make(chan string, 100)
 	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given := r.Header.Get("Authorization")
-		seen <- given
-		if token != "" && given != "Bearer "+token {
+		header := r.Header.Get("Authorization")
+		seen <- header
+		if token != "" && header != "Bearer "+token {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusUnauthorized)
 			fmt.Fprint(w, `{"type":"about:blank","code":"unauthenticated","title":"Unknown","status":401}`)
@@ -38,7 +38,7 @@ func statusOfNode(t *testing.T, token string) (port string, got func() string) {
 	}
 }
 
-// status runs the verb without a deadline of its own.
+// status runs the verb without a deadline.
 func status(t *testing.T, arguments ...string) outcome {
 	var stdout, stderr written
 	status := run(t.Context(), append([]string{"status", "--timeout", "200ms"}, arguments...), lookup(t), &stdout, &stderr)

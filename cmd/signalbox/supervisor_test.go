@@ -20,20 +20,14 @@ import (
 func TestSupervisorIsNotified(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer manager.Close()
 	receive := func() string {
 		t.Helper()
 		buf := make([]byte, 1<<10)
-		if err := manager.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, manager.SetReadDeadline(time.Now().Add(20*time.Second)))
 		n, err := manager.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return string(buf[:n])
 	}
 	port := freePorts(t, 0, 1)
@@ -50,9 +44,7 @@ func TestSupervisorIsNotified(t *testing.T) {
 		t.Fatalf("first %q: %s", got, stderr.String())
 	}
 	newClient("http://"+address).must(t, 0, http.MethodGet, "/livez", "", http.StatusOK)
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	for range 3 {
 		if got := receive(); got != "WATCHDOG=1" {
 			t.Errorf("%q while it serves", got)
@@ -75,9 +67,7 @@ func TestSupervisorIsNotified(t *testing.T) {
 // it loads, and lets systemd watch and confine the process.
 func TestSystemdUnit(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/systemd/signalbox.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	settings, environment := map[string][]string{}, ""
 	for line := range strings.Lines(string(text)) {
 		if key, value, any := strings.Cut(strings.TrimSpace(line), "="); any && !strings.HasPrefix(key, "#") {

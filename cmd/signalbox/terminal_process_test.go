@@ -31,9 +31,7 @@ func openTerminal(t *testing.T) (keys, terminal *os.File) {
 	if err == nil {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -44,14 +42,13 @@ func openTerminal(t *testing.T) (keys, terminal *os.File) {
 // TestRunInTerminal types: what the command reads is for it, as is Ctrl-C; Ctrl-Z
 // stops neither it nor run. Afterwards the terminal is the shell's again.
 func TestRunInTerminal(t *testing.T) {
+	t.Parallel()
 	keys, terminal := openTerminal(t)
 	_, url, _ := startAlone(t)
 	s := newStage(t)
 	log := filepath.Join(t.TempDir(), "shell.log")
 	output, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer output.Close()
 	shell := exec.Command("sh", slices.Concat(
 		[]string{"-c", `trap : INT; "$@"; echo status $?; read line; echo "read $line"`, "sh", testProgram, "run", "db", "--permits", "1", "--addr", url},
@@ -59,9 +56,7 @@ func TestRunInTerminal(t *testing.T) {
 	shell.Env = append(os.Environ(), asProgram+"=1")
 	shell.Stdin, shell.Stdout, shell.Stderr = terminal, output, output
 	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
-	if err := shell.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, shell.Start())
 	p := &process{command: shell, log: log, done: make(chan struct{})}
 	go func() {
 		p.err = shell.Wait()
@@ -92,6 +87,7 @@ func TestRunInTerminal(t *testing.T) {
 
 // TestWaitingOnTerminal: run, elect, acquire and down say on a terminal what they wait for, and remove that line.
 func TestWaitingOnTerminal(t *testing.T) {
+	t.Parallel()
 	_, url, _ := startAlone(t)
 	for i, verb := range []string{"run", "elect"} {
 		first := startProcess(t, testProgram, filepath.Join(t.TempDir(), "first.log"),
@@ -113,9 +109,7 @@ func TestWaitingOnTerminal(t *testing.T) {
 			waits := exec.Command(testProgram, append(strings.Fields(line[0])[:2:2], append([]string{"--addr", url}, strings.Fields(line[0])[2:]...)...)...)
 			waits.Env, waits.Stderr = append(os.Environ(), asProgram+"=1"), terminal
 			waits.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			if err := waits.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, waits.Start())
 			terminal.Close()
 			host, _ := os.Hostname()
 			want := line[1]

@@ -12,13 +12,13 @@ import (
 	"github.com/signalbox/signalbox/test/otlptest"
 )
 
-// traceOf is the traceparent of a client, in a trace of its own, with a span of its own.
+// traceOf is the traceparent of a client, a new trace with one span.
 func traceOf(number int) (header, trace, span string) {
 	trace, span = fmt.Sprintf("%032x", 0xa0+number), fmt.Sprintf("%016x", 0xb0+number)
 	return "00-" + trace + "-" + span + "-01", trace, span
 }
 
-// TestTraces: on three nodes, whichever leads, the span of a waiter links to that of the
+// TestTraces: on three nodes, whichever leads, the span of a waiter links to the span of the
 // release which freed it, on whichever node. The spans of each request are in the trace of
 // its client and have the right parents. The stop of the nodes sends what is left.
 func TestTraces(t *testing.T) {
@@ -130,16 +130,16 @@ type tree struct {
 func (s tree) under(parent, trace, name string, node int) otlptest.Span {
 	s.t.Helper()
 	var found []otlptest.Span
-	for _, one := range s.all {
-		if one.Parent == parent && one.Name == name && one.Trace == trace && one.Instance == fmt.Sprint("n", node+1) {
-			found = append(found, one)
+	for _, span := range s.all {
+		if span.Parent == parent && span.Name == name && span.Trace == trace && span.Instance == fmt.Sprint("n", node+1) {
+			found = append(found, span)
 		}
 	}
 	if len(found) != 1 {
 		var names []string
-		for _, one := range s.all {
-			if one.Trace == trace {
-				names = append(names, fmt.Sprintf("%s %s under %s of %s", one.Name, one.ID, one.Parent, one.Instance))
+		for _, span := range s.all {
+			if span.Trace == trace {
+				names = append(names, fmt.Sprintf("%s %s under %s of %s", span.Name, span.ID, span.Parent, span.Instance))
 			}
 		}
 		slices.Sort(names)

@@ -9,67 +9,16 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// TestUsageStatus: each kind of mistake on the command line ends with status 2.
-func TestUsageStatus(t *testing.T) {
-	for _, c := range []struct{ arguments, word string }{
-		{"nosuch", "nosuch"},
-		{"--nosuch", "--nosuch"},
-		{"--nosuch ls", "--nosuch"},
-		{"serve --nosuch", "--nosuch"},
-		{"serve nosuch", "nosuch"},
-		{"version nosuch", "nosuch"},
-		{"backup", "backup needs a FILE"},
-		{"show", "show needs a NAME"},
-		{"show db web", `show takes a NAME, and not "web" too`},
-		{"revoke db", "revoke needs a NAME and a SESSION"},
-		{"resize db", "resize needs a NAME and an N"},
-		{"resize db +2", "resize sets how many there are in all"},
-		{"resize db 2.5", "no number of permits"},
-		{"why", "why needs a NAME or SESSION"},
-		{"sessions all", `sessions takes no arguments but flags: "all"`},
-		{"item bogus", `item has no "bogus"`},
-		{"item", "item needs one of"},
-		{"token", "token needs new"},
-		{"cert", "cert needs one of"},
-		{"cert nosuch", "nosuch"},
-		{"cert ca nosuch", "nosuch"},
-		{"acquire db --ttl 500us", "--ttl"},
-		{"acquire db --ttl 0", "--ttl"},
-		{"acquire db --ttl -1s", "--ttl"},
-		{"renew 5 --ttl 0", "--ttl"},
-		{"renew 5 --ttl 500us", "--ttl"},
-	} {
-		o := command(t, strings.Fields(c.arguments))
-		o.refused(t, c.word)
-		if o.status != cli.StatusUsage {
-			t.Errorf("%s: status %d: %s", c.arguments, o.status, o.stderr)
-		}
-	}
-	o := command(t, []string{"backup", "file"}, "SIGNALBOX_SEND_TOKEN_OVER_HTTP", "maybe")
-	if o.refused(t, "SIGNALBOX_SEND_TOKEN_OVER_HTTP"); o.status != cli.StatusUsage {
-		t.Errorf("%+v", o)
-	}
-}
-
-// TestErrorsSayWhatNext: an error has two lines: what, in the user's words, and what to do next.
-func TestErrorsSayWhatNext(t *testing.T) {
-	for arguments, want := range map[string]string{
-		"shwo db":               "signalbox: unknown command \"shwo\" for \"signalbox\"\n  Did you mean this? show\n",
-		"create db --permits x": "signalbox: invalid argument \"x\" for \"--permits\" flag: invalid syntax\n  See \"signalbox create --help\".\n",
-		"serve nosuch":          "signalbox: serve takes no arguments but flags: \"nosuch\"\n  See \"signalbox serve --help\".\n",
-		"cert ca nosuch":        "\n  See \"signalbox cert ca --help\".\n",
-		"ls --timeout 50ms --addr http://127.0.0.1:1": "signalbox: no node replied: dial tcp 127.0.0.1:1: connect: connection refused\n" +
-			"  Start the nodes, or give their addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n",
-	} {
-		var stdout, stderr bytes.Buffer
-		run(t.Context(), strings.Fields(arguments), lookup(t), &stdout, &stderr) // --timeout counts without a deadline alone
-		if got := stderr.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 2 {
-			t.Errorf("%s: %q, want %q", arguments, got, want)
-		}
+// TestNoReplySaysWhatNext: where no node replies, the error names the flag, the variable and the command that help.
+func TestNoReplySaysWhatNext(t *testing.T) {
+	want := "signalbox: no node replied: dial tcp 127.0.0.1:1: connect: connection refused\n" +
+		"  Start the nodes, or give their addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n"
+	var stdout, stderr bytes.Buffer
+	run(t.Context(), strings.Fields("ls --timeout 50ms --addr http://127.0.0.1:1"), lookup(t), &stdout, &stderr) // --timeout counts without a deadline alone
+	if got := stderr.String(); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -59,14 +59,10 @@ func TestWallClock(t *testing.T) {
 func (c *processes) daysOff(t *testing.T, node int) int {
 	t.Helper()
 	response, err := c.http.Get(c.url(node) + "/livez")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	response.Body.Close()
 	date, err := http.ParseTime(response.Header.Get("Date"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return int(time.Until(date).Round(24*time.Hour) / (24 * time.Hour))
 }
 
@@ -82,30 +78,20 @@ const wildClock = `
 func buildWithWildClock(t *testing.T) string {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	original := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
 	text, err := os.ReadFile(original)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const before = "\tmono -= startNano\n"
 	if strings.Count(string(text), before) == 0 {
 		t.Fatalf("%s is not as this test knows it", original)
 	}
 	dir := t.TempDir()
 	changed, overlay, program := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "signalbox")
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), before, before+wildClock, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(changed, []byte(strings.Replace(string(text), before, before+wildClock, 1)), 0o600))
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(overlay, replace, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(overlay, replace, 0o600))
 	if output, err := exec.Command("go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}

@@ -28,9 +28,16 @@ func executed(command *cobra.Command, arguments ...string) (string, error) {
 	var out bytes.Buffer
 	command.SetOut(&out)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetArgs(arguments)
+	command.SetArgs(append([]string{}, arguments...)) // with nil it would take the arguments of the test
 	err := command.Execute()
 	return out.String(), err
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func noVariable(string) (string, bool) { return "", false }
@@ -49,15 +56,13 @@ func backupFile(t *testing.T) []byte {
 	if err == nil {
 		err = w.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out.Bytes()
 }
 
 // fakeCluster serves nodes n1, n2, … of which one leads.
 type fakeCluster struct {
-	leader   atomic.Int32 // n1 is 1; 0: none
+	leader   atomic.Int32 // n1 is 1; 0: no leader
 	file     []byte       // the reply to a backup
 	restored []byte       // the body of a restore
 	refuse   string       // the problem that refuses a restore
@@ -105,7 +110,7 @@ func newFakeCluster(t *testing.T, nodes int, leader int32) *fakeCluster {
 
 func (c *fakeCluster) flag() string { return "--addr=" + strings.Join(c.urls, ",") }
 
-// TestBackupWritesAWholeFile, or leaves the one that is there.
+// TestBackupWritesAWholeFile, or leaves the file that is there.
 func TestBackupWritesAWholeFile(t *testing.T) {
 	c := newFakeCluster(t, 2, 1)
 	name := filepath.Join(t.TempDir(), "a.backup")
@@ -140,9 +145,7 @@ func TestBackupWritesAWholeFile(t *testing.T) {
 // TestRestoreFindsTheLeader, also when it is elected while the command looks for it.
 func TestRestoreFindsTheLeader(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a.backup")
-	if err := os.WriteFile(name, backupFile(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, backupFile(t), 0o600))
 	c := newFakeCluster(t, 3, 3)
 	out, err := executed(newRestore(noVariable), name, "--yes", "--sessions=end", c.flag())
 	if err != nil || out != "restored, at index 1033\n" || !bytes.Equal(c.restored, c.file) || c.asked != "cluster="+fileID+"&from="+fileID+"&sessions=end" {
@@ -159,9 +162,7 @@ func TestRestoreFindsTheLeader(t *testing.T) {
 func TestRestoreSaysWhatIsLost(t *testing.T) {
 	c := newFakeCluster(t, 1, 1)
 	client, err := signalbox.New(signalbox.Config{Addresses: c.urls})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	flags := cli.AddClusterFlags(pflag.NewFlagSet("", pflag.PanicOnError), noVariable)
 	r := restoration{target: flags, name: "a.backup", sessions: "end", header: archive.Header{Index: 7, WallTime: time.Now().Add(-time.Hour), Cluster: [16]byte{0xc0}}}
 	for id, lost := range map[string]string{fileID: "up to 23 in the log, are lost", "0b": "all that this one has is lost"} {
@@ -181,12 +182,8 @@ func TestRestoreRefuses(t *testing.T) {
 	c := newFakeCluster(t, 1, 1)
 	folder := t.TempDir()
 	good, bad := filepath.Join(folder, "good"), filepath.Join(folder, "bad")
-	if err := os.WriteFile(good, c.file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(bad, c.file[:50], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(good, c.file, 0o600))
+	must(t, os.WriteFile(bad, c.file[:50], 0o600))
 	for _, r := range []struct{ arguments, want string }{
 		{bad, "bad: the backup is cut short"}, {filepath.Join(folder, "none"), "no such file"}, {"", "needs a FILE"},
 		{good + " --sessions=all", `--sessions: "all" is neither keep nor end`},

@@ -9,17 +9,6 @@ import (
 	"testing"
 )
 
-// cert runs the subcommand and returns what it printed.
-func cert(arguments ...string) (string, error) {
-	command := newCert()
-	var out bytes.Buffer
-	command.SetOut(&out)
-	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetArgs(arguments)
-	err := command.Execute()
-	return out.String(), err
-}
-
 func TestCert(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	for _, c := range []struct {
@@ -30,7 +19,7 @@ func TestCert(t *testing.T) {
 		{"client ci", "client-ci.pem client-ci-key.pem"},
 		{"node n1 --overwrite", "node-n1.pem node-n1-key.pem"},
 	} {
-		out, err := cert(append(strings.Fields(c.arguments), "--dir", dir)...)
+		out, err := executed(newCert(), append(strings.Fields(c.arguments), "--dir", dir)...)
 		if err != nil {
 			t.Fatalf("cert %s: %v", c.arguments, err)
 		}
@@ -50,7 +39,7 @@ func TestCert(t *testing.T) {
 
 func TestCertRefuses(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := cert("ca", "--dir", dir); err != nil {
+	if _, err := executed(newCert(), "ca", "--dir", dir); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -69,7 +58,7 @@ func TestCertRefuses(t *testing.T) {
 		{"client", "needs a NAME"},
 		{"node n1 --dir " + t.TempDir(), "there is no certificate authority in"},
 	} {
-		out, err := cert(append([]string{"--dir", dir}, strings.Fields(c.arguments)...)...)
+		out, err := executed(newCert(), append([]string{"--dir", dir}, strings.Fields(c.arguments)...)...)
 		if err == nil || !strings.Contains(err.Error(), c.want) || out != "" && !strings.HasPrefix(c.arguments, "cluster") {
 			t.Errorf("cert %s: %q, %v; wanted %q", c.arguments, out, err, c.want)
 		}
@@ -80,9 +69,7 @@ func TestCertRefuses(t *testing.T) {
 func namesIn(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -107,11 +94,9 @@ func TestCertCluster(t *testing.T) {
 		{nil, "n1 n2 n3", "node-n3.pem node-n3-key.pem"},
 	} {
 		if c.before != nil {
-			if err := c.before(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.before())
 		}
-		out, err := cert(append(strings.Fields("cluster --dir "+dir+" --to "+to), strings.Fields(c.arguments)...)...)
+		out, err := executed(newCert(), append(strings.Fields("cluster --dir "+dir+" --to "+to), strings.Fields(c.arguments)...)...)
 		if err != nil {
 			t.Fatalf("%s: %v", c.arguments, err)
 		}

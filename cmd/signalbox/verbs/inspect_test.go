@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,23 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/offline"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 )
-
-// ran runs a subcommand and returns what it printed.
-func ran(command *cobra.Command, arguments ...string) (string, error) {
-	var out bytes.Buffer
-	command.SetOut(&out)
-	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetArgs(append([]string{}, arguments...)) // with nil it would take those of the test
-	err := command.Execute()
-	return out.String(), err
-}
 
 // leaseFolder makes the folder of n1, a cluster by itself, with one lease and one waiting
 // request.
@@ -35,13 +22,9 @@ func leaseFolder(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "n1")
 	s, err := store.Open(store.Options{Folder: path, NodeID: "n1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	node, err := cluster.Start(t.Context(), cluster.Config{NodeID: "n1", Bind: "127.0.0.1:0", Store: s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, command := range []fsm.Command{
 		fsm.CreateSemaphore{Name: "db", Permits: 2},
 		fsm.RestoreSession{Session: 41, TTLMS: 60_000, Leases: []fsm.Want{{Semaphore: "db", Count: 2}}},
@@ -52,9 +35,7 @@ func leaseFolder(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(node.Close(t.Context()), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(node.Close(t.Context()), s.Close()))
 	return path
 }
 
@@ -66,7 +47,7 @@ var spaces = regexp.MustCompile(` {2,}`)
 
 func TestInspect(t *testing.T) {
 	path := leaseFolder(t)
-	out, err := ran(newInspect(), path)
+	out, err := executed(newInspect(), path)
 	const want = `folder  X, format 3, id X
 node  n1
 cluster  X
@@ -86,7 +67,7 @@ damage  no damage: every checksum is right
 	if err != nil || got != want {
 		t.Errorf("%v, printed:\n%s", err, got)
 	}
-	out, err = ran(newInspect(), path, "--json", "--top", "0")
+	out, err = executed(newInspect(), path, "--json", "--top", "0")
 	var report offline.Report
 	if err != nil || json.Unmarshal([]byte(out), &report) != nil || report.Committed.Leases != 1 || len(report.Committed.MostLeases) != 0 {
 		t.Errorf("%v, printed:\n%s", err, out)
@@ -96,10 +77,8 @@ damage  no damage: every checksum is right
 // TestInspectFails: its status is 1 if something is damaged, or can't be read.
 func TestInspectFails(t *testing.T) {
 	path := leaseFolder(t)
-	if err := os.Truncate(filepath.Join(path, "witness"), 0); err != nil {
-		t.Fatal(err)
-	}
-	out, err := ran(newInspect(), path)
+	must(t, os.Truncate(filepath.Join(path, "witness"), 0))
+	out, err := executed(newInspect(), path)
 	if err == nil || !strings.Contains(err.Error(), "is damaged in 1 places") || !strings.Contains(out, "witness is damaged: neither") ||
 		!strings.Contains(out, "1 leases") {
 		t.Errorf("%v, printed:\n%s", err, out)
@@ -107,7 +86,7 @@ func TestInspectFails(t *testing.T) {
 	for want, arguments := range map[string][]string{
 		"no such file": {path + "x"}, "needs a FILE or FOLDER": {}, "below 0": {path, "--top", "-1"},
 	} {
-		if out, err := ran(newInspect(), arguments...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
+		if out, err := executed(newInspect(), arguments...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
 			t.Errorf("%v: %v, printed %q", arguments, err, out)
 		}
 	}

@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"bytes"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -11,51 +10,32 @@ import (
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
-// token runs the subcommand and returns what it printed.
-func token(arguments ...string) (string, error) {
-	command := newToken()
-	var out bytes.Buffer
-	command.SetOut(&out)
-	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetArgs(arguments)
-	err := command.Execute()
-	return out.String(), err
-}
-
 // identity returns the identity of a token by a file.
 func identity(t *testing.T, file, secret string) *access.Identity {
 	t.Helper()
 	tokens, err := access.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	found, err := tokens.Authenticate(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found.Identity
 }
 
 // TestTokenNew: the first line is the token, and the rest makes it valid.
 func TestTokenNew(t *testing.T) {
-	out, err := token("new", "ci", "--scope", "use", "--prefix", "ci/", "--prefix", "db", "--leases", "7", "--requests-per-second", "9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, err := executed(newToken(), "new", "ci", "--scope", "use", "--prefix", "ci/", "--prefix", "db", "--leases", "7", "--requests-per-second", "9")
+	must(t, err)
 	secret, block, _ := strings.Cut(out, "\n")
 	file := filepath.Join(t.TempDir(), "tokens.toml")
-	if err := os.WriteFile(file, []byte(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(block), 0o600))
 	if id := identity(t, file, secret); id.Name != "ci" || id.Scope != access.Use || strings.Join(id.Prefixes, " ") != "ci/ db" ||
 		id.Limits.Leases != 7 || id.Limits.Sessions != 0 || id.PerSecond != 9 {
 		t.Errorf("%+v", id)
 	}
 	for _, wrong := range [][]string{nil, {"new"}, {"new", "a", "b"}, {"new", "c i"}, {"new", "ci", "--scope", "root"}, {"new", "ci", "--sessions", "-1"},
 		{"new", "ci", "--scope", "admin", "--prefix", "ci/"}} {
-		if out, err := token(wrong...); err == nil || out != "" {
+		if out, err := executed(newToken(), wrong...); err == nil || out != "" {
 			t.Errorf("%q: %q, %v", wrong, out, err)
 		}
 	}
@@ -68,28 +48,24 @@ func TestTokenNewIntoFiles(t *testing.T) {
 	secret, file := filepath.Join(dir, "admin.token"), filepath.Join(dir, "tokens.toml")
 	arguments := []string{"new", "admin", "--scope", "admin", "--token-file", secret, "--append", file}
 	for _, c := range [][2]string{{"", ""}, {"--keep --note again", ""}, {"--keep --note once --token-file " + secret + ".2", "once\n"}} {
-		out, err := token(append(arguments, strings.Fields(c[0])...)...)
+		out, err := executed(newToken(), append(arguments, strings.Fields(c[0])...)...)
 		if err != nil || out != c[1] {
 			t.Fatalf("%s: %q, %v", c[0], out, err)
 		}
 	}
-	if _, err := token(arguments...); err == nil {
+	if _, err := executed(newToken(), arguments...); err == nil {
 		t.Error("a token is overwritten")
 	}
-	if _, err := token("new", "ci", "--append", file); err != nil {
+	if _, err := executed(newToken(), "new", "ci", "--append", file); err != nil {
 		t.Fatal(err)
 	}
 	drawn, err := os.ReadFile(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if id := identity(t, file, strings.TrimSpace(string(drawn))); id.Name != "admin" {
 		t.Errorf("%+v", id)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := strings.Count(string(text), "[[token]]"); n != 3 || strings.Contains(string(text), strings.TrimSpace(string(drawn))) {
 		t.Errorf("%d blocks:\n%s", n, text)
 	}

@@ -31,9 +31,7 @@ func serving(t *testing.T, document string, arguments ...string) (c *call, delet
 	}))
 	t.Cleanup(server.Close)
 	client, err := signalbox.New(signalbox.Config{Addresses: []string{server.URL}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	output := &cli.Output{W: io.Discard, Format: cli.Table}
 	return &call{Context: t.Context(), Output: output, client: client, operator: operator.New(client), arguments: arguments}, func() string { return <-queries }
 }
@@ -43,18 +41,14 @@ func serving(t *testing.T, document string, arguments ...string) (c *call, delet
 func TestDeletesWhatItAskedAbout(t *testing.T) {
 	c, deleted := serving(t, `{"name":"db","permits":1,"epoch":5}`, "db")
 	v := rmVerb()
-	if err := v.run(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, v.run(c))
 	if got := deleted(); got != "" {
 		t.Errorf("without a question: %q", got)
 	}
 	if _, err := v.asks(c); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.run(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, v.run(c))
 	if got := deleted(); got != "epoch=5" {
 		t.Errorf("after the question: %q", got)
 	}
@@ -80,9 +74,7 @@ func TestReleasesWhatItRead(t *testing.T) {
 	const session = `{"session":"77","leases":[{"semaphore":"db","count":1,"token":9}],"waiting":[{"semaphores":{"web":1},"mode":"all"}]}`
 	for name, want := range map[string]string{"db": "token=9", "web": ""} {
 		c, deleted := serving(t, session, "77", name)
-		if err := releaseVerb().run(c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, releaseVerb().run(c))
 		if got := deleted(); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -94,15 +86,11 @@ func TestWhyOfWaitList(t *testing.T) {
 	const session = `{"session":"77","leases":[],"waiting":[],"waiting_count":0,"waitlist":[
 		{"name":"jobs","epoch":3,"wanted":2,"granted":0,"position":4,"waiting_ms":70},{"name":"done","wanted":1,"granted":1,"position":0}]}`
 	s := new(operator.Session)
-	if err := json.Unmarshal([]byte(session), s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(session), s))
 	var shown strings.Builder
 	c, _ := serving(t, `{"name":"jobs","permits":1,"holders":[{"session":"88","count":1,"token":5}]}`, "77")
 	c.W = &shown
-	if err := whySession(c, s, tableRows); err != nil {
-		t.Fatal(err)
-	}
+	must(t, whySession(c, s, tableRows))
 	for text, want := range map[string]bool{"Its wait list wants 2 of jobs, at place 4, for 70ms": true, "88 ": true, "done": false, "waits for no": false} {
 		if strings.Contains(shown.String(), text) != want {
 			t.Errorf("%q:\n%s", text, shown.String())
@@ -125,21 +113,19 @@ func TestWhyOfFullSession(t *testing.T) {
 		s.WaitList = append(s.WaitList, operator.ListEntry{Semaphore: fmt.Sprint("list-", i), Wanted: 1, Position: 1})
 		s.Waiting = append(s.Waiting, operator.Wait{Semaphores: map[string]int64{fmt.Sprint("line-", i): 1}, Mode: "all", Position: 2})
 	}
-	for most, want := range map[int]string{
+	for rows, want := range map[int]string{
 		2: "list-0 list-1 … and 3 more on its wait list: line-0 line-1 … and 4 more requests:",
 		9: "list-0 list-1 list-2 list-3 list-4 line-0 line-1 line-2 line-3 line-4 … and 1 more requests:",
 	} {
 		c, _ := serving(t, `{"name":"any","permits":1}`)
 		var shown strings.Builder
 		c.W = &shown
-		if err := whySession(c, s, most); err != nil {
-			t.Fatal(err)
-		}
+		must(t, whySession(c, s, rows))
 		if !strings.Contains(shown.String(), "held-19 and 4 more; ") || strings.Contains(shown.String(), "held-20") {
 			t.Errorf("leases: %s", shown.String())
 		}
 		if got := strings.Join(regexp.MustCompile(`(list|line)-\d|… and [^:]*:`).FindAllString(shown.String(), -1), " "); got != want {
-			t.Errorf("%d of each: %s, want %s", most, got, want)
+			t.Errorf("%d of each: %s, want %s", rows, got, want)
 		}
 	}
 	if len(s.Leases) != 24 || s.Leases[20].Semaphore != "held-20" {

@@ -29,9 +29,7 @@ func flags(t *testing.T, token string, arguments ...string) *ClusterFlags {
 		}
 		return token, token != ""
 	})
-	if err := set.Parse(arguments); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set.Parse(arguments))
 	return f
 }
 
@@ -45,9 +43,7 @@ func TestTokens(t *testing.T) {
 	}))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("of-the-file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("of-the-file\n"), 0o600))
 	for _, c := range []struct {
 		name, variable string
 		arguments      []string
@@ -62,13 +58,9 @@ func TestTokens(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := flags(t, c.variable, append(c.arguments, "--addr", server.URL+"/")...)
 			cfg, err := f.Client()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			client, err := signalbox.New(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := client.Get(t.Context(), "db"); err == nil || sent != c.want {
 				t.Errorf("the Go client sends %q, %v", sent, err)
 			}
@@ -119,9 +111,7 @@ func TestVariableOfNodes(t *testing.T) {
 		value := map[string]string{"SIGNALBOX_TOKEN": "s3cret", "SIGNALBOX_INSECURE_HTTP": "true"}[name]
 		return value, value != ""
 	})
-	if err := set.Parse([]string{"--addr", "n1:8701"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, set.Parse([]string{"--addr", "n1:8701"}))
 	if _, err := f.Client(); err == nil || !strings.Contains(err.Error(), "SIGNALBOX_INSECURE_HTTP is a setting of nodes: use SIGNALBOX_SEND_TOKEN_OVER_HTTP") {
 		t.Error(err)
 	}
@@ -146,5 +136,12 @@ func TestExplain(t *testing.T) {
 		if again := Explain(got); again != got {
 			t.Errorf("explained twice: %v", again)
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -54,16 +54,10 @@ func TestSources(t *testing.T) {
 				return value, there
 			}
 			f := AddClusterFlags(set, lookup)
-			if err := set.Parse(strings.Fields(c.arguments)); err != nil {
-				t.Fatal(err)
-			}
-			if err := ApplyVariables(set, lookup); err != nil {
-				t.Fatal(err)
-			}
+			must(t, set.Parse(strings.Fields(c.arguments)))
+			must(t, ApplyVariables(set, lookup))
 			cfg, err := f.Client()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := strings.ReplaceAll(strings.Join(cfg.Addresses, ","), "http://127.0.0.1:", ""); got != c.ports {
 				t.Errorf("addresses %s, wanted %s", got, c.ports)
 			}
@@ -88,9 +82,7 @@ func TestSources(t *testing.T) {
 // writeContexts writes a file with four contexts, and the tokens that they name.
 func writeContexts(t *testing.T, folder string) {
 	t.Helper()
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(folder, 0o700))
 	for name, text := range map[string]string{
 		"config.toml": `context = "home"
 [contexts.home]
@@ -104,9 +96,7 @@ token-file = "bare.token"
 [contexts.open]
 addr = "http://127.0.0.1:4"
 `, "home.token": "h", "production.token": "p", "bare.token": "b", "other.token": "o"} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 }
 

@@ -22,9 +22,7 @@ func flagSet(t *testing.T, line ...string) *pflag.FlagSet {
 	flags.Duration("max-wait", time.Minute, "")
 	flags.StringSlice("allow-host", nil, "")
 	_ = flags.SetAnnotation("ephemeral", InsteadOf, []string{"data"})
-	if err := flags.Parse(line); err != nil {
-		t.Fatal(err)
-	}
+	must(t, flags.Parse(line))
 	return flags
 }
 
@@ -41,9 +39,7 @@ func variables(pairs ...string) func(string) (string, bool) {
 
 func write(t *testing.T, text string) string {
 	path := filepath.Join(t.TempDir(), "s.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -55,21 +51,15 @@ func TestPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := write(t, "node-id = \"file\"\nraft-multiplier = 3\nmax-wait = \"5s\"\nallow-host = [\"a\", \"b\"]\ndata = \"d\"\n")
-	if err := ApplyFile(flags, path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ApplyFile(flags, path))
 	var b bytes.Buffer
-	if err := PrintFlags(&b, flags); err != nil {
-		t.Fatal(err)
-	}
+	must(t, PrintFlags(&b, flags))
 	want := fmt.Sprintf("allow-host = [\"a\",\"b\"] # %s\n# data = \"\" # default\nephemeral = true # flag\nmax-wait = \"5s\" # %s\nnode-id = \"flag\" # flag\nraft-multiplier = 2 # SIGNALBOX_RAFT_MULTIPLIER\n", path, path)
 	if b.String() != want {
 		t.Errorf("printed\n%swanted\n%s", b.String(), want)
 	}
 	again := flagSet(t)
-	if err := ApplyFile(again, write(t, b.String())); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ApplyFile(again, write(t, b.String())))
 	flags.VisitAll(func(f *pflag.Flag) {
 		if got := again.Lookup(f.Name).Value.String(); got != f.Value.String() {
 			t.Errorf("%s is %s when it is read again, not %s", f.Name, got, f.Value)
@@ -102,7 +92,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestMistyped: variables that look like settings and are none are errors, but for those
+// TestMistyped: variables that look like settings but are not are errors, but for those
 // that Kubernetes makes of the names of services.
 func TestMistyped(t *testing.T) {
 	flags, others := []string{"node-id", "http", "peers"}, []string{"SIGNALBOX_TOKEN", "SIGNALBOX_TEST_"}

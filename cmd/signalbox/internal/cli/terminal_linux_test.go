@@ -27,9 +27,7 @@ func openTerminal(t *testing.T) (keys, terminal *os.File) {
 	if err == nil {
 		terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { terminal.Close() })
 	return keys, terminal
 }
@@ -65,9 +63,7 @@ func TestNamesOnTerminal(t *testing.T) {
 	}
 	keys, screen := openTerminal(t)
 	o = &Output{W: screen, Format: Name}
-	if err := errors.Join(o.Result(name, nil), PrintList(o, members, nil, same, nil)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(o.Result(name, nil), PrintList(o, members, nil, same, nil)))
 	shown := bufio.NewReader(keys)
 	for range 2 {
 		if got, err := shown.ReadString('\n'); err != nil || got != "a?b\r\n" {

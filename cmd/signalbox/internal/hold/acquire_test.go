@@ -48,7 +48,7 @@ func TestRefusedStatus(t *testing.T) {
 	}
 }
 
-// silence is a network that carries nothing.
+// silence is a network that carries no bytes.
 type silence struct{}
 
 func (silence) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -22,7 +22,7 @@ type actor struct {
 	onTerm time.Duration // the command ends so long after TERM; below 0: never
 	onKill time.Duration // the rest is gone so long after KILL
 	orphan bool          // a process of the group ignores TERM
-	after  time.Duration // the command ends by itself; 0: never
+	after  time.Duration // the command ends unasked; 0: never
 
 	mu             sync.Mutex
 	ended          chan struct{}
@@ -98,15 +98,15 @@ type cutTrial struct {
 func newCutTrial(t *testing.T, seed int) *cutTrial {
 	c := &cutTrial{chance: rand.New(rand.NewPCG(uint64(seed), 2))}
 	c.cluster = newOneLease(rand.New(rand.NewPCG(uint64(seed), 3)))
-	of := Config{Name: "db", Command: []string{"actor"}, Cluster: signalbox.Config{Addresses: []string{"n1", "n2", "n3"}, HTTPClient: &http.Client{Transport: c.cluster}}, Count: 1, Wait: 5 * time.Minute,
+	config := Config{Name: "db", Command: []string{"actor"}, Cluster: signalbox.Config{Addresses: []string{"n1", "n2", "n3"}, HTTPClient: &http.Client{Transport: c.cluster}}, Count: 1, Wait: 5 * time.Minute,
 		TTL: []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 30 * time.Second}[c.chance.IntN(4)],
 		Log: slog.New(slog.DiscardHandler), begin: c.begin}
-	c.cluster.slow, c.cluster.lost = below(c.chance, of.TTL/16), c.chance.IntN(2)*15
+	c.cluster.slow, c.cluster.lost = below(c.chance, config.TTL/16), c.chance.IntN(2)*15
 	c.how = cutOff(c.chance.IntN(int(cutOffs)))
 	if c.chance.IntN(2) == 0 {
-		of.Grace = 1 + below(c.chance, of.TTL/4)
+		config.Grace = 1 + below(c.chance, config.TTL/4)
 	}
-	c.holder = newHolder(t, of)
+	c.holder = newHolder(t, config)
 	c.onTerm, c.onKill, c.orphan = below(c.chance, 2*c.holder.Grace), below(c.chance, c.holder.margin/2), c.chance.IntN(3) == 0
 	if c.chance.IntN(3) == 0 {
 		c.onTerm = -1
@@ -153,8 +153,8 @@ func (c *cutTrial) run(t *testing.T, seed int) (early time.Duration, judged bool
 		t.Errorf("seed %d: asked to end %v before it was cut off", seed, at.Sub(c.term))
 	}
 	unheard := c.cluster.lost > 0 || c.how == deafens // renewals that run never learned of
-	if most := c.holder.Grace + c.holder.margin + c.cluster.slow + c.holder.TTL/1000 + 3*time.Millisecond; anew.Sub(c.term) > most && !unheard {
-		t.Errorf("seed %d: asked to end %v before the next grant, more than %v", seed, anew.Sub(c.term), most)
+	if limit := c.holder.Grace + c.holder.margin + c.cluster.slow + c.holder.TTL/1000 + 3*time.Millisecond; anew.Sub(c.term) > limit && !unheard {
+		t.Errorf("seed %d: asked to end %v before the next grant, more than %v", seed, anew.Sub(c.term), limit)
 	}
 	return anew.Sub(c.vanished), true
 }

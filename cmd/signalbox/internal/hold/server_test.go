@@ -34,7 +34,7 @@ type oneLease struct {
 	mu       sync.Mutex
 	chance   *rand.Rand
 	start    time.Time
-	deadline int64 // of the session, in cluster time; 0: none is open
+	deadline int64 // of the session, in cluster time; 0: no session is open
 	ttlMS    int64
 	opened   int       // sessions so far
 	held     bool      // by the session
@@ -136,8 +136,8 @@ func passes(r *http.Request, late time.Duration) bool {
 // serve is the part of the API that Run needs: POST /v1/sessions, PUT, GET and DELETE
 // of a session, PUT and GET of its lease.
 func (o *oneLease) serve(r *http.Request) (status int, body map[string]any) {
-	var asked struct{ TTL int64 }
-	_ = json.NewDecoder(r.Body).Decode(&asked) // an empty one asks for nothing
+	var request struct{ TTL int64 }
+	_ = json.NewDecoder(r.Body).Decode(&request) // an empty body has no ttl
 	wait, _ := strconv.ParseInt(r.URL.Query().Get("wait"), 10, 64)
 	over := time.NewTimer(time.Duration(wait) * time.Millisecond)
 	defer over.Stop()
@@ -147,7 +147,7 @@ func (o *oneLease) serve(r *http.Request) (status int, body map[string]any) {
 			if began < 0 {
 				began = now
 			}
-			status = o.once(now, r.Method, parts, asked.TTL)
+			status = o.once(now, r.Method, parts, request.TTL)
 			body = map[string]any{"session": fmt.Sprint(o.opened), "semaphore": "db", "count": 1, "token": o.opened,
 				"expires_in_ms": o.deadline - now, "waited_ms": now - began}
 			switch {

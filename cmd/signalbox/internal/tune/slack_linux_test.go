@@ -20,7 +20,7 @@ func init() { children["slack"] = slackChild }
 func slackChild() {
 	Slack()
 	fmt.Printf("%q %s\n", strings.Join(os.Args[1:], ","), os.Getenv(slackVariable))
-	var group, together sync.WaitGroup // each goroutine has a thread of its own
+	var group, together sync.WaitGroup // each goroutine has another thread
 	together.Add(8)
 	slacks := make([]int, 8)
 	for i := range slacks {

@@ -27,7 +27,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestNoTerminal: a program that reads the output gets none of that.
+// TestNoTerminal: a program that reads the output gets no such line.
 func TestNoTerminal(t *testing.T) {
 	var b bytes.Buffer
 	stop := Show(t.Context(), &b, func(context.Context) (string, error) {
