@@ -27,8 +27,8 @@ func TestClaimsHaveTests(t *testing.T) {
 	}
 }
 
-// testNames are the names of tests, in code spans.
-var testNames = regexp.MustCompile("^(`(Test|Fuzz)[A-Za-z0-9]+`(, |$))+$")
+// testNames are the names of tests, in code spans, each perhaps with the script of its rule.
+var testNames = regexp.MustCompile("^(`(Test|Fuzz)[A-Za-z0-9]+`( \\(`[a-z/-]+\\.txt`\\))?(, |$))+$")
 
 // claimsIn checks the rows of the tables in a section, and returns how many there are.
 func claimsIn(t *testing.T, text, section string) (checked int) {
