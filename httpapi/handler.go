@@ -112,7 +112,7 @@ func New(cfg Config) (*Handler, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.echo.Use(console.FromRoot)
+		h.echo.Use(onPath("/", console.FromRoot))
 		h.add(console.Routes())
 	}
 	if h.x.Config.Tokens != nil {
@@ -139,6 +139,18 @@ func (h *Handler) routes() []exchange.Route {
 		exchange.On("GET", "/version", h.version),
 		exchange.On("GET", "/metrics", h.showMetrics),
 		exchange.On("GET", "/problems/:code", h.problem))
+}
+
+// onPath lets a middleware see the requests for one path alone.
+func onPath(path string, m echo.MiddlewareFunc) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if c.Request().URL.Path == path {
+				return m(next)(c)
+			}
+			return next(c)
+		}
+	}
 }
 
 // add registers routes. A route for GET also takes HEAD, which Allow then names.

@@ -73,11 +73,11 @@ func (u *UI) Routes() []exchange.Route {
 	}
 }
 
-// FromRoot is a middleware that sends a browser which opens / to the console.
+// FromRoot is a middleware for the path /. It sends a browser to the console.
 func (u *UI) FromRoot(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
-		reads := r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 		if reads && strings.Contains(r.Header.Get("Accept"), "text/html") {
 			return u.redirect(c)
 		}
