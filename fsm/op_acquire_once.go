@@ -73,6 +73,8 @@ func (c AcquireOnce) apply(m *Machine) Result {
 		waits:   c.WaitMS > 0,
 		opens:   session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.WaitMS, metadata: c.Metadata, oneShot: true},
 	})
-	m.settle()
+	if result.Code == OK { // a lease of ttl 0 ends at once
+		m.settle()
+	}
 	return result
 }

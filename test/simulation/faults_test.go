@@ -232,17 +232,30 @@ func wipe(e *episode, random *rand.Rand) (string, func()) {
 func pause(e *episode, random *rand.Rand) (string, func()) {
 	n := e.target(random)
 	e.cuts.around(n, +1)
-	n.disk.hang(true)
+	end := hang(n)
 	return n.id, func() {
-		n.disk.hang(false)
+		end()
 		e.cuts.around(n, -1)
 	}
 }
 
 func hungDisk(e *episode, random *rand.Rand) (string, func()) {
 	n := e.target(random)
+	return n.id, hang(n)
+}
+
+// longestHang is less than the 30 s after which a node with a hung disk ends its process: this service would not
+// start the process again.
+const longestHang = 25 * time.Second
+
+// hang lets the disk of a node hang until the returned function is called, at most for longestHang.
+func hang(n *node) (end func()) {
 	n.disk.hang(true)
-	return n.id, func() { n.disk.hang(false) }
+	timer := time.AfterFunc(longestHang, func() { n.disk.hang(false) })
+	return func() {
+		timer.Stop()
+		n.disk.hang(false)
+	}
 }
 
 // transfer hands leadership over again and again.
