@@ -1,4 +1,4 @@
-// Package replica is this node's copy of the cluster's state, and all that watch it.
+// Package replica has this node's copy of the cluster's state, and the watchers of it.
 // Raft's log reaches the copy through a [Feed], the one FSM that Raft gets; callers
 // read it with View, wait for an index with Await, and are woken by Watch, WatchItems, Listen
 // and EventsAfter when something has changed.
@@ -15,6 +15,6 @@
 //
 //   - replica.go: Replica: the state, the index that it has reached, and the watchers of both; Feed and Sink: how an entry of the log is applied, which parts follow it, and when a snapshot is due.
 //   - items.go: who watches which items, and the numbers of their changes.
-//   - snapshot.go: how the feed writes one and restores one.
-//   - history.go: the past: events, which readers follow page by page, and state hashes, to be compared with other nodes'.
+//   - snapshot.go: how the feed writes and restores a snapshot.
+//   - history.go: past events, which readers follow page by page, and past state hashes, for comparison with other nodes.
 package replica

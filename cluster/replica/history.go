@@ -15,30 +15,29 @@ import (
 )
 
 const (
-	// DefaultHistoryEvents is how many events a node keeps unless configured
-	// otherwise, if they don't take more than DefaultHistoryBytes.
+	// DefaultHistoryEvents is how many events a node keeps by default, if they don't take more than
+	// DefaultHistoryBytes.
 	DefaultHistoryEvents = 100_000
-	// DefaultHistoryBytes bounds the bytes that the events of a node take unless
-	// configured otherwise.
+	// DefaultHistoryBytes bounds the bytes of the events that a node keeps by default.
 	DefaultHistoryBytes = 64 << 20
 
-	// eventPageEntries and eventPageEvents bound one page, so that the lock is held
-	// for a moment; an entry is never divided.
+	// eventPageEntries and eventPageEvents bound one page, so that the lock is held only briefly; an entry is never
+	// divided.
 	eventPageEntries = 64
 	eventPageEvents  = 512
 
-	// eventPace is the least time between two wakes of the readers of events: many of
-	// them would otherwise be woken for each entry.
+	// eventPace is the minimum time between two wake-ups of the readers of events. Without it, each entry would wake
+	// all of them.
 	eventPace = 2 * time.Millisecond
 
 	entryBytes  = int64(unsafe.Sizeof(EventEntry{}))
 	effectBytes = int64(unsafe.Sizeof(fsm.Effect{}))
 )
 
-// EventID is how far a reader of events has come. It is the same on all nodes.
+// EventID is the position of a reader of events. It is the same on all nodes.
 type EventID struct {
 	Index uint64 // of an entry
-	// Ordinal counts the entry's events from 1; 0 is beyond all of them.
+	// Ordinal counts the entry's events from 1; 0 is the position after the last of them.
 	Ordinal int
 }
 
@@ -46,8 +45,7 @@ type EventID struct {
 type EventEntry struct {
 	Index uint64
 	NowMS int64 // cluster time of the entry
-	// Before is how many of the entry's effects come before these: the first one
-	// has the ordinal Before + 1.
+	// Before is how many of the entry's effects come before Effects: the first of Effects has the ordinal Before + 1.
 	Before  int
 	Effects []fsm.Effect
 }
@@ -56,20 +54,20 @@ type EventEntry struct {
 type EventPage struct {
 	Entries []EventEntry
 	Next    EventID // the next page follows this event
-	// News is closed when there is more; nil when there is more already.
+	// News is closed when there are later events; it is nil when there are some already.
 	News <-chan struct{}
 }
 
-// history is the latest events that this node has applied, in memory alone: no
-// snapshot has them. Only the apply goroutine adds to it, without waiting for readers,
-// and keeps no event for a slow one. Safe for concurrent use.
+// history keeps the latest events that this node has applied. It is in memory only: no snapshot contains it. Only the
+// apply goroutine adds events, and it does not wait for readers: a slow reader may miss events. Safe for concurrent
+// use.
 type history struct {
 	maxEvents, maxBytes int64
 
 	mu      sync.Mutex
-	entries []EventEntry // those with effects, oldest first, from head on
+	entries []EventEntry // entries with effects, oldest first, from head on
 	head    int
-	floor   uint64 // everything above it is here
+	floor   uint64 // all events above this index are here
 	reached uint64 // the index of the last entry or snapshot
 	events  int64  // invariant: the sum of the entries' effects
 	bytes   int64  // invariant: the sum of the entries' sizes
@@ -82,7 +80,7 @@ func newHistory(maxEvents, maxBytes int64) *history {
 	return &history{maxEvents: maxEvents, maxBytes: maxBytes, due: wake.NewSignal()}
 }
 
-// applied adds the effects of an entry and forgets the oldest ones beyond the bounds.
+// applied adds the effects of an entry, and removes the oldest entries beyond the bounds.
 func (h *history) applied(applied *fsm.Applied) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +105,7 @@ func (h *history) forget() {
 	h.floor = oldest.Index
 	h.events -= int64(len(oldest.Effects))
 	h.bytes -= oldest.size()
-	*oldest = EventEntry{} // its effects go now
+	*oldest = EventEntry{} // frees its effects at once
 	h.head++
 	if h.head > len(h.entries)/2 {
 		count := copy(h.entries, h.entries[h.head:])
@@ -116,7 +114,7 @@ func (h *history) forget() {
 	}
 }
 
-// size returns the bytes that an entry takes, names that others share included.
+// size returns the bytes that an entry takes, including names that it shares with other entries.
 func (e *EventEntry) size() int64 {
 	size := entryBytes + effectBytes*int64(cap(e.Effects))
 	for i := range e.Effects {
@@ -129,8 +127,8 @@ func (e *EventEntry) size() int64 {
 	return size
 }
 
-// restored begins anew at index: the effects that led to the present state, or away
-// from the state before, are not known here.
+// restored clears the history and starts again at index or above: a snapshot does not show by which events the state
+// changed.
 func (h *history) restored(index uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,8 +169,8 @@ func (h *history) after(id EventID) (EventPage, error) {
 	return page, nil
 }
 
-// before returns the entries with events before an index, the latest last, one page at most. The slice is the
-// caller's.
+// before returns the latest entries with events before an index, at most one page, in their order. The slice belongs to
+// the caller.
 func (h *history) before(index uint64) []EventEntry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -181,7 +179,7 @@ func (h *history) before(index uint64) []EventEntry {
 	return slices.Clone(entries[max(0, at-eventPageEntries):at])
 }
 
-// following returns the part of an entry that comes after an event, if there is one.
+// following returns the part of an entry after an event, if there is such a part.
 func (e EventEntry) following(id EventID) (EventEntry, bool) {
 	if e.Index != id.Index {
 		return e, true
@@ -204,29 +202,28 @@ func (h *history) run(ctx context.Context) {
 }
 
 const (
-	// HashEvery is at which multiples of the log's index a state hash is kept.
+	// HashEvery is the distance of the indexes at which a state hash is kept.
 	HashEvery = 4096
-	// HashesKept is how many of them are kept: nodes that are apart by one less can
-	// still be compared.
+	// HashesKept is how many of them are kept: two nodes can be compared if they are fewer than that many of these
+	// indexes apart.
 	HashesKept = 16
 )
 
-// Hashes has the state hashes at the last indexes divisible by HashEvery. The entry
-// there may be Raft's own, which the state never gets. So the hash at an index is that
-// after the last entry of the state at or below the index, which is the same on all
-// nodes that have applied the same.
+// Hashes has the state hashes at the last indexes divisible by HashEvery. The entry at such an index may be an internal
+// entry of Raft, which the state never gets. So the hash at an index is the hash after the last entry of the state at
+// or below it. All nodes that have applied the same entries have the same hash there.
 //
-// Beside them it has the hash after each of the last HashEvery entries of the state, at
-// the entry's own index: a node that joins compares its own at any of them.
+// Hashes also has the hash after each of the last HashEvery entries of the state, at the index of the entry: a node
+// that joins compares its hash at any of these indexes.
 //
-// All methods are safe for concurrent use; only the apply goroutine adds to them.
+// All methods are safe for concurrent use; only the apply goroutine adds hashes.
 type Hashes struct {
 	mu     sync.Mutex
 	kept   []stateHash          // by index, the latest last
 	last   stateHash            // after the last entry
 	known  bool                 // last is the hash before the next entry
 	recent [HashEvery]stateHash // by index modulo HashEvery
-	newest stateHash            // the last one in recent
+	newest stateHash            // the latest in recent
 }
 
 // stateHash is the state hash at an index.
@@ -249,7 +246,7 @@ func (h *Hashes) note(index uint64, hash [16]byte) {
 	h.newest, h.recent[index%HashEvery] = h.last, h.last
 }
 
-// keep appends one and forgets the oldest. The caller holds mu.
+// keep appends a hash and removes the oldest. The caller holds mu.
 func (h *Hashes) keep(state stateHash) {
 	if over := len(h.kept) + 1 - HashesKept; over > 0 {
 		h.kept = slices.Delete(h.kept, 0, over)
@@ -257,9 +254,9 @@ func (h *Hashes) keep(state stateHash) {
 	h.kept = append(h.kept, state)
 }
 
-// restored begins anew with the hash of a state that came from a snapshot: the hashes
-// at the indexes that it jumped over are not known here. Those before stay true of the
-// log, but a backup that was restored starts another history, so they go as well.
+// restored clears the hashes and starts again with the hash of a state that came from a snapshot. It does not know the
+// hashes at the indexes that the snapshot jumped over. The earlier hashes go, too, since a restored backup replaces the
+// history of which they tell.
 func (h *Hashes) restored(index uint64, hash [16]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -269,16 +266,14 @@ func (h *Hashes) restored(index uint64, hash [16]byte) {
 	h.recent[index%HashEvery] = h.newest
 }
 
-// Latest returns the hash after the last entry of the state, and its index; 0 before
-// the first.
+// Latest returns the hash after the last entry of the state, and its index, which is 0 before the first entry.
 func (h *Hashes) Latest() (index uint64, hash [16]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.newest.index, h.newest.hash
 }
 
-// At returns the hash after the entry with that index; known is false if it is not
-// known here.
+// At returns the hash after the entry with that index; known is false if this node does not have it.
 func (h *Hashes) At(index uint64) (hash [16]byte, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -286,7 +281,7 @@ func (h *Hashes) At(index uint64) (hash [16]byte, known bool) {
 	return found.hash, index > 0 && found.index == index
 }
 
-// All returns the hashes that are kept, by index.
+// All returns the kept hashes in the order of their indexes.
 func (h *Hashes) All() iter.Seq2[uint64, [16]byte] {
 	h.mu.Lock()
 	defer h.mu.Unlock()

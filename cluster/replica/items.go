@@ -18,17 +18,17 @@ type ItemWatch struct {
 	stop  func()
 }
 
-// News is a signal that is set at each applied change of the watched items.
+// News returns a signal that is set at each applied change of the watched items.
 func (w *ItemWatch) News() <-chan struct{} { return w.news }
 
-// Index returns the highest number of a change since the watch began; 0: there was none.
-// After a snapshot was restored it is the number of the last change of any item. It never falls.
+// Index returns the highest number of a change since the watch began, or 0 before the first change. After a restored
+// snapshot it is the number of the last change of any item. It never falls.
 func (w *ItemWatch) Index() uint64 { return w.index.Load() }
 
 // Stop ends the watch. It may be called more than once.
 func (w *ItemWatch) Stop() { w.stop() }
 
-// changed notes the number of a change.
+// changed sets the signal, and stores the number of a change.
 func (w *ItemWatch) changed(number uint64) {
 	if number > w.index.Load() { // the apply goroutine alone writes it
 		w.index.Store(number)
@@ -39,12 +39,12 @@ func (w *ItemWatch) changed(number uint64) {
 // watched are the watches of one name or of one prefix.
 type watched struct {
 	watches map[*ItemWatch]struct{}
-	number  uint64 // of the last change by the entry at hand; 0: it is not concerned
+	number  uint64 // of the last change by the entry that is being applied; 0 without a change
 }
 
-// ItemWatches finds the watches that a change concerns. An entry costs a walk down a tree for
-// each item that it changes, and each watch that it concerns is woken once. Use
-// NewItemWatches. Its methods are safe for concurrent use and do not block.
+// ItemWatches finds the watches of a changed item. For each changed item of an entry it walks down a tree once; it
+// wakes each concerned watch once for each entry. Use NewItemWatches. Its methods are safe for concurrent use and do
+// not block.
 type ItemWatches struct {
 	mu    sync.Mutex
 	names map[string]*watched
@@ -52,14 +52,13 @@ type ItemWatches struct {
 	open  int          // watches
 }
 
-// NewItemWatches returns one without watches.
+// NewItemWatches returns an ItemWatches without watches.
 func NewItemWatches() *ItemWatches {
 	return &ItemWatches{names: map[string]*watched{}, below: iradix.New()}
 }
 
-// Watch returns a watch of the item of that name or, with below, of all items whose names
-// begin with it. To miss no change, a caller watches before it looks. The caller must call
-// Stop once.
+// Watch returns a watch of the item of that name or, with below, of all items whose names begin with it. A caller that
+// calls Watch before it reads the state misses no change. The caller must call Stop once.
 func (i *ItemWatches) Watch(name string, below bool) *ItemWatch {
 	w := &ItemWatch{news: wake.NewSignal()}
 	w.stop = func() { i.end(w, name, below) }
@@ -86,7 +85,7 @@ func (i *ItemWatches) Count() int {
 	return i.open
 }
 
-// at returns the watches of a name or of a prefix, nil if there are none.
+// at returns the watches of a name or of a prefix, or nil.
 func (i *ItemWatches) at(name string, below bool) *watched {
 	if !below {
 		return i.names[name]
@@ -115,8 +114,7 @@ func (i *ItemWatches) end(w *ItemWatch, name string, below bool) {
 	}
 }
 
-// Applied wakes the watches of all items that an entry has changed. Applied and Restored are
-// called one at a time.
+// Applied wakes the watches of all items that an entry has changed. Calls of Applied and Restored do not overlap.
 func (i *ItemWatches) Applied(effects []fsm.Effect) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -151,7 +149,7 @@ func (i *ItemWatches) Applied(effects []fsm.Effect) {
 	}
 }
 
-// Restored wakes all watches: any item may have changed, the last one by the change of number.
+// Restored wakes all watches, since any item may have changed. number is the number of the last change of any item.
 func (i *ItemWatches) Restored(number uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -18,10 +18,9 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// MaxStampStep is how far a stamp may be ahead of the stamp before. Time that an idle
-// cluster sleeps beyond that never happened in cluster time: sessions opened after
-// the sleep are not concerned, and while sessions live the leader logs a tick
-// every 500 ms.
+// MaxStampStep is the most by which a stamp may exceed the stamp before. For example, if a cluster without sessions
+// logs no entry for an hour, its cluster time advances by 30 s. No lease is affected: while sessions exist, the leader
+// logs an entry every 500 ms.
 const MaxStampStep = 30 * time.Second
 
 // Config says how much a replica keeps.
@@ -29,7 +28,7 @@ type Config struct {
 	// HistoryEvents and HistoryBytes bound the events that are kept for readers that
 	// follow them; 0: DefaultHistoryEvents, DefaultHistoryBytes.
 	HistoryEvents, HistoryBytes int64
-	// Logger gets an entry that was skipped, and the end of the replica; nil: they are dropped.
+	// Logger gets a warning for each skipped entry, and an error when the replica halts; nil: no log.
 	Logger hclog.Logger
 }
 
@@ -38,19 +37,19 @@ type Config struct {
 type Replica struct {
 	log       hclog.Logger
 	level     atomic.Uint32                // the state's feature level
-	snapshots atomic.Uint64                // that were begun
-	reached   atomic.Uint64                // the index up to which all is applied and the sinks have returned
-	headless  atomic.Pointer[fsm.Standing] // of the feed's headless state; nil: there is none
-	succeeded atomic.Pointer[fsm.Standing] // of the last headless state that came into force; nil: none did
-	prepared  atomic.Pointer[prepared]     // see Prepare; nil: there is none
+	snapshots atomic.Uint64                // how many snapshots the feed has begun
+	reached   atomic.Uint64                // all entries up to this index are applied, and the sinks have returned
+	headless  atomic.Pointer[fsm.Standing] // the feed's headless state, or nil
+	succeeded atomic.Pointer[fsm.Standing] // the last headless state that came into force, or nil
+	prepared  atomic.Pointer[prepared]     // see Prepare; may be nil
 
 	mu    sync.RWMutex // guards state and at
 	state *fsm.Machine
 	at    time.Time // when the last entry was applied, on the local clock
 
-	arrivals wake.Watchers[uint64] // of an index
-	changes  wake.Watchers[string] // of a semaphore
-	lists    wake.Watchers[uint64] // of a session's wait list
+	arrivals wake.Watchers[uint64] // by index
+	changes  wake.Watchers[string] // by semaphore
+	lists    wake.Watchers[uint64] // by session: its wait list
 	items    *ItemWatches
 	history  *history
 	hashes   Hashes
@@ -75,23 +74,23 @@ func New(config Config) *Replica {
 	return r
 }
 
-// Run wakes the readers of events until ctx ends. A replica without it works, but for
-// the News of its pages.
+// Run wakes the readers of events until ctx ends. Without Run, the replica works, but it never closes the News of a
+// page.
 func (r *Replica) Run(ctx context.Context) { r.history.run(ctx) }
 
-// View calls read with the state, under a lock that holds up entries: read must be
-// quick, must not block, and must not change nor keep the state.
+// View calls read with the state, under a lock that delays the next entry: read must return quickly, must not block,
+// and must not change or keep the state.
 func (r *Replica) View(read func(*fsm.Machine)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	read(r.state)
 }
 
-// Index returns the index up to which all entries are applied and delivered. Raft's
-// own AppliedIndex counts entries that were only handed over.
+// Index returns the index up to which all entries are applied and all sinks have returned. Raft's own AppliedIndex also
+// counts entries that Raft has only handed to the feed.
 func (r *Replica) Index() uint64 { return r.reached.Load() }
 
-// Await blocks until Index has come to index, or ctx ends with its cause.
+// Await blocks until Index has reached index. It fails with the cause of ctx if ctx ends first.
 func (r *Replica) Await(ctx context.Context, index uint64) error {
 	if r.reached.Load() >= index {
 		return nil
@@ -104,21 +103,21 @@ func (r *Replica) Await(ctx context.Context, index uint64) error {
 	return wake.Until(ctx, arrived)
 }
 
-// arrive notes that the replica and its sinks have come to index.
+// arrive raises Index, and wakes the callers of Await that wait for an index up to it.
 func (r *Replica) arrive(index uint64) {
 	r.reached.Store(index)
 	r.arrivals.WakeIf(func(wanted uint64) bool { return wanted <= index })
 }
 
-// Watch returns a signal that is set when an entry that changes the semaphore has been
-// applied, or a snapshot restored, until stop is called. A caller that watches
-// before it looks misses no change. It does not block.
+// Watch returns a signal that is set when an entry that changes the semaphore has been applied, or a snapshot restored,
+// until stop is called. A caller that calls Watch before it reads the state misses no change. It does not block.
 func (r *Replica) Watch(semaphore string) (changed <-chan struct{}, stop func()) {
 	return r.changes.Watch(semaphore)
 }
 
-// Listen is Watch for the wait list of a session: an entry on it may be ready, another
-// call may have taken one, or the session has ended. The log decides which call gets it.
+// Listen is Watch for the wait list of a session. The signal is set when an entry of the list may be ready, when a call
+// has taken an entry, and when the session has ended. If several calls want the same entry, the log decides which call
+// gets it.
 func (r *Replica) Listen(session uint64) (news <-chan struct{}, stop func()) {
 	return r.lists.Watch(session)
 }
@@ -126,14 +125,14 @@ func (r *Replica) Listen(session uint64) (news <-chan struct{}, stop func()) {
 // Listeners returns how many callers listen to the wait list of a session.
 func (r *Replica) Listeners(session uint64) int { return r.lists.Count(session) }
 
-// WatchItems returns a watch of one item or, with below, of all items whose names begin with
-// name, see ItemWatches.Watch.
+// WatchItems returns a watch of one item or, with below, of all items whose names begin with name: see
+// ItemWatches.Watch.
 func (r *Replica) WatchItems(name string, below bool) *ItemWatch { return r.items.Watch(name, below) }
 
 // ItemWatchers returns how many watches of items there are.
 func (r *Replica) ItemWatchers() int { return r.items.Count() }
 
-// wakeWatchers wakes the watchers of all that an entry has changed.
+// wakeWatchers wakes the watchers of the wait lists, semaphores and items that an entry has changed.
 func (r *Replica) wakeWatchers(entry *fsm.Applied) {
 	r.lists.Wake(func(yield func(session uint64) bool) {
 		for i := range entry.Effects {
@@ -173,21 +172,21 @@ func (r *Replica) itemIndex() (number uint64) {
 	return number
 }
 
-// EventsAfter returns a page of the events that follow an event, as far as this node
-// has applied the log; News of the page is for the events beyond that. It fails with
-// outcome.ErrHistoryGone. It does not block.
+// EventsAfter returns a page of the events after an event, as far as this node has applied the log; the page's News
+// reports later events. It fails with outcome.ErrHistoryGone if this node no longer has all events after that event. It
+// does not block.
 func (r *Replica) EventsAfter(after EventID) (EventPage, error) { return r.history.after(after) }
 
-// EventsBefore returns the entries with events before an index, the latest last, one page at most. It is
-// empty where this node has not kept them. The slice is the caller's. It does not block.
+// EventsBefore returns the latest entries with events before an index, at most one page, in their order. The slice is
+// empty if this node has not kept them, and belongs to the caller. It does not block.
 func (r *Replica) EventsBefore(index uint64) []EventEntry { return r.history.before(index) }
 
 // Hashes returns the state hashes at past indexes.
 func (r *Replica) Hashes() *Hashes { return &r.hashes }
 
-// Reading returns an index and the hash of the state there. An entry that the state
-// has and whose index does not show yet counts. Index alone knows the indexes of
-// configurations, which do not change the state.
+// Reading returns an index and the hash of the state at that index: the higher one of Index and the state's index. The
+// state is ahead of Index while the sinks still work on an entry. Index is ahead of the state after a configuration,
+// which does not change the state.
 func (r *Replica) Reading() (index uint64, hash [16]byte) {
 	r.View(func(state *fsm.Machine) {
 		index, hash = max(r.reached.Load(), state.Index()), state.Hash()
@@ -195,16 +194,16 @@ func (r *Replica) Reading() (index uint64, hash [16]byte) {
 	return index, hash
 }
 
-// EstimateMS returns cluster time as this node can estimate it alone: the last
-// entry's, and the time since then, as far as a leader would count it.
+// EstimateMS returns this node's estimate of cluster time: the time of the last entry, plus the local time since then.
+// It adds at most MaxStampStep, as a leader does.
 func (r *Replica) EstimateMS() int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.state.NowMS() + min(time.Since(r.at), MaxStampStep).Milliseconds()
 }
 
-// NowMS returns cluster time as of the last entry, from which the next one goes on. If a
-// state from a backup waits for that entry, it is that state's time.
+// NowMS returns the cluster time of the last entry, from which a new leader's clock starts. While a restored backup
+// waits for the next entry, the time of the backup counts if it is later.
 func (r *Replica) NowMS() (ms int64) {
 	r.View(func(state *fsm.Machine) { ms = state.NowMS() })
 	if next := r.headless.Load(); next != nil {
@@ -213,17 +212,16 @@ func (r *Replica) NowMS() (ms int64) {
 	return ms
 }
 
-// Headless reports whether the newest snapshot comes from a restore that is not in force here.
+// Headless reports whether a state from a backup waits here for the entry that brings it into force.
 func (r *Replica) Headless() bool { return r.headless.Load() != nil }
 
-// Succeeded reports whether a state from a backup, with this hash at this index, came into
-// force here, and no other such state since.
+// Succeeded reports whether the last state from a backup that came into force here has this index and this hash.
 func (r *Replica) Succeeded(index uint64, hash [16]byte) bool {
 	last := r.succeeded.Load()
 	return last != nil && last.Index() == index && last.Hash() == hash
 }
 
-// MoreDue reports whether the last entry has left work over for the next.
+// MoreDue reports whether the last entry has left work for the next entry.
 func (r *Replica) MoreDue() (more bool) {
 	r.View(func(state *fsm.Machine) { more = state.MoreDue() })
 	return more
@@ -238,9 +236,8 @@ func (r *Replica) NextDeadline() (ms int64, ok bool) {
 // Level returns the feature level in force.
 func (r *Replica) Level() uint32 { return r.level.Load() }
 
-// Admits refuses a command that needs a higher feature level than the cluster has,
-// with outcome.ErrBelowLevel: members that don't know it could not apply it as the
-// others do.
+// Admits fails with outcome.ErrBelowLevel if a command needs a higher feature level than the cluster has: a member that
+// does not know the command could not apply it as the others do.
 func (r *Replica) Admits(command []byte) error {
 	if fsm.CommandLevel(command) > r.level.Load() {
 		return outcome.ErrBelowLevel
@@ -251,50 +248,45 @@ func (r *Replica) Admits(command []byte) error {
 // Snapshots returns how many snapshots the feed has begun.
 func (r *Replica) Snapshots() uint64 { return r.snapshots.Load() }
 
-// Sink follows the log as it is applied to the replica. Raft's apply goroutine calls both
-// methods: they must be quick and must not block. The index of a call shows in the
-// replica's Index only once all sinks have returned.
+// Sink follows the log as it is applied to the replica. Raft's apply goroutine calls both methods: they must be quick
+// and must not block. Index rises to the entry only when all sinks have returned.
 type Sink interface {
-	// Applied follows an entry of the state machine, which the state has by then. The
-	// entry is never changed, and may be kept.
+	// Applied is called after the state has applied an entry. The entry never changes, so the sink may keep it.
 	Applied(entry *fsm.Applied)
-	// Restored follows a snapshot: the state has jumped to that of index, in either
-	// direction. The state may be read until Restored returns.
+	// Restored is called after a snapshot has replaced the state by the state at index, which may be lower than before.
+	// The sink may read the state until Restored returns.
 	Restored(state *fsm.Machine, index uint64)
 }
 
-// ClusterSink follows what the log says of the cluster itself. The rules of [Sink] hold for
-// it as well.
+// ClusterSink follows the terms and the configurations in the log. The rules of [Sink] hold for it, too.
 type ClusterSink interface {
-	// TermBegan follows the first entry of a term, which may give the cluster an id.
+	// TermBegan is called after the first entry of a term, which may give the cluster an id.
 	TermBegan(entry *fsm.Applied)
-	// Configured follows the entry of a committed configuration.
+	// Configured is called with the entry of a committed configuration.
 	Configured(entry *raft.Log)
 	// Restored is as in Sink.
 	Restored(state *fsm.Machine, index uint64)
 }
 
-// FeedConfig names all that follow the log. Raft's apply goroutine calls all functions.
+// FeedConfig names the parts that follow the log. Raft's apply goroutine calls all functions.
 type FeedConfig struct {
-	// Cluster is called before the other sinks; nil: there is no such sink.
+	// Cluster is called before the other sinks; it may be nil.
 	Cluster ClusterSink
-	// Sinks are called in this order. The replica's own watchers are woken after them,
-	// so that a goroutine that they wake finds the work of the sinks done.
+	// Sinks are called in this order. The replica wakes its own watchers after them, so that a goroutine that wakes
+	// finds the work of the sinks done.
 	Sinks []Sink
-	// Fatal gets, once, the reason why the replica has halted.
+	// Fatal is called once, when the replica halts, with the reason.
 	Fatal func(error)
-	// SnapshotDue is called when a snapshot saves a restart more than it costs.
+	// SnapshotDue is called when a snapshot would save a restart more work than the snapshot costs.
 	SnapshotDue func()
 }
 
-// Feed is the FSM that Raft gets: it applies the log to the replica and calls the
-// sinks.
+// Feed is the FSM that Raft gets: it applies the log to the replica and calls the sinks.
 //
-// An entry in Raft's log is the term of the leader that proposed it, as a varint,
-// and then the bytes of fsm.EncodeEntry. Every node skips one that Raft logged in
-// another term. Otherwise a proposer whose leadership ended and came back between
-// its last look and its call of Raft could write under the new term a command of
-// the old one, after others have concluded that the old term brings no more.
+// An entry in Raft's log is the term of the leader that proposed it, as a varint, and then the bytes of
+// fsm.EncodeEntry. Every node skips an entry that Raft logged in another term. For example, a node may lose the
+// leadership and win it again just before its old proposer calls Raft. Raft would then log the old term's command in
+// the new term, after other nodes have concluded that the old term adds no more entries.
 type Feed struct {
 	replica *Replica
 	config  FeedConfig
@@ -302,7 +294,7 @@ type Feed struct {
 	halted  error // not nil: the replica has stopped for good
 	unread  error // why the snapshot given last could not be read
 
-	headless *jump // nil: none; a restored state that the next entry brings into force
+	headless *jump // a restored state that the next entry brings into force, or nil
 }
 
 var _ raft.BatchingFSM = (*Feed)(nil)
@@ -324,7 +316,7 @@ func EncodeEntry(term uint64, stampMS int64, commands [][]byte) []byte {
 	return append(data, entry...)
 }
 
-// Apply is ApplyBatch for one entry: RecoverCluster calls only this.
+// Apply is ApplyBatch for one entry. RecoverCluster calls only Apply.
 func (f *Feed) Apply(entry *raft.Log) any {
 	return f.ApplyBatch([]*raft.Log{entry})[0]
 }
@@ -341,8 +333,7 @@ func (f *Feed) ApplyBatch(entries []*raft.Log) []any {
 	return responses
 }
 
-// applyEntry applies a command, or notes a configuration. The index of an entry of
-// another term shows as well.
+// applyEntry applies a command, or passes a configuration to the cluster sink. Index rises over a skipped entry, too.
 func (f *Feed) applyEntry(entry *raft.Log) error {
 	if f.halted != nil {
 		return f.halted
@@ -380,7 +371,7 @@ func (f *Feed) applyEntry(entry *raft.Log) error {
 	return skipped
 }
 
-// follow lets the sinks and the replica's watchers follow an entry.
+// follow calls the sinks with an entry, then wakes the replica's watchers and adds the events to the history.
 func (f *Feed) follow(entry *fsm.Applied) {
 	if entry.Term != 0 && f.config.Cluster != nil {
 		f.config.Cluster.TermBegan(entry)
@@ -392,8 +383,7 @@ func (f *Feed) follow(entry *fsm.Applied) {
 	f.replica.history.applied(entry)
 }
 
-// applyCommand gives an entry to the state under the lock. hash is the state's after
-// it.
+// applyCommand applies an entry to the state, under the lock. It returns the hash of the state after the entry.
 func (f *Feed) applyCommand(entry *raft.Log) (applied *fsm.Applied, hash [16]byte, err error) {
 	term, size := binary.Uvarint(entry.Data)
 	if size <= 0 {
@@ -416,8 +406,7 @@ func (f *Feed) applyCommand(entry *raft.Log) (applied *fsm.Applied, hash [16]byt
 	return applied, r.state.Hash(), nil
 }
 
-// halt stops the replica for good: its state is not to be trusted any more, so its
-// index stays where it is, and no snapshot is made of it.
+// halt stops the replica for good: its state may be wrong, so Index rises no more, and Snapshot fails.
 func (f *Feed) halt(err error) {
 	f.halted = fmt.Errorf("%w: %w", outcome.ErrHalted, err)
 	f.replica.log.Error("the state machine has halted", "error", err)
@@ -425,35 +414,30 @@ func (f *Feed) halt(err error) {
 }
 
 const (
-	// entryCost is the cost of an entry beside its bytes, however small it is. An
-	// idle tick of 9 bytes takes about 170 on the disk; read twice and applied at a
-	// restart it takes as long as 400 bytes of a full entry.
+	// entryCost is added to the bytes of each entry. For example, a tick of 9 bytes takes about 170 bytes on the disk;
+	// a restart reads it twice and applies it, which takes as long as 400 bytes of a full entry.
 	entryCost = 512
-	// snapshotCost is the cost of entries after which a snapshot is due while the
-	// state is small. It bounds the time that a restart spends on the log to about
-	// a second.
+	// snapshotCost is the cost of entries after which a snapshot is due while the state is small. It bounds the time
+	// that a restart spends on the log to about a second.
 	snapshotCost = 32 << 20
-	// snapshotShare divides the last snapshot's size, which is added to that: one half.
-	// A large state takes long to write and to restore anyway, and would
-	// otherwise be written again and again for little.
+	// snapshotShare divides the size of the last snapshot; the quotient is added to snapshotCost. Otherwise a large
+	// state, which takes long to write, would be written again after few entries.
 	snapshotShare = 2
 )
 
-// snapshotMeter counts the entries that a restart would have to read and apply, and
-// reports when a snapshot saves more than it costs. size is safe for concurrent
-// use; the rest is the apply goroutine's.
+// snapshotMeter counts the entries that a restart would have to read and apply, and reports when a snapshot would save
+// more than it costs. size is safe for concurrent use; only the apply goroutine uses the other fields.
 type snapshotMeter struct {
-	base int64        // snapshotCost, but in tests
+	base int64        // snapshotCost, except in tests
 	cost int64        // of the entries since the last snapshot
 	size atomic.Int64 // of the last snapshot that was written or restored
 }
 
-// ask makes a snapshot due with the next entry. The newest one has a state without a leader:
-// a restart would show the state before it until an entry follows.
+// ask makes a snapshot due with the next entry. The newest snapshot has the state of a backup, without a leader: after
+// a restart, a node would not show that state until another entry follows.
 func (s *snapshotMeter) ask() { s.cost = math.MaxInt64 / 2 }
 
-// count adds an entry of so many bytes, and reports whether a snapshot is due. It
-// does not do so again until as much more has come.
+// count adds the cost of an entry, and reports whether a snapshot is due. If it is, count starts again at 0.
 func (s *snapshotMeter) count(bytes int) (due bool) {
 	s.cost += int64(bytes) + entryCost
 	if s.cost < s.base+s.size.Load()/snapshotShare {

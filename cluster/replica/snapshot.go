@@ -13,20 +13,19 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// A snapshot is the index that the replica had reached, 8 bytes big-endian, and
-// then the bytes of fsm.Frozen. The index may be beyond the state's own: that of
-// a configuration. Without it a node that restores such a snapshot would wait
-// for an index that never comes.
+// A snapshot is the index that the replica had reached, 8 bytes big-endian, and then the bytes of fsm.Frozen. The state
+// has an index, too, but a configuration raises only the replica's. Without the header, a node that restores such a
+// snapshot would wait for an index that never comes.
 const snapshotHeader = 8
 
 // frozen is the state at one index, on its way into a snapshot.
 type frozen struct {
 	index uint64
 	state *fsm.Frozen
-	size  *atomic.Int64 // set to the snapshot's, once it is written
+	size  *atomic.Int64 // set to the bytes of the snapshot, once it is written
 }
 
-// Snapshot implements [raft.FSM]. It costs one pointer a page of records.
+// Snapshot implements [raft.FSM]. It copies one pointer for each page of records.
 func (f *Feed) Snapshot() (raft.FSMSnapshot, error) {
 	if f.halted != nil {
 		return nil, f.halted
@@ -42,9 +41,9 @@ func (f *Feed) Snapshot() (raft.FSMSnapshot, error) {
 	return &frozen{index: r.reached.Load(), state: r.state.Freeze(), size: &f.meter.size}, nil
 }
 
-// Recovered makes the state the first of another cluster and returns the snapshot with
-// which it begins, at an index that must not be below Index. It is for a feed without
-// Raft, which must not be used after that. See [fsm.Machine.Recovered].
+// Recovered turns the state into the first state of another cluster, and returns the snapshot with which that cluster
+// begins, at an index that must not be below Index. It is for a feed without Raft, which must not be used after that.
+// See [fsm.Machine.Recovered].
 func (f *Feed) Recovered(cluster fsm.ClusterID, index uint64) (raft.FSMSnapshot, error) {
 	if f.halted != nil {
 		return nil, f.halted
@@ -59,15 +58,14 @@ func (f *Feed) Recovered(cluster fsm.ClusterID, index uint64) (raft.FSMSnapshot,
 	return f.Snapshot()
 }
 
-// Freeze returns a copy of the state, for a backup. It holds entries up for as long as it
-// takes to copy one pointer a page of records.
+// Freeze returns a copy of the state, for a backup. Entries wait while it copies one pointer for each page of records.
 func (r *Replica) Freeze() *fsm.Frozen {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.Freeze()
 }
 
-// Persist implements [raft.FSMSnapshot], beside continuing applies.
+// Persist implements [raft.FSMSnapshot]. The feed goes on to apply entries while it writes.
 func (f *frozen) Persist(sink raft.SnapshotSink) error {
 	var written byteCount
 	err := WriteSnapshot(io.MultiWriter(sink, &written), f.index, f.state)
@@ -79,7 +77,7 @@ func (f *frozen) Persist(sink raft.SnapshotSink) error {
 	return sink.Close()
 }
 
-// WriteSnapshot writes a snapshot for Raft: the state, with an index at or above its own.
+// WriteSnapshot writes a snapshot for Raft: index, which is at or above the state's index, and then the state.
 func WriteSnapshot(w io.Writer, index uint64, state *fsm.Frozen) error {
 	header := binary.BigEndian.AppendUint64(make([]byte, 0, snapshotHeader), index)
 	if _, err := w.Write(header); err != nil {
@@ -88,7 +86,7 @@ func WriteSnapshot(w io.Writer, index uint64, state *fsm.Frozen) error {
 	return state.Write(w)
 }
 
-// ReadStanding reads the beginning of a snapshot for Raft. It may read more of r than that.
+// ReadStanding reads the standing of the state in a snapshot for Raft. It may read more of r than it needs.
 func ReadStanding(r io.Reader) (fsm.Standing, error) {
 	if _, err := io.CopyN(io.Discard, r, snapshotHeader); err != nil {
 		return fsm.Standing{}, fmt.Errorf("snapshot header: %w", err)
@@ -105,13 +103,12 @@ type jump struct {
 	index uint64
 }
 
-// Restore implements [raft.FSM]: it replaces the state in one step, or leaves it
-// as it is when the bytes are no snapshot.
+// Restore implements [raft.FSM]: it replaces the state in one step, or keeps the state when it cannot read the
+// snapshot.
 //
-// A state without a leader comes from a backup, which a leader has put in the place of
-// the cluster's. It is not committed before an entry that follows it is: should the leader
-// lose its followers before, another leader goes on without that state. So readers and
-// callers see the state before it until then.
+// A state without a leader comes from a backup, which a leader has put in the place of the cluster's state. It is
+// committed only together with a later entry. If the leader loses its followers before that, another leader continues
+// without the backup. So until the next entry, readers and callers see the old state.
 func (f *Feed) Restore(source io.ReadCloser) error {
 	defer func() { _ = source.Close() }() // it was only read
 	if f.halted != nil {
@@ -151,20 +148,18 @@ type prepared struct {
 	taken chan struct{} // closed when the feed has taken it
 }
 
-// Prepare hands the feed a state whose snapshot Raft is about to give it, so that it need not
-// be read once more: that takes as long as an election, and Raft's main loop waits for it. The
-// state is the replica's from now on. taken is closed when the feed has it. forget takes it
-// back from a feed that did not get its snapshot.
+// Prepare hands the feed a state whose snapshot Raft is about to give it, so that the feed need not decode it again:
+// that takes as long as an election, and Raft's main loop waits for it. From now on the state belongs to the replica.
+// taken is closed when the feed has the state. forget withdraws the state if Raft did not give the snapshot.
 func (r *Replica) Prepare(index uint64, state *fsm.Machine) (taken <-chan struct{}, forget func()) {
 	next := &prepared{jump{state, index}, make(chan struct{})}
 	r.prepared.Store(next)
 	return next.taken, func() { r.prepared.CompareAndSwap(next, nil) }
 }
 
-// stateOf returns the state of a snapshot, which has this index: the prepared one if it is of
-// the same index and the same hash, in all that a state has beside its records. The bytes are
-// read to their end nevertheless: the reader checks them. taken is to be called once the feed
-// has the state.
+// stateOf returns the state of a snapshot with this index: the prepared state if it has the same index and the same
+// standing, with the hash. Otherwise it decodes the snapshot. It reads the bytes to their end in both cases, so that
+// the reader checks them. The caller calls taken once the feed has the state.
 func (f *Feed) stateOf(snapshot io.Reader, index uint64) (state *fsm.Machine, taken func(), err error) {
 	next := f.replica.prepared.Swap(nil)
 	if next == nil || next.index != index {
@@ -181,7 +176,7 @@ func (f *Feed) stateOf(snapshot io.Reader, index uint64) (state *fsm.Machine, ta
 	return next.state, func() { close(next.taken) }, err
 }
 
-// take makes a state the state of the replica.
+// take replaces the state of the replica, calls the sinks, and wakes all watchers.
 func (f *Feed) take(next jump) {
 	f.headless = nil // state: a restore sets it, the next entry takes it
 	f.replica.headless.Store(nil)
