@@ -11,39 +11,39 @@ import (
 )
 
 const (
-	// appendAgain is how fast an append has to fail to be sent again at once, as often as there may be connections
-	// in the pool; retryPause is the pause before that.
+	// An append that fails within appendAgain is sent again after retryPause, as many times as the pool may have
+	// connections: each of them may have been reset.
 	appendAgain = 100 * time.Millisecond
 	retryPause  = 5 * time.Millisecond
 	// heartbeatAfter is the shortest time, at multiplier 1, between a follower's last reply and the next heartbeat. The
-	// heartbeat then waits for the next multiple of heartbeatEvery, so that an idle leader wakes five times a second for
-	// all followers together. The sum of both and a round trip must stay below Tick: a follower campaigns after that time
-	// without a message.
+	// heartbeat then waits for the next multiple of heartbeatEvery, so that an idle leader wakes five times a second
+	// for all followers together. The sum of both and a round trip must stay below Tick: a follower campaigns after
+	// Tick without a message.
 	heartbeatAfter = 110 * time.Millisecond
 	heartbeatEvery = 100 * time.Millisecond
-	// appendAim is the longest that an append and its reply should take at multiplier 1: heartbeats share the link
-	// with it, and must arrive within Tick.
+	// appendAim is the longest that an append and its reply should take at multiplier 1. Heartbeats share the link with
+	// appends, and must arrive within Tick.
 	appendAim = Tick / 2
 	// appendFirst is the first budget of each follower, in bytes; appendMin and appendMax bound all budgets.
 	appendFirst = 1 << 20
 	appendMin   = 16 << 10
 	appendMax   = 8 << 20
-	// entryOverhead is roughly the size of an entry on the wire without its data.
+	// entryOverhead is about the size of an entry on the wire, less its data.
 	entryOverhead = 64
 )
 
-// AppendEntriesPipeline fails, whatever the configuration: the messages of a pipeline
+// AppendEntriesPipeline always fails, so that Raft sends each append with AppendEntries: the messages of a pipeline
 // would get no stamp and pass no fence.
 func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
 	return nil, raft.ErrPipelineReplicationNotSupported
 }
 
-// AppendEntries sends entries or a heartbeat and blocks for the reply. It removes from args the entries that do not fit
-// the follower's budget (see pace): Raft takes the last entry in args for the last entry of the follower, and goes on
-// behind it.
+// AppendEntries sends entries or a heartbeat and blocks for the reply. It removes from args the entries that exceed the
+// follower's budget (see pace). Raft reads the last entry in args as the follower's last entry, and sends the rest
+// next.
 //
-// AppendEntries returns a success only once this node's own disk has the entries too, because Raft counts both at once
-// (see Log). It delays the second error in a row until the follower replies again (see awaitReply).
+// AppendEntries returns success only once this node's own disk has the entries, too, because Raft counts both copies at
+// once (see Log). It delays the second error in a row until the follower replies to a heartbeat (see awaitReply).
 func (t *Transport) AppendEntries(
 	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
@@ -51,7 +51,7 @@ func (t *Transport) AppendEntries(
 		return t.sendHeartbeat(id, target, args, resp)
 	}
 	t.followers.update(id, func(f *follower) { args.Entries = f.pace.fit(args.Entries) })
-	// Raft tries again after its commit timeout, or with the next entry. Connections that were reset fail at once.
+	// append repeats a fast failure, since Raft would wait for its commit timeout, or for the next entry.
 	replied, err := t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
 	if !replied {
 		t.announcer.CloseStreams() // an idle one to the follower's former process would keep its new process out for a while
@@ -64,7 +64,7 @@ func (t *Transport) AppendEntries(
 	return err
 }
 
-// sendHeartbeat sends a heartbeat once it is due, or at once while a read waits.
+// sendHeartbeat waits until a heartbeat is due, or until a read waits, and sends it.
 func (t *Transport) sendHeartbeat(
 	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
@@ -78,14 +78,14 @@ func (t *Transport) sendHeartbeat(
 	return err
 }
 
-// append sends an append that is no heartbeat, and again if that fails at once, and notes what the follower has then.
-// It also fails if the follower replied, but this node's own disk does not have the entries in time.
+// append sends an append that is not a heartbeat, repeats it if it fails quickly, and records the follower's last
+// entry. It also fails if the follower has replied, but this node's own disk does not have the entries in time.
 func (t *Transport) append(
 	via *raft.NetworkTransport, id raft.ServerID, target raft.ServerAddress,
 	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, again int,
 ) (replied bool, err error) {
-	// The follower may have entries of an earlier leader behind the entries that this message compares. It must not take
-	// these for committed.
+	// The follower may have entries of an earlier leader after the entries that this message compares. The commit index
+	// that we send must not cover them: the follower would take them for committed.
 	last, lastTerm := lastCompared(args)
 	args.LeaderCommitIndex = min(args.LeaderCommitIndex, last)
 	t.followers.update(id, func(f *follower) { f.attempts.inFlight++ })
@@ -103,7 +103,7 @@ func (t *Transport) append(
 }
 
 // send sends a message, and records its duration and acknowledgement. Any reply in the term of the request is an
-// acknowledgement, even a request for older entries: the follower still follows this leader.
+// acknowledgement, even a request for older entries: it shows that the follower still follows this leader.
 func (t *Transport) send(
 	via *raft.NetworkTransport, id raft.ServerID, target raft.ServerAddress,
 	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
@@ -121,14 +121,13 @@ func (t *Transport) send(
 	return err
 }
 
-// durable waits for this node's own disk.
+// durable waits until this node's own disk has the entries up to index.
 func (t *Transport) durable(index uint64) error {
 	return t.config.Log.Durable(index, t.config.Stretch.Of(raftTimeout))
 }
 
-// fence fails messages that would keep followers with a leader whose own log hangs.
-// Raft lets such a leader lead for ever, since only its main loop is stuck
-// (raft#503); a silent leader loses its followers to a leader that can write.
+// fence fails messages to followers while the own log hangs. Raft lets such a leader lead for ever, since only its main
+// loop is stuck (raft#503). A silent leader loses its followers to a leader that can write.
 func (t *Transport) fence(peer raft.ServerID, request any) error {
 	if t.config.Stalled() {
 		return errStalled
@@ -139,10 +138,10 @@ func (t *Transport) fence(peer raft.ServerID, request any) error {
 	return nil
 }
 
-// Run announces the commit index to followers, unless later entries bring it, until ctx ends: one ordinary append
-// without entries, behind the last entry that the follower has acknowledged in this term. Raft itself would do so with
-// the next entries or after its commit timeout. A short commit timeout costs an idle cluster most of its processor time;
-// during a long one the followers' machines are behind.
+// Run sends each follower the commit index, unless later entries bring it, until ctx ends. It sends one ordinary append
+// without entries, after the last entry that the follower has acknowledged in this term. Raft would send the commit
+// index only with the next entries or after its commit timeout. With a short commit timeout, an idle cluster would
+// spend most of its processor time on that; with a long one, the followers' machines would be behind.
 func (t *Transport) Run(ctx context.Context, source AppendSource) {
 	t.source.Store(&source)
 	for wake.Until(ctx, t.followers.acknowledged) == nil {
@@ -165,8 +164,8 @@ func (t *Transport) Run(ctx context.Context, source AppendSource) {
 	}
 }
 
-// rest blocks for a time, or until a value comes from hurry, hurry is closed or ctx has ended, and reports whether
-// hurry was the reason. With hurry nil it does not block, and reports true.
+// rest blocks for a time, or until hurry gives a value or is closed, or ctx has ended. It reports whether hurry was the
+// reason. With hurry nil it does not block, and reports true.
 func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hurried bool) {
 	if hurry == nil {
 		return true
@@ -176,12 +175,12 @@ func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hur
 	return wake.Until(ctx, hurry) == nil
 }
 
-// isHeartbeat reports whether a message is a heartbeat of Raft's, which compares no entry.
+// isHeartbeat reports whether a message is one of Raft's heartbeats, which compare no entry.
 func isHeartbeat(args *raft.AppendEntriesRequest) bool {
 	return len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0
 }
 
-// lastCompared returns index and term of the last entry that an append compares.
+// lastCompared returns the index and the term of the last entry that an append compares.
 func lastCompared(args *raft.AppendEntriesRequest) (index, term uint64) {
 	if n := len(args.Entries); n > 0 {
 		return args.Entries[n-1].Index, args.Entries[n-1].Term
@@ -191,7 +190,7 @@ func lastCompared(args *raft.AppendEntriesRequest) (index, term uint64) {
 
 // followers has the record of each follower that this node has sent to, or was asked about. Safe for concurrent use.
 type followers struct {
-	aim          time.Duration                // of each pace
+	aim          time.Duration                // for each pace
 	acknowledged wake.Signal                  // a follower has acknowledged entries and may not know that they are committed
 	replies      wake.Watchers[raft.ServerID] // to heartbeats
 
@@ -199,20 +198,19 @@ type followers struct {
 	byID map[raft.ServerID]*follower
 }
 
-// follower is what this node's messages to one follower have shown. The parts do not lock:
-// followers.mu guards them.
+// follower is what a leader has learned about one follower from its messages. followers.mu guards all parts.
 type follower struct {
 	pace         pace         // how many entries the next append takes
-	attempts     attempts     // which errors are held back from Raft
+	attempts     attempts     // which errors are delayed
 	heartbeats   heartbeats   // when the next heartbeat leaves
-	announcement announcement // what is to be sent so that the follower learns the commit index
+	announcement announcement // the append that tells the follower the commit index
 }
 
 func newFollowers(aim time.Duration) *followers {
 	return &followers{aim: aim, acknowledged: wake.NewSignal(), byID: map[raft.ServerID]*follower{}}
 }
 
-// update calls change with a follower's record, under the lock.
+// update calls change with the record of a follower, under the lock. It makes the record if there is no record yet.
 func (f *followers) update(id raft.ServerID, change func(*follower)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,7 +220,8 @@ func (f *followers) update(id raft.ServerID, change func(*follower)) {
 	change(f.byID[id])
 }
 
-// noteAppend notes how an append came out, whose last entry is of lastTerm. args has the commit index as it was sent.
+// noteAppend records the result of an append. lastTerm is the term of its last entry; args has the commit index that
+// was sent.
 func (f *followers) noteAppend(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, lastTerm uint64, success bool) {
 	f.update(id, func(to *follower) {
 		to.attempts.inFlight--
@@ -237,7 +236,7 @@ func (f *followers) noteAppend(id raft.ServerID, target raft.ServerAddress, args
 	})
 }
 
-// noteHeartbeat notes the reply to a heartbeat, maybe of another term.
+// noteHeartbeat records the reply to a heartbeat. The reply may be in another term.
 func (f *followers) noteHeartbeat(id raft.ServerID) {
 	f.replies.WakeIf(func(watched raft.ServerID) bool { return watched == id })
 	f.update(id, func(to *follower) { to.heartbeats.lastReply = time.Now() })
@@ -249,7 +248,7 @@ func (f *followers) attemptsTo(id raft.ServerID) (now attempts) {
 	return now
 }
 
-// mark marks what each follower has acknowledged by now: needingCommit announces no later entries.
+// mark records which entries each follower has acknowledged by now. needingCommit does not announce later entries.
 func (f *followers) mark() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -258,9 +257,9 @@ func (f *followers) mark() {
 	}
 }
 
-// needingCommit returns the announcements that are due, each with its commit index. It leaves out the followers
-// to which an append is in flight, or to which Raft's last append had no reply: their next success sets
-// acknowledged, as it does for entries behind the mark.
+// needingCommit returns the announcements that are due, each with its commit index. It skips followers to which an
+// append is in flight, or which did not reply to Raft's last append. Their next success sets acknowledged, and so does
+// the next success for entries after the mark.
 func (f *followers) needingCommit(term, commit uint64) map[raft.ServerID]announcement {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -276,17 +275,17 @@ func (f *followers) needingCommit(term, commit uint64) map[raft.ServerID]announc
 	return due
 }
 
-// pace bounds the bytes of entries in an append: Raft bounds only their number, and too many bytes for a slow link
-// never arrive within the time-out.
+// pace bounds the bytes of entries in an append. Raft bounds only the number of entries, and on a slow link too many
+// bytes never arrive within the time-out.
 type pace struct {
 	aim    time.Duration
 	budget int
-	// least is how long the fastest message has taken, with its reply; 0: no
-	// message has had a reply. No budget makes an append faster.
+	// least is how long the fastest message has taken, with its reply; 0 before the first reply. A smaller budget
+	// cannot make an append faster than that.
 	least time.Duration
 }
 
-// fit returns the first entries that the budget has room for, at least one of them.
+// fit returns as many of the first entries as the budget allows, at least one.
 func (p *pace) fit(entries []*raft.Log) []*raft.Log {
 	total := 0
 	for i, entry := range entries {
@@ -327,16 +326,16 @@ func (p *pace) noteMessage(entries []*raft.Log, took time.Duration, err error) {
 
 func entrySize(entry *raft.Log) int { return len(entry.Data) + len(entry.Extensions) + entryOverhead }
 
-// attempts counts appends, and decides which error of Raft's own appends is held back.
+// attempts counts the appends to a follower, and decides which errors of Raft's own appends are delayed.
 type attempts struct {
 	inFlight  int
 	succeeded int
-	silent    bool // the last append of Raft's had no reply
-	failing   bool // the last append of Raft's did not succeed: Raft tries again, and may pause before
+	silent    bool // Raft's last append had no reply
+	failing   bool // Raft's last append did not succeed: Raft tries again, and may pause before that
 }
 
-// noteResult notes how an append of Raft's came out, and reports whether its error is held: from the second append
-// without a reply on. The first one is likely to be of a connection that was reset.
+// noteResult records the result of one of Raft's appends, and reports whether its error is to be delayed: from the
+// second append without a reply on. The first such error is often just a connection that was reset.
 func (a *attempts) noteResult(replied, success bool) (hold bool) {
 	hold = a.silent && !replied
 	a.silent, a.failing = !replied, !success
@@ -348,8 +347,8 @@ type heartbeats struct {
 	lastReply time.Time // to a heartbeat, or a success
 }
 
-// delay returns how long a heartbeat waits: until the given time after the last reply, and on to the moment at which
-// the heartbeats to all followers leave.
+// delay returns how long a heartbeat waits: until after has passed since the last reply, and then until the moment at
+// which the heartbeats to all followers leave.
 func (h *heartbeats) delay(after time.Duration) time.Duration {
 	if after -= time.Since(h.lastReply); after > 0 {
 		return wake.NextAfter(after, heartbeatEvery)
@@ -357,16 +356,16 @@ func (h *heartbeats) delay(after time.Duration) time.Duration {
 	return 0
 }
 
-// announcement is the append without entries that would bring a follower its commit index.
+// announcement is the append without entries that tells a follower the commit index.
 type announcement struct {
 	target      raft.ServerAddress
 	next        raft.AppendEntriesRequest // behind the last entry that the follower has acknowledged in its term
-	sentCommit  uint64                    // the commit index that the follower was sent, in the term of next
+	sentCommit  uint64                    // the commit index that was sent to the follower, in the term of next
 	ackedAtMark uint64                    // the last acknowledged entry at the time of mark
 }
 
-// noteSuccess notes a successful append, and reports whether the follower now has entries of which it does not know
-// that they are committed.
+// noteSuccess records a successful append, and reports whether the follower has entries that it does not know to be
+// committed.
 func (a *announcement) noteSuccess(target raft.ServerAddress, args *raft.AppendEntriesRequest, lastTerm uint64) (uninformed bool) {
 	if args.Term > a.next.Term {
 		a.sentCommit = 0
@@ -381,32 +380,30 @@ func (a *announcement) noteSuccess(target raft.ServerAddress, args *raft.AppendE
 
 func (a *announcement) mark() { a.ackedAtMark = a.next.PrevLogEntry }
 
-// isDue reports whether the follower has acknowledged committed entries in the term, up to the mark, of which
-// it was not sent that they are committed. Later entries may still be followed by others, which bring the commit index.
+// isDue reports whether the follower has acknowledged committed entries in the term, up to the mark, and was not sent
+// that they are committed. Later entries are left out, since the entries after them may still bring the commit index.
 func (a *announcement) isDue(term, commit uint64) bool {
 	return a.next.Term == term && a.sentCommit < min(commit, a.next.PrevLogEntry, a.ackedAtMark)
 }
 
-// Stamp is a moment on an [AckClock]. It is a count and not a time: no two stamps are
-// equal, so that a send and a later read never seem to be at the same moment, as on
-// a coarse clock. Stamps of different clocks don't compare.
+// Stamp is a moment on an [AckClock]. It is a counter and not a time: no two stamps are equal. On a coarse clock, a
+// send and a later read could have the same time. Stamps of different clocks cannot be compared.
 type Stamp uint64
 
-// AckClock keeps, for each peer, the moment at which the last message was *sent* that
-// the peer has acknowledged to this node as the leader of a term. Raft keeps the
-// moment when the reply came, and so lets a reply to an older message confirm
-// leadership. Wait and EndTerm are in rounds.go. All methods are safe for concurrent use.
+// AckClock records, for each peer, when this node *sent* the last message that the peer has acknowledged to it as the
+// leader of a term. Raft records when the reply came, so that a late reply to an old message confirms leadership. Wait
+// and EndTerm are in rounds.go. All methods are safe for concurrent use.
 type AckClock struct {
 	mu      sync.Mutex
 	now     Stamp
 	acks    map[raft.ServerID]ack
 	over    uint64 // the terms up to this one are over
 	changed wake.Bell
-	waits   int // calls of Wait
+	waits   int // calls of Wait that are under way
 	hurried wake.Bell
 }
 
-// ack is a peer's acknowledgement, in a term, of a message sent at a moment.
+// ack says that a peer has acknowledged, in a term, a message that was sent at a moment.
 type ack struct {
 	term uint64
 	sent Stamp
@@ -417,7 +414,7 @@ func NewAckClock() *AckClock {
 	return &AckClock{acks: map[raft.ServerID]ack{}}
 }
 
-// Now returns a moment later than every one before it.
+// Now returns a stamp later than all earlier stamps.
 func (c *AckClock) Now() Stamp {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -425,8 +422,8 @@ func (c *AckClock) Now() Stamp {
 	return c.now
 }
 
-// Record notes that a peer acknowledged, in a term, a message that was sent at that
-// moment. Replies may be recorded in any order.
+// Record notes that a peer has acknowledged, in a term, a message that was sent at that stamp. Replies may be recorded
+// in any order.
 func (c *AckClock) Record(peer raft.ServerID, term uint64, sent Stamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -438,7 +435,7 @@ func (c *AckClock) Record(peer raft.ServerID, term uint64, sent Stamp) {
 	c.changed.Ring()
 }
 
-// Hurry returns a channel that the next Wait closes, or nil while one waits.
+// Hurry returns a channel that the next Wait closes, or nil while a Wait is under way.
 func (c *AckClock) Hurry() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

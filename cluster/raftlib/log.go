@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxQueued bounds the bytes of entries that wait for the leader's disk; a single batch may
-	// be larger. A leader has two entries of up to 256 KiB in flight.
+	// maxQueued bounds the bytes of entries that wait for the leader's disk; a single batch may exceed it. A leader has
+	// two entries of up to 256 KiB in flight.
 	maxQueued = 4 << 20
 	// fullAgain is the pause after a write that failed because the disk was full.
 	fullAgain = 50 * time.Millisecond
@@ -27,13 +27,12 @@ const (
 // ErrNotStored reports entries that this node's disk does not have yet.
 var ErrNotStored = errors.New("log entries are not on the disk yet")
 
-// Storage is what a [Log] needs of the store below it. All methods are safe for
-// concurrent use.
+// Storage is the store below a [Log]. All methods are safe for concurrent use.
 type Storage interface {
-	// Logs returns the log. Entries are durable when its StoreLogs returns.
+	// Logs returns the log. Its StoreLogs returns when the entries are durable.
 	Logs() raft.LogStore
-	// Seal returns entries as Logs would store them, or the error with which it would
-	// refuse them. It does not block.
+	// Seal returns the entries as Logs would store them, or the error with which Logs would refuse them. It does not
+	// block.
 	Seal(entries []*raft.Log) ([]*raft.Log, error)
 	// Full reports whether an error means that the disk is full, so that the same write
 	// may succeed later.
@@ -47,7 +46,7 @@ type LogSource interface {
 	GetConfiguration() raft.ConfigurationFuture
 }
 
-// LogConfig says how to make a [Log]. All fields are needed.
+// LogConfig is what a [Log] needs. All fields are required.
 type LogConfig struct {
 	Storage Storage
 	Self    raft.ServerID
@@ -55,21 +54,17 @@ type LogConfig struct {
 	Fatal func(error)
 }
 
-// Log is Raft's log. On the node that leads, StoreLogs hands entries to a writer and
-// returns: the disks of the leader and of the followers work at the same time. Raft then takes
-// the entries for stored, and counts the leader itself for each of them. The transport makes this
-// true: it returns a follower's success only once [Log.Durable] has returned. If
-// another voter's success is part of every majority, no entry is committed before
-// the leader's disk has it.
+// Log is Raft's log. On a leader, StoreLogs hands entries to a writer and returns, so that the disks of the leader and
+// of the followers work at the same time. Raft then takes the entries for stored, and counts the leader itself for each
+// of them. The transport makes this true: it returns a follower's success only once [Log.Durable] has returned. If
+// another voter's success is part of every majority, no entry is committed before the leader's disk has it.
 //
-// StoreLogs waits for the disk where this reasoning does not hold: on a node that does not
-// lead, without another voter in the latest configuration, and for configurations
-// themselves. On a node that no longer leads, every call that concerns a queued entry waits,
-// so that no message reports an entry as stored here before it is. A failed write ends the process,
-// since Raft relies on it. But while the disk is full, the write is repeated, and new entries are refused.
+// StoreLogs waits for the disk where this reasoning does not hold: on a node that does not lead, in a configuration
+// without another voter, and for configurations themselves. On a node that no longer leads, every call that concerns a
+// queued entry waits, so that no message reports an entry as stored before it is. A failed write ends the process,
+// since Raft relies on it. But while the disk is full, the log repeats the write and refuses new entries.
 //
-// See ADR 15. All methods are safe for concurrent use; Raft calls StoreLogs from one
-// goroutine.
+// See ADR 15. All methods are safe for concurrent use; Raft calls StoreLogs from one goroutine.
 type Log struct {
 	config  LogConfig
 	store   raft.LogStore
@@ -80,7 +75,7 @@ type Log struct {
 	changed wake.Bell   // the queue got shorter, or failed changed
 
 	mu     sync.Mutex
-	queue  []queuedEntry // by index; a pending write has the first of them
+	queue  []queuedEntry // by index; a pending write has the first entries
 	bytes  int           // of the queue
 	failed error         // the error of the last write; nil if it succeeded
 }
@@ -102,18 +97,18 @@ func NewLog(config LogConfig) *Log {
 	return l
 }
 
-// Attach names the Raft that uses the log, and so lets its leader write in parallel.
+// Attach sets the Raft that uses the log. From then on, StoreLogs does not wait for the disk while that Raft leads.
 func (l *Log) Attach(r LogSource) { l.raft.Store(&r) }
 
-// leads reports whether this node leads. It is exact in Raft's main loop, which alone
-// makes a node leader or follower.
+// leads reports whether this node leads. It is exact in Raft's main loop, since only the main loop changes the state of
+// the node.
 func (l *Log) leads() bool {
 	r := l.raft.Load()
 	return r != nil && (*r).State() == raft.Leader
 }
 
-// parallel reports whether entries may wait in the queue. A configuration must not: it
-// decides whose successes commit it and the entries before it.
+// parallel reports whether entries may wait in the queue. A configuration must not: it decides which voters commit it
+// and the entries before it.
 func (l *Log) parallel(entries []*raft.Log) bool {
 	if !l.leads() || slices.ContainsFunc(entries, changesVoters) {
 		return false
@@ -176,8 +171,8 @@ func (l *Log) enqueue(entries []*raft.Log) error {
 	return err
 }
 
-// until blocks until condition, which is called under mu, returns true. It fails if the last write has
-// failed, and when ctx ends.
+// until blocks until condition returns true. It calls condition under mu. It fails if the last write has failed, and
+// when ctx ends.
 func (l *Log) until(ctx context.Context, condition func() bool) error {
 	check := func() (bool, error) {
 		l.mu.Lock()
@@ -210,8 +205,8 @@ func (l *Log) drain() error {
 	return l.until(l.work, func() bool { return len(l.queue) == 0 })
 }
 
-// Durable blocks until this node's disk has every entry up to index that StoreLogs has taken. It
-// fails after a limit, when the disk is full, and after Close.
+// Durable blocks until this node's disk has every entry up to index that StoreLogs has accepted. It fails after limit,
+// when the disk is full, and after Close.
 func (l *Log) Durable(index uint64, limit time.Duration) error {
 	l.mu.Lock()
 	queued := l.upTo(index)
@@ -224,7 +219,7 @@ func (l *Log) Durable(index uint64, limit time.Duration) error {
 	return l.until(ctx, func() bool { return !l.upTo(index) })
 }
 
-// Failed returns the error of the last write, nil if it succeeded. It never waits for the disk.
+// Failed returns the error of the last write, or nil if it succeeded. It never waits for the disk.
 func (l *Log) Failed() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,7 +237,7 @@ func (l *Log) WaitingFor() time.Duration {
 	return time.Since(l.queue[0].since)
 }
 
-// run writes the queue, again and again, until Close or a failed write.
+// run writes the queue whenever it has entries, until Close or a failed write.
 func (l *Log) run() {
 	for wake.Until(l.work, l.news) == nil {
 		for more := true; more; {
@@ -287,11 +282,10 @@ func (l *Log) writeAll() (more bool, err error) {
 	return false, err
 }
 
-// GetLog reads an entry. A leader reads from the queue at once. On another node a read
-// waits until the entry is on the disk: Raft compares such entries with a leader's,
-// and reports equal entries as stored. While the disk is full such a read fails, so that
-// Raft goes on with votes and heartbeats. But a read of a committed entry never fails, or Raft
-// would panic. After Close no read waits, since no message leaves any more.
+// GetLog reads an entry. A leader reads from the queue at once. On another node a read waits until the entry is on the
+// disk, because Raft compares the entry with a leader's entry and reports equal entries as stored. While the disk is
+// full, a read of an uncommitted entry fails, so that Raft continues with votes and heartbeats. A read of a committed
+// entry never fails, because Raft would panic. After Close no read waits, since this node sends no more messages.
 func (l *Log) GetLog(index uint64, log *raft.Log) error {
 	entry, queued := l.queued(index)
 	for queued && !l.leads() && l.work.Err() == nil {
@@ -359,8 +353,8 @@ func (l *Log) DeleteRange(first, last uint64) error {
 	return l.store.DeleteRange(first, last)
 }
 
-// Close stops the writer, once the queue is on the disk or after closeDrain, and ends all
-// waits. It fails with ErrNotStored if entries are left in the queue: no message has reported them as stored.
+// Close stops the writer, once the queue is on the disk or after closeDrain, and ends all waits. It fails with
+// ErrNotStored if entries are left in the queue; no message has reported these entries as stored.
 func (l *Log) Close() error {
 	defer l.end()
 	ctx, cancel := context.WithTimeoutCause(l.work, closeDrain, ErrNotStored)
@@ -368,8 +362,8 @@ func (l *Log) Close() error {
 	return l.until(ctx, func() bool { return len(l.queue) == 0 })
 }
 
-// Snapshots returns a store that begins a snapshot only when the log up to its index is on
-// the disk: Raft stores no entries that a snapshot covers.
+// Snapshots returns a store that begins a snapshot only when the log up to its index is on the disk: Raft stores no
+// entries that a snapshot covers.
 func (l *Log) Snapshots(below raft.SnapshotStore) raft.SnapshotStore {
 	return drainedSnapshots{below, l}
 }

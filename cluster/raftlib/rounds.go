@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// ReadRoundTimeout bounds a round at multiplier 1. Readers that come during a round
-// that can't succeed wait no longer than that for their own.
+// ReadRoundTimeout bounds a round at multiplier 1. So readers that come during a round without a quorum wait no longer
+// than that for their own round.
 const ReadRoundTimeout = 2 * time.Second
 
 // ErrTermOver ends the ticks, reads and waits for acknowledgements of a term that is
@@ -22,8 +22,8 @@ var ErrTermOver = errors.New("the term is over")
 // committed and applied an entry of its term.
 var ErrNotEstablished = errors.New("no established term to read in")
 
-// ReadSource is what a round asks of this node's Raft. Each method is called from one
-// goroutine at a time. Only VerifyLeader may block, while Raft's main loop does.
+// ReadSource is the part of this node's Raft that a round reads. Each method is called from one goroutine at a time.
+// Only VerifyLeader may block, while Raft's main loop does.
 type ReadSource interface {
 	CurrentTerm() uint64 // as of the call, not of an earlier notification
 	CommitIndex() uint64
@@ -31,9 +31,8 @@ type ReadSource interface {
 	VerifyLeader() raft.Future
 }
 
-// ReadRounds confirms reads in rounds: all readers that wait when a round starts
-// share it, and later readers share the next round. So a thousand readers cost
-// one exchange of heartbeats, and no reader gets an index from before its call.
+// ReadRounds confirms reads in rounds: all readers that wait when a round starts share it, and later readers share the
+// next round. So a thousand readers cost one exchange of heartbeats. No reader gets an index from before its call.
 type ReadRounds struct {
 	source      ReadSource
 	established func() uint64
@@ -67,11 +66,10 @@ func (r *ReadRounds) Confirm(ctx context.Context) (index uint64, err error) {
 	return r.rounds.Join(ctx)
 }
 
-// confirm does one round. All its readers have called by now, so the commit index that
-// it reads covers every command that was acknowledged before their calls, provided that
-// this node still led at since. The quorum proves that: it acknowledges messages
-// sent at since or later, so it had not voted for another leader by then. The proof
-// needs the lines in this order.
+// confirm does one round. All its readers have called by now, so the commit index that it reads covers every command
+// that was acknowledged before their calls, provided that this node still led at since. The quorum proves that: it has
+// acknowledged messages sent at since or later, so it had not voted for another leader by then. The proof needs the
+// lines in this order.
 func (r *ReadRounds) confirm() (uint64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
@@ -99,13 +97,11 @@ func (r *ReadRounds) voters() (found []raft.ServerID) {
 	return found
 }
 
-// Wait blocks until a quorum of the voters has acknowledged, in that term, messages
-// sent at since or later. It fails with ctx's cause, or once the term
-// is over.
+// Wait blocks until a quorum of the voters has acknowledged, in that term, messages sent at since or later. It fails
+// with the cause of ctx, or with ErrTermOver once the term is over.
 //
-// self counts, if it votes, as having acknowledged: the caller must have seen
-// Raft's own current term equal to term after it took since. Otherwise a node that
-// has voted for another leader meanwhile would count against its own vote.
+// self counts as having acknowledged, if it votes. For this, the caller must take since first and then see that term is
+// Raft's current term. Otherwise this node could already have voted for another leader, and still count for itself.
 func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) error {
 	c.count(1)
 	defer c.count(-1)
@@ -120,7 +116,7 @@ func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []
 	}
 }
 
-// count notes that a call of Wait begins, or ends.
+// count adds 1 when a call of Wait begins, and -1 when it ends.
 func (c *AckClock) count(change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,8 +145,7 @@ func (c *AckClock) check(term uint64, since Stamp, voters []raft.ServerID, self 
 	return false, c.changed.Next(), nil
 }
 
-// EndTerm ends the waits in that term and those before it. math.MaxUint64 ends
-// them for good, at shutdown.
+// EndTerm ends all waits in this term and in earlier terms. math.MaxUint64 ends them for good, at shutdown.
 func (c *AckClock) EndTerm(term uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

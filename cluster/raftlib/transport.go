@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// raftTimeout bounds one message and its reply at multiplier 1; a snapshot has that
-	// much for each 256 KiB. With the library's 10 s, each message to a dead peer would
-	// take 10 s.
+	// raftTimeout bounds one message and its reply at multiplier 1; a snapshot has that much for each 256 KiB. The
+	// library's default of 10 s would let each message to a dead peer take 10 s.
 	raftTimeout = 2 * time.Second
 	// raftMaxPool is how many idle connections are kept for each peer: one for
 	// heartbeats, one for entries, one spare.
@@ -27,22 +26,23 @@ const (
 	// overlaps). A pipeline that meets a rejected append can stop for ever
 	// (raft#611, raft#612), and drains a backlog one chunk a trigger.
 	raftInFlight = 1
-	// snapshotHold bounds how long the error of a snapshot is delayed: the snapshot's reader stays open
-	// that long. After many such errors Raft may still pause up to 10 s.
+	// snapshotHold bounds how long the error of a snapshot is delayed, since the reader of the snapshot stays open for
+	// that time. After many such errors Raft may still pause up to 10 s.
 	snapshotHold = 30 * time.Second
 	// holdCheck is how often awaitReply checks that this node still leads and that the follower is still a member.
 	holdCheck = time.Second
 	// reachWait is how long Reaches waits for a successful append.
 	reachWait = time.Second
-	// commitQuiet is how long Run waits, after a success, for later entries to bring the follower its commit index, also
-	// the next entry of a lone client. A waiting read shortens this to readQuiet.
+	// commitQuiet is how long Run waits after a success, because later entries may bring the follower its commit index.
+	// For example, a single client often sends its next command within that time. A waiting read shortens this to
+	// readQuiet.
 	commitQuiet = 3 * time.Millisecond
 	readQuiet   = time.Millisecond
 )
 
-// TransferTimeout is the longest that Raft may refuse all entries because of one transfer of leadership. For an
-// election timeout it waits until the target has all entries. By then it may have begun to send its message to the target,
-// which ends only with the time-outs of the dial, and of the message and its reply.
+// TransferTimeout is the longest that Raft may refuse all entries because of one transfer of leadership. Raft waits an
+// election timeout at most until the target has all entries. Just before that ends, it may send its message to the
+// target; then the time-outs of the dial, and of the message and its reply, are added.
 func TransferTimeout(stretch wake.Stretch) time.Duration {
 	return stretch.Of(Tick + raftTimeout + raftTimeout)
 }
@@ -50,29 +50,29 @@ func TransferTimeout(stretch wake.Stretch) time.Duration {
 // errStalled fails Raft's messages to peers while the local log hangs.
 var errStalled = errors.New("withheld from peers: the local log write hangs")
 
-// OwnLog is this node's [Log] as a [Transport] sees it. All methods are safe for concurrent use.
+// OwnLog is the part of this node's [Log] that a [Transport] uses. All methods are safe for concurrent use.
 type OwnLog interface {
-	// Durable is [Log.Durable]; its error takes the place of a follower's success.
+	// Durable is [Log.Durable]; its error replaces the success of a follower.
 	Durable(index uint64, limit time.Duration) error
 	// Failed is [Log.Failed]; while it returns an error, the node does not ask for votes.
 	Failed() error
 }
 
-// TransportConfig says how to build a [Transport].
+// TransportConfig is what a [Transport] needs.
 type TransportConfig struct {
 	Layer  raft.StreamLayer // closed with the transport
-	Acks   *AckClock        // notes every acknowledgement
+	Acks   *AckClock        // records every acknowledgement
 	Logger hclog.Logger
-	// Stretch makes the time-outs longer, as Config's multiplier does the elections.
+	// Stretch lengthens the time-outs, as Config's multiplier lengthens the elections.
 	Stretch wake.Stretch
 
-	// Stalled reports whether a write of the local log has hung for too long. Many goroutines call it
-	// before each message; it must not block.
+	// Stalled reports whether a write of the local log has hung for too long. Many goroutines call it before each
+	// message, so it must not block.
 	Stalled func() bool
 	Log     OwnLog
 
-	// Fault is for tests, else nil: it is called before each message that carries
-	// entries, heartbeats or a snapshot, may block, and fails the message with its error.
+	// Fault is nil except in tests. It is called before each message that carries entries, heartbeats or a snapshot; it
+	// may block, and its error fails the message.
 	Fault func(peer raft.ServerID, request any) error
 }
 
@@ -81,8 +81,8 @@ type TransportConfig struct {
 // a type assertion and silently does without pre-vote otherwise.
 type Transport struct {
 	*raft.NetworkTransport
-	// announcer sends the announcements of Run over separate connections: from the common pool
-	// it would take the connection of the next entries, which would have to wait for a new connection.
+	// announcer sends the announcements of Run over separate connections. From the common pool it would take the
+	// connection of the next entries, which would then have to wait for a new connection.
 	announcer *raft.NetworkTransport
 	config    TransportConfig
 	followers *followers
@@ -97,8 +97,8 @@ var (
 	_ raft.WithClose   = (*Transport)(nil)
 )
 
-// NewTransport starts to serve the layer. Raft's Shutdown future closes it once
-// Raft has ended; Close earlier if messages under way should not be waited for.
+// NewTransport returns a transport that serves the layer. Raft's Shutdown future closes it once Raft has ended; a
+// caller that does not want to wait for messages under way calls Close earlier.
 func NewTransport(config TransportConfig) *Transport {
 	closing, end := context.WithCancel(context.Background())
 	over := func(layer raft.StreamLayer, pool int) *raft.NetworkTransport {
@@ -119,7 +119,7 @@ func NewTransport(config TransportConfig) *Transport {
 	}
 }
 
-// Close implements [raft.WithClose]. It ends the delays of heartbeats and errors, too.
+// Close implements [raft.WithClose]. It also ends the delays of heartbeats and errors.
 func (t *Transport) Close() error {
 	t.end()
 	_ = t.announcer.Close()
@@ -140,15 +140,14 @@ type AppendSource interface {
 	GetConfiguration() raft.ConfigurationFuture
 }
 
-// SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any
-// other message. The library would handle them beside it, and change the term while
-// the main loop relies on it: a deposed leader can then write an entry under the new
-// term, and committed state diverges (raft#695).
+// SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any other message. The library would
+// handle them in another goroutine, which could change the term while the main loop relies on it. A deposed leader
+// could then write an entry under the new term, and committed state would diverge (raft#695).
 func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
-// InstallSnapshot sends a snapshot and blocks for the reply. It is fenced like
-// AppendEntries, since it too keeps a follower with this leader, and its success is a success for all
-// entries that the snapshot covers. Each error is delayed: see awaitReply.
+// InstallSnapshot sends a snapshot and blocks for the reply. It passes the same fence as AppendEntries, since a
+// snapshot, too, keeps a follower with this leader. Its success counts for all entries that the snapshot covers, so it
+// waits for the own disk, too. It delays each error (see awaitReply).
 func (t *Transport) InstallSnapshot(
 	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
 	data io.Reader,
@@ -179,7 +178,7 @@ func (t *Transport) awaitReply(ctx context.Context, id raft.ServerID, term uint6
 	}
 }
 
-// leads reports whether this node leads in the term, and has the follower for a member.
+// leads reports whether this node leads in the term, and the follower is a member.
 func (t *Transport) leads(term uint64, follower raft.ServerID) bool {
 	source := t.source.Load()
 	if source == nil || (*source).CurrentTerm() != term || (*source).State() != raft.Leader {
@@ -190,8 +189,8 @@ func (t *Transport) leads(term uint64, follower raft.ServerID) bool {
 }
 
 // Reaches reports whether Raft's last append to a follower succeeded. It waits up to a second for an append in flight,
-// and after a failure for the next success. Raft refuses all writes during a transfer of leadership, and would
-// refuse them for as long as it backs off from the follower.
+// and after a failure for the next success. We check this before a transfer of leadership: Raft refuses all writes
+// during a transfer, and so for as long as it backs off from an unreachable target.
 func (t *Transport) Reaches(ctx context.Context, id raft.ServerID) bool {
 	ctx, cancel := context.WithTimeout(ctx, reachWait)
 	defer cancel()
@@ -204,8 +203,8 @@ func (t *Transport) Reaches(ctx context.Context, id raft.ServerID) bool {
 	return true
 }
 
-// RequestPreVote implements [raft.WithPreVote]. A node whose log hangs, or has no room for the
-// entries of its last term, does not campaign: it could not lead.
+// RequestPreVote implements [raft.WithPreVote]. It fails if this node could not lead, because its log hangs or has no
+// room for the entries of its last term: so the node does not campaign.
 func (t *Transport) RequestPreVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
 ) error {
@@ -215,7 +214,7 @@ func (t *Transport) RequestPreVote(
 	return t.NetworkTransport.RequestPreVote(id, target, args, resp)
 }
 
-// RequestVote is fenced like RequestPreVote.
+// RequestVote fails in the same cases as RequestPreVote.
 func (t *Transport) RequestVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
 ) error {
@@ -225,8 +224,8 @@ func (t *Transport) RequestVote(
 	return t.NetworkTransport.RequestVote(id, target, args, resp)
 }
 
-// Campaign has this node's Raft campaign at once, without pre-vote, as if a leader had handed
-// over to it. It blocks for a moment, until Raft has taken the message.
+// Campaign makes this node's Raft campaign at once, without pre-vote, as if a leader had handed over to it. It blocks
+// briefly, until Raft has accepted the message.
 func (t *Transport) Campaign(self raft.ServerID) error {
 	address := t.LocalAddr()
 	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self), Addr: t.EncodePeer(self, address)}
@@ -241,7 +240,7 @@ func (t *Transport) Campaigns() error {
 	return t.config.Log.Failed()
 }
 
-// dialler is a layer that only dials: the other transport accepts, and closes the layer.
+// dialler is a layer that only dials: the other transport accepts connections, and closes the layer.
 type dialler struct {
 	raft.StreamLayer
 	closing context.Context
