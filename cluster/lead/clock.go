@@ -11,45 +11,39 @@ import (
 )
 
 const (
-	// TickEvery bounds the lease time that a new leader, which starts from the last
-	// stamp, hands out again.
+	// TickEvery bounds how much lease time a new leader grants twice, since its clock starts at the last stamp.
 	TickEvery = 500 * time.Millisecond
 	// tickAgain is the pause after a tick that failed.
 	tickAgain = 20 * time.Millisecond
-	// maxEntryTime is how much time an entry may take from its proposal, or from the
-	// return of the one before it, until it is applied. Time that an entry takes
-	// beyond that does not count: see clock. It is more than two round trips over a
-	// slow link take.
+	// maxEntryTime is how much time may pass until an entry is applied: since its proposal, or since the entry before
+	// it was applied. Time beyond that does not count: see clock. Two round trips over a slow link take less.
 	maxEntryTime = time.Second
 )
 
-// clock is a leader's reading of cluster time, in milliseconds: the last stamp
-// and the time since then on this node's monotonic clock. It never goes back,
-// and no wall clock takes part. It counts whole milliseconds, so that a span
-// between two stamps can be up to one shorter than it really was. Safe for
-// concurrent use.
+// clock is a leader's reading of cluster time, in milliseconds: the last stamp, and the time since then on this node's
+// monotonic clock. It never goes back, and does not use the wall clock. It counts whole milliseconds, so that the
+// difference of two stamps can be up to one millisecond less than the real time between them. Safe for concurrent use.
 //
-// Time stands still while the log does: while entries are on their way and not one
-// has come back for maxEntryTime. Renewals queue up meanwhile, and sessions must
-// not end before the log has taken them. So a renewal that has reached the leader
-// is late by maxEntryTime at most, however long an entry applies or is stored.
+// Time stands still while the log does: when entries are in flight and no entry has come back for maxEntryTime. During
+// that time renewals queue up, and sessions must not end before the log has them. So a renewal that has reached the
+// leader is late by maxEntryTime at most, no matter how long it takes to store or apply an entry.
 type clock struct {
 	read   func() time.Time // monotonic
 	mu     sync.Mutex
 	lastMS int64     // the last stamp
-	at     time.Time // when it was taken, less the part below a millisecond that was cut off
-	flying int       // entries on their way
-	moved  time.Time // when the first of them left, or the last one came back
+	at     time.Time // when the last stamp was taken, less the part below a millisecond that was cut off
+	flying int       // entries in flight
+	moved  time.Time // when the first of them left, or the last entry came back
 	held   bool      // time stands still
 }
 
-// newClock starts at the replica's cluster time, when a node has won an election. read is
-// the node's clock.
+// newClock returns a clock that starts at the replica's cluster time, when a node has won an election. read is the
+// node's clock.
 func newClock(nowMS int64, read func() time.Time) *clock {
 	return &clock{read: read, lastMS: nowMS, at: read()}
 }
 
-// stamp returns the time for the next entry. Later readings are not before it.
+// stamp returns the time for the next entry. Later readings are not lower.
 func (c *clock) stamp() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,16 +55,16 @@ func (c *clock) advance() int64 {
 	passed := c.passed()
 	if passed > replica.MaxStampStep {
 		c.lastMS += replica.MaxStampStep.Milliseconds()
-		c.at = c.at.Add(passed) // the rest is lost, never made up
+		c.at = c.at.Add(passed) // the rest is lost for ever
 		return c.lastMS
 	}
 	whole := passed.Truncate(time.Millisecond)
 	c.lastMS += whole.Milliseconds()
-	c.at = c.at.Add(whole) // the rest counts for the next one
+	c.at = c.at.Add(whole) // the rest counts for the next stamp
 	return c.lastMS
 }
 
-// leaves notes that an entry sets out for the log. It comes before the entry's stamp.
+// leaves counts an entry that is about to be proposed. It is called before the entry's stamp.
 func (c *clock) leaves() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,11 +74,11 @@ func (c *clock) leaves() {
 	c.flying++
 }
 
-// returns notes that an entry is applied, or has failed.
+// returns counts an entry that is applied, or has failed.
 func (c *clock) returns() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = c.at.Add(c.stalled()) // lost, never made up
+	c.at = c.at.Add(c.stalled()) // lost for ever
 	c.flying--
 	c.moved = c.read()
 }
@@ -98,8 +92,7 @@ func (c *clock) stalled() time.Duration {
 	return max(0, c.read().Sub(c.moved)-maxEntryTime)
 }
 
-// passed returns the time since the last stamp, as far as it counts. The caller
-// holds mu.
+// passed returns the time since the last stamp that counts. The caller holds mu.
 func (c *clock) passed() time.Duration {
 	if c.held {
 		return 0
@@ -107,8 +100,7 @@ func (c *clock) passed() time.Duration {
 	return c.read().Sub(c.at) - c.stalled()
 }
 
-// hold makes time stand still from now on, or go on. What passes meanwhile never
-// happened in cluster time.
+// hold stops time, or lets it continue. The time between does not count in cluster time.
 func (c *clock) hold(held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,29 +121,27 @@ func (c *clock) holds() bool {
 	return c.held
 }
 
-// now reads the time without a stamp. Later stamps are not before it.
+// now returns the time without making a stamp. Later stamps are not lower.
 func (c *clock) now() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lastMS + min(c.passed(), replica.MaxStampStep).Milliseconds()
 }
 
-// until returns how long it is until cluster time reads ms; 0 when it does.
+// until returns how long it takes until cluster time is ms; 0 if it is ms or later.
 func (c *clock) until(ms int64) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ahead := ms - c.lastMS
 	if ahead > replica.MaxStampStep.Milliseconds() {
-		return replica.MaxStampStep // not to be read at all without another stamp
+		return replica.MaxStampStep // the clock cannot read ms without another stamp
 	}
 	return max(0, time.Duration(ahead)*time.Millisecond-c.passed())
 }
 
-// ticker logs entries without commands: when a session's deadline has
-// come, at once while the machine has work left over from the last entry, and every
-// 500 ms while sessions exist and no other entry is logged. The machine ends sessions at
-// each entry; the ticker only sees to it that there is one. Without sessions, and
-// while time stands still, it logs no entry.
+// ticker logs entries without commands: when the deadline of a session has come, at once while the last entry has left
+// work, and every 500 ms while sessions exist and no other entry is logged. The machine ends sessions at each entry;
+// the ticker only ensures that there is an entry. Without sessions, and while time stands still, it logs no entry.
 type ticker struct {
 	replica  *replica.Replica
 	proposer *proposer
@@ -185,8 +175,8 @@ func (t *ticker) run(ctx context.Context) {
 	}
 }
 
-// tick logs an entry, waits until it is applied, and returns when to look again:
-// at once, since more may be due, or after a pause if it failed.
+// tick logs an entry, waits until it is applied, and returns when to check again: at once, since more sessions may be
+// due, or after a pause if it failed.
 func (t *ticker) tick(ctx context.Context) (wait time.Duration, needed bool) {
 	if _, err := t.proposer.Tick(ctx); err != nil {
 		return tickAgain, true
@@ -194,7 +184,7 @@ func (t *ticker) tick(ctx context.Context) (wait time.Duration, needed bool) {
 	return 0, true
 }
 
-// next returns how long it is until an entry is needed, if one is.
+// next returns how long it takes until an entry is needed; needed is false if no entry is.
 func (t *ticker) next() (wait time.Duration, needed bool) {
 	if t.replica.MoreDue() {
 		return 0, true
@@ -204,7 +194,7 @@ func (t *ticker) next() (wait time.Duration, needed bool) {
 		return 0, false
 	}
 	if t.proposer.clock.holds() {
-		return TickEvery, true // to look again: the clock does not say when it goes on
+		return TickEvery, true // check again then: the clock does not report when it continues
 	}
 	return min(t.proposer.clock.until(deadline), TickEvery-t.proposer.IdleFor()), true
 }
@@ -212,22 +202,19 @@ func (t *ticker) next() (wait time.Duration, needed bool) {
 const (
 	// beatEvery is how often the pulse beats.
 	beatEvery = 100 * time.Millisecond
-	// stoodStill is how long the pulse may be without a beat before the process counts
-	// as suspended meanwhile.
+	// If the pulse has no beat for longer than stoodStill, the process counts as suspended.
 	stoodStill = 250 * time.Millisecond
-	// hangUpGrace is how long after a suspension commands wait, so that the hang-ups
-	// that came meanwhile are noticed before the requests that came before them are
-	// sent.
+	// hangUpGrace is how long commands wait after a suspension. In that time the node notices the hang-ups of clients,
+	// before it sends the requests that came before them.
 	hangUpGrace = 50 * time.Millisecond
 )
 
-// Pulse finds out that the process was suspended: its clients may have given up
-// meanwhile, and their requests are read before their hang-ups are noticed. Before it
-// runs it holds no command up. Safe for concurrent use.
+// Pulse detects that the process was suspended. Its clients may have given up during the suspension, and the process
+// reads their requests before it notices their hang-ups. Until Run it delays no command. Safe for concurrent use.
 type Pulse struct {
 	epoch   time.Time
-	beaten  atomic.Int64 // the last beat, in ns since epoch; 0: not yet
-	resumed atomic.Int64 // when the process went on, in ns since epoch; 0: never suspended
+	beaten  atomic.Int64 // the last beat, in ns since epoch; 0 before the first
+	resumed atomic.Int64 // when the process continued, in ns since epoch; 0 if it was never suspended
 }
 
 // NewPulse returns a pulse that does not run yet.
@@ -244,7 +231,7 @@ func (p *Pulse) Run(ctx context.Context) {
 	}
 }
 
-// beat notes that the process runs.
+// beat records that the process runs.
 func (p *Pulse) beat(now time.Duration) {
 	last := p.beaten.Load()
 	if last > 0 && now-time.Duration(last) > stoodStill {
@@ -253,13 +240,13 @@ func (p *Pulse) beat(now time.Duration) {
 	p.beaten.Store(max(int64(now), 1))
 }
 
-// hold returns for how long commands still have to wait.
+// hold returns how long commands still have to wait.
 func (p *Pulse) hold(now time.Duration) time.Duration {
 	last := p.beaten.Load()
 	switch resumed := p.resumed.Load(); {
 	case last == 0:
 		return 0
-	case now-time.Duration(last) > stoodStill: // the beat is about to notice
+	case now-time.Duration(last) > stoodStill: // the next beat will detect it
 		return hangUpGrace
 	case resumed == 0:
 		return 0

@@ -1,7 +1,6 @@
-// Package lead does a leader's work, in one term of Raft. A [Leadership]
-// begins a [Term] when the node has won an election and everything that earlier
-// leaders may have acknowledged is applied here, and ends it when the node leads no
-// more. A term guarantees:
+// Package lead does the leader's work in one term of Raft. A [Leadership] begins a [Term]
+// when the node has won an election and has applied everything that earlier leaders may
+// have acknowledged. It ends the term when the node no longer leads. A term guarantees:
 //
 //  1. There is one proposer at a time, and each of its entries names its own term.
 //     When the end of a term has returned, the term makes no further entry.
@@ -9,21 +8,20 @@
 //     still while the leader can take no command.
 //  3. Confirm returns an index that shows everything which was acknowledged before
 //     the call, and a time by which no deadline at that index has passed.
-//  4. Of each command that it takes, either the machine's result comes, by the
-//     command's id, or [Proposal.Failed] is called; both may happen when the outcome
-//     was open.
+//  4. For each command that it accepts, the machine gives a result, by the command's
+//     id, or the term calls [Proposal.Failed]; both may happen if the outcome was open.
 //
 // Methods of Leadership and Term may be called by any goroutine; in a term, the proposer and the ticker
 // have one goroutine each.
 //
-// The package finds no leader, carries no command between nodes and knows no caller:
-// cluster/forward does. It does not decide which commands a full disk or a split state
-// forbids: its [Host] does, which is package cluster. Package cluster calls it, and so do
+// cluster/forward, not this package, finds the leader, carries commands between nodes and
+// knows their callers. Package cluster, as the [Host], decides which commands a full disk
+// or a split state forbids. Package cluster calls this package, and so do
 // cluster/forward and cluster/requests; it imports cluster/outcome, raftlib and
 // replica, internal/wake and fsm.
 //
 //   - leadership.go: Leadership, which begins and ends terms; Term: propose, tick, confirm a read; what both need of Raft and of their node.
-//   - proposer.go: puts everything that waits into one entry of the log.
+//   - proposer.go: puts all commands that wait into one entry of the log.
 //   - queue.go: the commands that wait: their classes, their order, their bounds.
 //   - clock.go: time: the leader's clock, the ticker, which logs entries without commands; Pulse, which notices that the process was suspended.
 package lead

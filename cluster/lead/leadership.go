@@ -18,16 +18,14 @@ import (
 )
 
 const (
-	// barrierTimeout bounds how long a new leader's machine may take to catch up
-	// with the log before the leader tries again: after a restart it may have much to
-	// apply.
+	// barrierTimeout bounds how long a new leader's machine may take to catch up with the log before the leader tries
+	// again. For example, a node that has just restarted may have many entries to apply.
 	barrierTimeout = 30 * time.Second
-	// landTimeout bounds how long an interruption waits for Raft's replies about the last
-	// entries before it.
+	// landTimeout bounds how long Interrupt waits for Raft's replies about the entries made before it.
 	landTimeout = 10 * time.Second
 	// firstEntryTimeout bounds the first entry of a term.
 	firstEntryTimeout = 5 * time.Second
-	// beginAgain is the pause before a leader that could not begin tries again.
+	// beginAgain is the pause after a failed attempt to begin a term.
 	beginAgain = 100 * time.Millisecond
 )
 
@@ -39,32 +37,31 @@ type Raft interface {
 	Barrier(timeout time.Duration) raft.Future
 }
 
-// Host is the node as its leadership sees it. No method blocks; all are safe for
-// concurrent use.
+// Host is the part of the node that its leadership uses. No method blocks; all are safe for concurrent use.
 type Host interface {
 	Admission
-	// ClusterID returns the id of the data folder's cluster, for a state that has no id yet.
+	// ClusterID returns the id of the cluster in the data folder. A state without an id gets it.
 	ClusterID() fsm.ClusterID
-	// Jumps reports whether the counters must skip numbers that may have been given out.
+	// Jumps reports whether the first entry of a term must make the counters skip numbers. This is so after a restore
+	// of the data folder: the lost entries may have used higher numbers.
 	Jumps() bool
-	// Outcast reports that the node finds itself among nodes of another cluster: it
-	// serves no caller then, though Raft may take it for a leader.
+	// Outcast reports that the node finds itself among nodes of another cluster. Then it serves no caller, even if its
+	// Raft leads.
 	Outcast() bool
-	// Standstill returns why a leader must take no command at all and cluster time
-	// must stand still, or nil.
+	// Standstill returns why the leader must refuse all commands and stop cluster time, or nil.
 	Standstill() error
-	// Notices returns what delivers the notices that are due in a term.
+	// Notices returns the part that delivers due notices during a term.
 	Notices(t *Term) Notices
-	// LeadershipChanged notes that a term is established, or over.
+	// LeadershipChanged is called after a term was established, and after it ended.
 	LeadershipChanged()
 }
 
-// Notices delivers the notices that are due, during one term. Due and Restored are called
-// in the apply goroutine and must not block.
+// Notices delivers the notices that are due, during one term. The apply goroutine calls Due and Restored, which must
+// not block.
 type Notices interface {
-	// Run works until ctx ends, with the term. When it returns, the work is over.
+	// Run works until ctx ends with the term. It returns when its work is over.
 	Run(ctx context.Context)
-	// Due notes a notice that has become due, Restored that any may be.
+	// Due reports a notice that has become due; Restored reports that any notice may be due.
 	Due(id uint64)
 	Restored()
 }
@@ -77,21 +74,20 @@ type Config struct {
 	Replica *replica.Replica
 	Acks    *raftlib.AckClock
 	Pulse   *Pulse
-	Limits  fsm.Limits // go out with the first entry of each term
+	Limits  fsm.Limits // sent with the first entry of each term
 	// QueueSize bounds the commands that wait for the log.
 	QueueSize int
 	// ReadTimeout bounds one exchange with the peers that confirms reads.
 	ReadTimeout time.Duration
 	// Clock is the node's monotonic clock, by which cluster time passes; nil: time.Now.
 	Clock func() time.Time
-	// Tracer learns of the logged commands with a trace context; nil: none does.
+	// Tracer learns which commands with a trace context were logged; it may be nil.
 	Tracer Tracer
 }
 
-// Leadership begins a term when this node wins an election and ends it when the node
-// loses. One goroutine, Run, does both, one after the other, so there are never two
-// proposers. It is a sink of the replica's feed. All methods are safe for concurrent
-// use.
+// Leadership begins a term when this node wins an election, and ends it when the node loses the leadership. One
+// goroutine, Run, does both, one after the other, so there are never two proposers. Leadership is a sink of the
+// replica's feed. All methods are safe for concurrent use.
 type Leadership struct {
 	config  Config
 	news    wake.Signal // look again
@@ -101,7 +97,7 @@ type Leadership struct {
 	interrupted uint64 // the term that was interrupted last, unless it is known to be lost; Run's alone
 }
 
-// pause is what a caller of Interrupt does without a term.
+// pause is a call of Interrupt: its work is done while no term runs.
 type pause struct {
 	ctx  context.Context
 	work func(nowMS int64) error
@@ -116,16 +112,16 @@ func New(config Config) *Leadership {
 	return &Leadership{config: config, news: wake.NewSignal(), pauses: make(chan pause)}
 }
 
-// Drain empties Raft's notifications until they are closed, and does no more: a
-// reader that is late would stop Raft's main loop.
+// Drain reads Raft's notifications until the channel is closed, and only wakes Run: Raft's main loop stops while a
+// notification is not read.
 func (l *Leadership) Drain(notifications <-chan bool) {
 	for range notifications {
 		l.news.Set()
 	}
 }
 
-// Established returns the term that this node leads in, or nil while it does not
-// lead, or can't yet: before that, its machine has to apply the first entry of the term.
+// Established returns the term in which this node leads, or nil if it does not lead, or cannot lead yet: its machine
+// must first apply the first entry of the term.
 func (l *Leadership) Established() *Term {
 	if l.config.Host.Outcast() {
 		return nil
@@ -141,7 +137,7 @@ func (l *Leadership) established() uint64 {
 	return 0
 }
 
-// Run begins and ends terms until ctx ends. It returns once the last is over.
+// Run begins and ends terms until ctx ends. It returns once the last term is over.
 func (l *Leadership) Run(ctx context.Context, r Raft) {
 	defer l.end()
 	rounds := raftlib.NewReadRounds(r, l.established, l.config.Acks, l.config.Self, l.config.ReadTimeout)
@@ -170,12 +166,11 @@ func (l *Leadership) Run(ctx context.Context, r Raft) {
 	}
 }
 
-// Interrupt does work while this node leads and no term runs: no entry is made, no read is
-// confirmed, and all entries made before are applied. work gets cluster time. The term goes on
-// after it with another first entry, if Raft still takes this node for its leader. Interrupt
-// fails with outcome.ErrNotLeader if no term is established here, and with
-// outcome.ErrNotApplied if the entries before do not return in time; the work is not done
-// then. It blocks until the work is done, whether ctx ends meanwhile or not.
+// Interrupt stops the term, does work, and lets the term continue with another first entry if this node still leads.
+// During work no entry is made, no read is confirmed, and all earlier entries are applied; work gets cluster time.
+// Interrupt fails with outcome.ErrNotLeader if no term is established here, and with outcome.ErrNotApplied if the
+// earlier entries do not return in time; in both cases it does not do the work. It blocks until the work is done, even
+// if ctx ends during the work.
 func (l *Leadership) Interrupt(ctx context.Context, work func(nowMS int64) error) error {
 	p := pause{ctx: ctx, work: work, done: make(chan error, 1)}
 	select {
@@ -186,7 +181,8 @@ func (l *Leadership) Interrupt(ctx context.Context, work func(nowMS int64) error
 	}
 }
 
-// interrupt stops the term, without the end of its number: the next one has the same.
+// interrupt stops the term. It does not end the number of the term in Acks, since the next term here has the same
+// number.
 func (l *Leadership) interrupt(p pause) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
@@ -205,9 +201,8 @@ func (l *Leadership) interrupt(p pause) error {
 	return p.work(t.clock.now())
 }
 
-// begin establishes a term: the machine catches up with everything that earlier
-// leaders may have acknowledged, the first entry names the term, and from its
-// stamp on time is this node's.
+// begin establishes a term: the machine applies everything that earlier leaders may have acknowledged, and then the
+// first entry, which names the term. From the stamp of that entry on, this node's clock sets cluster time.
 func (l *Leadership) begin(ctx context.Context, r Raft, number uint64, rounds *raftlib.ReadRounds) bool {
 	log := l.config.Log
 	wait, cancel := context.WithTimeout(ctx, barrierTimeout)
@@ -225,14 +220,13 @@ func (l *Leadership) begin(ctx context.Context, r Raft, number uint64, rounds *r
 	t := newTerm(newProposer(number, c, r, l.config.QueueSize, l.config.Host, l.config.Pulse, l.config.Tracer), rounds, &l.config)
 	l.current.Store(t)
 	l.HoldTime()
-	t.restored() // from now on every entry is reported: look at the earlier ones
+	t.restored() // every entry is reported from now on; check the earlier ones
 	log.Info("leading", "term", number)
 	l.config.Host.LeadershipChanged()
 	return true
 }
 
-// logFirstEntry logs the entry that names the term, past the proposer, which does not
-// run yet.
+// logFirstEntry logs the entry that names the term. It does not use the proposer, which does not run yet.
 func (l *Leadership) logFirstEntry(ctx context.Context, r Raft, term uint64, c *clock) error {
 	first := fsm.Envelope{}.Encode(l.firstEntry(term))
 	ctx, cancel := context.WithTimeout(ctx, firstEntryTimeout)
@@ -248,9 +242,8 @@ func (l *Leadership) logFirstEntry(ctx context.Context, r Raft, term uint64, c *
 	})
 }
 
-// firstEntry returns the first command of a term. A state that has no cluster id yet
-// gets one, and begins at the highest level of this program. Any other state keeps its
-// level: another member may know no higher one.
+// firstEntry returns the first command of a term. A state without a cluster id gets one, and begins at the highest
+// feature level of this program. Any other state keeps its level, since another member may not know a higher one.
 func (l *Leadership) firstEntry(term uint64) fsm.StartTerm {
 	host := l.config.Host
 	first := fsm.StartTerm{Term: term, Leader: string(l.config.Self), Limits: l.config.Limits, Jump: host.Jumps()}
@@ -261,8 +254,8 @@ func (l *Leadership) firstEntry(term uint64) fsm.StartTerm {
 	return first
 }
 
-// end ends the present term, if there is one, and waits until it makes no further
-// entry. Callers of earlier entries may still wait for Raft.
+// end ends the present term, if there is one, and waits until the term makes no further entry. Callers of earlier
+// entries may still wait for Raft.
 func (l *Leadership) end() {
 	t := l.current.Swap(nil)
 	if t == nil {
@@ -274,7 +267,7 @@ func (l *Leadership) end() {
 	l.config.Host.LeadershipChanged()
 }
 
-// Applied implements [replica.Sink]: the ticker and the notices of the present term look at the entry.
+// Applied implements [replica.Sink]: the ticker and the notices of the present term check the entry.
 func (l *Leadership) Applied(entry *fsm.Applied) {
 	if t := l.current.Load(); t != nil {
 		t.applied(entry)
@@ -288,21 +281,19 @@ func (l *Leadership) Restored(*fsm.Machine, uint64) {
 	}
 }
 
-// HoldTime makes cluster time stand still in the present term, or go on, as the host
-// says now.
+// HoldTime stops cluster time in the present term, or lets it continue, as Host.Standstill says now.
 func (l *Leadership) HoldTime() {
 	if t := l.current.Load(); t != nil {
 		t.clock.hold(l.config.Host.Standstill() != nil)
 	}
 }
 
-// landPatience is how long a term that is over waits for Raft's replies about its
-// last entries, so that few goroutines outlive it.
+// landPatience is how long a term that is over waits for Raft's replies about its last entries, so that few goroutines
+// outlive the term.
 const landPatience = time.Second
 
-// Term is one node's leadership in one term of Raft, once it is established. Its
-// proposer, its ticker and its notices run until it is over. All methods are safe for
-// concurrent use; only Tick, Confirm and Land block.
+// Term is the leadership of one node in one term of Raft, once it is established. Its proposer, its ticker and its
+// notices run until the term is over. All methods are safe for concurrent use; only Tick, Confirm and Land block.
 type Term struct {
 	*proposer
 	replica *replica.Replica
@@ -315,7 +306,7 @@ type Term struct {
 	running sync.WaitGroup  // proposer, ticker and notices
 }
 
-// newTerm starts a term: from now on it takes commands.
+// newTerm starts a term, which takes commands from now on.
 func newTerm(p *proposer, rounds *raftlib.ReadRounds, config *Config) *Term {
 	ctx, over := context.WithCancelCause(context.Background())
 	t := &Term{
@@ -338,7 +329,7 @@ func (t *Term) stop() {
 // Number returns Raft's number of the term.
 func (t *Term) Number() uint64 { return t.term }
 
-// Over reports whether the term is to end, so that its clock does not count.
+// Over reports whether the term is to end. Its clock no longer counts then.
 func (t *Term) Over() bool {
 	select {
 	case <-t.ended:
@@ -348,22 +339,21 @@ func (t *Term) Over() bool {
 	}
 }
 
-// NowMS returns cluster time. Later stamps are not before it.
+// NowMS returns cluster time. Later stamps are not lower.
 func (t *Term) NowMS() int64 { return t.clock.now() }
 
 // TimeHeld reports whether cluster time stands still.
 func (t *Term) TimeHeld() bool { return t.clock.holds() }
 
-// Confirm returns a read index and a reading of cluster time: a machine that has
-// applied that index shows everything that was acknowledged before the call, and
-// no session whose deadline has passed. It blocks for a round trip to a quorum and, when
-// sessions are due, until they are removed.
+// Confirm returns a read index and a reading of cluster time. A machine that has applied that index shows everything
+// that was acknowledged before the call, and no session whose deadline has passed. Confirm blocks for a round trip to a
+// quorum and, if sessions are due, until they are removed.
 func (t *Term) Confirm(ctx context.Context) (index uint64, nowMS int64, err error) {
 	index, err = t.rounds.Confirm(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	// Deadlines are those of the state at the index, or of a later one.
+	// So the deadlines below are in the state at the index, or in a later state.
 	if err := t.replica.Await(ctx, index); err != nil {
 		return 0, 0, err
 	}
@@ -371,23 +361,23 @@ func (t *Term) Confirm(ctx context.Context) (index uint64, nowMS int64, err erro
 	for {
 		deadline, ok := t.replica.NextDeadline()
 		if !ok || deadline > nowMS {
-			if t.Over() { // the round may have been that of a later one
+			if t.Over() { // the round may have confirmed a later term
 				return 0, 0, raftlib.ErrTermOver
 			}
 			return index, nowMS, nil
 		}
-		// A session that is due but still there must not show: an entry removes it,
-		// and a bounded number at a time. What the machine shows then is exact at nowMS.
+		// A session that is due must not show. Each entry removes a bounded number of sessions, so we log entries until
+		// no session is due at nowMS.
 		if index, err = t.Tick(ctx); err != nil {
 			return 0, 0, err
 		}
 	}
 }
 
-// Land blocks until Raft has replied about all entries, but not for long.
+// Land waits for a short time until Raft has replied about all entries.
 func (t *Term) Land() { wake.Within(landPatience, t.flying.Wait) }
 
-// applied has the ticker and the notices look at an entry.
+// applied wakes the ticker, and reports notices that an entry has made due.
 func (t *Term) applied(entry *fsm.Applied) {
 	t.ticker.news.Set()
 	for i := range entry.Effects {
@@ -397,7 +387,7 @@ func (t *Term) applied(entry *fsm.Applied) {
 	}
 }
 
-// restored has them look at the whole state.
+// restored makes the ticker and the notices check the whole state.
 func (t *Term) restored() {
 	t.ticker.news.Set()
 	t.notices.Restored()

@@ -17,82 +17,78 @@ import (
 )
 
 const (
-	// entriesInFlight is how many entries may be on their way at once: one, and a second one beside
-	// it if that is full, or if the first takes longer than flightPatience. See awaitFlight.
+	// entriesInFlight is how many entries may be in flight at once. The proposer logs a second entry only if that entry
+	// is full, or if the first one takes longer than flightPatience: see awaitFlight.
 	entriesInFlight = 2
 	flightPatience  = 10 * time.Millisecond
-	// queuePatience is how long a command that joins a queue waits for another one, once no
-	// entry is in flight, and patientCommands how many may: see gather.
+	// queuePatience is how long a command that joins a queue waits for another command once no entry is in flight. At
+	// most patientCommands such commands wait: see gather.
 	queuePatience   = 2 * time.Millisecond
 	patientCommands = 16
 	// enqueueTimeout is how long Raft's main loop may take to accept an entry.
 	enqueueTimeout = 2 * time.Second
 )
 
-// Admission says which commands a leader takes. No method blocks; both are safe for
-// concurrent use.
+// Admission decides which commands a leader accepts. No method blocks; all are safe for concurrent use.
 type Admission interface {
-	// Refuses returns why a leader must not take a command now, or nil.
+	// Refuses returns why the leader must not accept a command now, or nil.
 	Refuses(command []byte) error
-	// JoinsQueue reports whether a command would only join a queue in which others wait
-	// for a semaphore, so that its result is the same in a later entry.
+	// JoinsQueue reports whether a command would only join a queue in which other requests wait for a semaphore, so
+	// that its result is the same in a later entry.
 	JoinsQueue(command []byte) bool
-	// RaftRefused notes that Raft did not take an entry though the term goes on.
+	// RaftRefused is called when Raft has refused an entry although the term continues.
 	RaftRefused(term uint64)
 }
 
-// Proposal is a command on its way into the log. Its result comes from the machine,
-// by its request id; a term reports only that it was not applied. No method
-// blocks.
+// Proposal is a command on its way into the log. The machine gives its result, by its request id; a term reports only
+// that it was not applied, or that its outcome is open. No method blocks.
 type Proposal interface {
 	// Command returns the command as fsm.Envelope.Encode made it.
 	Command() []byte
 	Load() Load
-	// Withdrawn returns why the command must not be logged any more; Applied means
-	// that it may.
+	// Withdrawn returns why the command must no longer be logged, or Applied if it may be logged.
 	Withdrawn() outcome.Verdict
-	// Failed notes that the command is certainly not applied, or that its outcome is
-	// open. The verdict is never Applied.
+	// Failed reports that the command is certainly not applied, or that its outcome is open. The verdict is never
+	// Applied.
 	Failed(v outcome.Verdict)
 }
 
-// Tracer learns which commands with a trace context a leader has logged. Safe for
-// concurrent use.
+// Tracer learns which commands with a trace context a leader has logged. Safe for concurrent use.
 type Tracer interface {
-	// Committed notes that an entry with a command of this trace context, see
-	// fsm.Envelope, left at a moment and is now committed and applied here. It must not
-	// block. Neighbours in an entry that have the same context count once.
+	// Committed reports that an entry with a command of this trace context (see fsm.Envelope) left at a moment and is
+	// now committed and applied here. It must not block. It is called once for neighbouring commands with the same
+	// context.
 	Committed(trace string, left time.Time, term, index uint64)
 }
 
-// proposer puts commands into the log during one term: everything that waits goes
-// into one entry, within its bounds, in the order that queue makes. Alone, a command
-// leaves at once. What comes while an entry is in flight shares the next one: see awaitFlight.
-// An acquire that joins a queue waits for a release to share an entry with: see gather.
+// proposer puts commands into the log during one term. It puts all commands that wait into one entry, within the bounds
+// of an entry, in the order that queue makes. A single command leaves at once. Commands that come while an entry is in
+// flight share the next one: see awaitFlight. An acquire that joins a queue waits for a release, and shares its entry:
+// see gather.
 //
-// One goroutine, run, logs the entries; one for each entry in flight waits for
-// its future. All methods are safe for concurrent use.
+// One goroutine, run, logs the entries; each entry in flight has a goroutine that waits for its future. All methods are
+// safe for concurrent use.
 type proposer struct {
 	term      uint64
 	clock     *clock
 	raft      Raft
 	admission Admission
-	pulse     *Pulse // holds entries up after a suspension of the process
-	tracer    Tracer // nil: none
+	pulse     *Pulse // delays entries after the process was suspended
+	tracer    Tracer // may be nil
 
-	slots  chan struct{} // one for each entry in flight, and for the next one
+	slots  chan struct{} // one for each entry in flight, and one for the next entry
 	flying sync.WaitGroup
 	news   wake.Signal // look again
-	flight wake.Signal // an entry came back, or what waits fills one: see awaitFlight
+	flight wake.Signal // an entry came back, or the waiting commands fill one: see awaitFlight
 
 	mu      sync.Mutex
 	queue   queue
-	ticks   []chan tickDone // callers that wait for an entry stamped from now on
+	ticks   []chan tickDone // callers that wait for an entry with a later stamp
 	closed  bool
 	lastLog time.Time // when the last entry was made
 }
 
-// tickDone is the index of an entry that was applied, or why it was not.
+// tickDone is the index of an applied entry, or the reason why it was not applied.
 type tickDone struct {
 	index uint64
 	err   error
@@ -114,9 +110,8 @@ func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, p *Pulse
 	}
 }
 
-// Propose takes commands for the log, those of a class in their order, and fails
-// those that it refuses for what they are or has no room for. It reports false once
-// the term is over, and has failed no command then.
+// Propose adds commands to the queue, where commands of one class keep their order. It fails the commands that the
+// admission refuses, and those without room. Once the term is over, it returns false and has failed no command.
 func (p *proposer) Propose(proposals []Proposal) (taken bool) {
 	refused, taken := p.admit(proposals)
 	for _, r := range refused {
@@ -125,15 +120,14 @@ func (p *proposer) Propose(proposals []Proposal) (taken bool) {
 	return taken
 }
 
-// refusedProposal is a proposal that was not taken, and the reason.
+// refusedProposal is a refused proposal, with the reason.
 type refusedProposal struct {
 	proposal Proposal
 	err      error
 }
 
-// admit puts proposals into the queue and returns those that are refused. Behind
-// one that has no room, no other of its class is taken: what comes together may be
-// a list.
+// admit adds proposals to the queue and returns the refused proposals. Once one proposal has no room, it refuses the
+// rest of its class as well: they may be a list, which must not have a gap.
 func (p *proposer) admit(proposals []Proposal) (refused []refusedProposal, taken bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,8 +150,8 @@ func (p *proposer) admit(proposals []Proposal) (refused []refusedProposal, taken
 	return refused, true
 }
 
-// Tick blocks until an entry that was stamped after the call is applied, and returns
-// its index. It logs an empty one if no command comes along.
+// Tick blocks until an entry that was stamped after the call is applied, and returns its index. The entry is empty if
+// no command waits.
 func (p *proposer) Tick(ctx context.Context) (index uint64, err error) {
 	done := make(chan tickDone, 1)
 	p.mu.Lock()
@@ -190,8 +184,8 @@ func (p *proposer) Waiting() int {
 	return p.queue.len()
 }
 
-// run logs entries until ctx ends, and then refuses the commands that still wait. When
-// it returns, this term makes no further entry.
+// run logs entries until ctx ends, and then refuses the commands that still wait. After it returns, this term makes no
+// further entry.
 func (p *proposer) run(ctx context.Context) {
 	defer p.close()
 	for wake.Until(ctx, p.news) == nil {
@@ -200,10 +194,10 @@ func (p *proposer) run(ctx context.Context) {
 	}
 }
 
-// logNext logs one entry if there is anything to log, once there is a slot.
+// logNext waits for a slot and logs one entry, if there is a command or a tick for it.
 func (p *proposer) logNext(ctx context.Context) bool {
 	if p.idle() {
-		return false // or what comes in a moment would not wait for the entry in flight
+		return false // a command that comes soon must not skip the wait for the entry in flight
 	}
 	select {
 	case p.slots <- struct{}{}:
@@ -214,8 +208,8 @@ func (p *proposer) logNext(ctx context.Context) bool {
 		<-p.slots
 		return false
 	}
-	// The callers whose commands the last entry applied are about to run and to send
-	// their next ones: let them, or the first one would get an entry of its own.
+	// The callers of the commands in the last entry are about to run and to send their next commands. We let them run
+	// first: otherwise the first of these commands would leave alone, in a separate entry.
 	runtime.Gosched()
 	p.pulse.Settle(ctx.Done())
 	if !p.gather(ctx) {
@@ -231,7 +225,7 @@ func (p *proposer) logNext(ctx context.Context) bool {
 	return true
 }
 
-// log gives a batch to Raft.
+// log logs a batch as one entry of Raft.
 func (p *proposer) log(b batch) {
 	p.flying.Add(1)
 	b.left = time.Now()
@@ -243,17 +237,16 @@ func (p *proposer) log(b batch) {
 	go p.finish(future, b)
 }
 
-// idle reports whether there is no command and no tick that waits.
+// idle reports whether no command and no tick waits.
 func (p *proposer) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.queue.len() == 0 && len(p.ticks) == 0
 }
 
-// awaitFlight waits for the entry in flight, so that what comes meanwhile shares the next one, and
-// reports whether the term goes on. It waits until flightPatience after that entry was made at most,
-// and not with what fills an entry: neither a slow link nor a load of large entries makes the log
-// go one round trip at a time.
+// awaitFlight waits for the entry in flight, so that the commands that come until then share the next entry. It reports
+// whether the term continues. It stops waiting flightPatience after that entry was made, and when the waiting commands
+// fill an entry. So neither a slow link nor a load of large entries limits the log to one entry for each round trip.
 func (p *proposer) awaitFlight(ctx context.Context) bool {
 	for {
 		rest := p.restOfFlight()
@@ -269,7 +262,7 @@ func (p *proposer) awaitFlight(ctx context.Context) bool {
 	}
 }
 
-// restOfFlight is how long what waits still waits for the entry in flight.
+// restOfFlight returns how long the waiting commands still wait for the entry in flight.
 func (p *proposer) restOfFlight() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -279,10 +272,9 @@ func (p *proposer) restOfFlight() time.Duration {
 	return time.Until(p.lastLog.Add(flightPatience))
 }
 
-// gather waits while there is nothing but a few commands that join queues, for queuePatience
-// at most, and reports whether the term goes on. When a lease goes from hand to hand, the last
-// holder asks again at the moment at which the new one releases; in an entry of its own
-// the acquire would hold the release up for the time of a commit.
+// gather waits up to queuePatience while all waiting commands are a few that join queues. It reports whether the term
+// continues. For example, when a lease goes from hand to hand, the last holder asks again just as the new holder
+// releases. If the acquire had a separate entry, the release would wait for one more commit.
 func (p *proposer) gather(ctx context.Context) bool {
 	if !p.patient() {
 		return true
@@ -325,8 +317,8 @@ func (p *proposer) take() (b batch) {
 	return b
 }
 
-// finish waits for an entry's future, which Raft may never complete while it shuts
-// down: every wait for this goroutine has a limit.
+// finish waits for the future of an entry. While Raft shuts down, it may never complete the future, so every wait for
+// this goroutine has a limit.
 func (p *proposer) finish(future raft.ApplyFuture, b batch) {
 	err := future.Error()
 	if err == nil {
@@ -373,8 +365,8 @@ func (p *proposer) fail(b batch, err error) {
 	}
 }
 
-// GiveBack refuses the commands that wait for the log: they are certainly not in it.
-// Later ones are taken.
+// GiveBack refuses the commands that wait for the log: they are certainly not in it. The proposer still accepts later
+// commands.
 func (p *proposer) GiveBack() {
 	p.mu.Lock()
 	waiting := p.queue.empty()
@@ -384,7 +376,7 @@ func (p *proposer) GiveBack() {
 	}
 }
 
-// close refuses the commands and ticks that wait, and all that come later.
+// close refuses the commands and ticks that wait, and all later ones.
 func (p *proposer) close() {
 	p.mu.Lock()
 	ticks := p.ticks
@@ -400,12 +392,11 @@ func (p *proposer) close() {
 type batch struct {
 	proposals []Proposal
 	ticks     []chan tickDone
-	left      time.Time // when its entry was given to Raft
+	left      time.Time // when Raft got its entry
 }
 
-// fit takes those commands out of a batch that must not be logged any more. It is
-// called at the last moment before the batch becomes an entry, so a proposal that
-// became void before a call of tick is not behind that tick's entry.
+// fit removes the commands that must no longer be logged. It runs just before the batch becomes an entry. So a command
+// that is withdrawn before a call of Tick is not in the entry of that tick, nor in a later one.
 func (b *batch) fit() {
 	b.proposals = slices.DeleteFunc(b.proposals, func(q Proposal) bool {
 		v := q.Withdrawn()
@@ -424,5 +415,5 @@ func (b *batch) commands() (data [][]byte) {
 	return data
 }
 
-// empty reports whether there is no reason to make an entry of the batch.
+// empty reports whether the batch has neither commands nor ticks.
 func (b *batch) empty() bool { return len(b.proposals) == 0 && len(b.ticks) == 0 }

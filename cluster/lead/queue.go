@@ -2,10 +2,9 @@ package lead
 
 import "github.com/signalbox/signalbox/fsm"
 
-// Class orders the commands that wait for the log: a lower class goes first.
-// Commands of one class keep their order. A caller that has sent two commands at
-// the same time knows no order of them; one that waits for each reply has a
-// single command under way. So classes change no order that a client can rely on.
+// Class orders the commands that wait for the log: a lower class goes first. Commands of one class keep their order.
+// Classes change no order that a client can rely on: a client that sends two commands at once cannot know their order,
+// and a client that waits for each reply has only one command under way.
 type Class uint8
 
 const (
@@ -37,9 +36,8 @@ type Load struct {
 // queueBytes bounds the size of all commands in one queue, encoded.
 const queueBytes = 64 << 20
 
-// Places bounds the commands that wait, and the memory that they take. Lists have
-// half of it at most; an eighth is left to renewals and releases, which make room
-// for others. Its user guards it.
+// Places bounds the commands that wait, and their memory. Lists may use half of it; an eighth is reserved for renewals
+// and releases, which make room for other commands. The user of Places guards it.
 type Places struct {
 	commands, bytes int // the bounds
 	used            [classes]struct{ commands, bytes int }
@@ -65,7 +63,7 @@ func (p *Places) Take(l Load) bool {
 	return free
 }
 
-// share returns up to which part of a bound a class may fill the places.
+// share returns how much of a bound a class may use.
 func (p *Places) share(c Class, bound int) int {
 	if c >= ClassSingle {
 		return bound - bound/8
@@ -73,7 +71,7 @@ func (p *Places) share(c Class, bound int) int {
 	return bound
 }
 
-// Leave gives a place back.
+// Leave returns a place.
 func (p *Places) Leave(l Load) {
 	own := &p.used[l.Class]
 	own.commands, own.bytes = own.commands-1, own.bytes-l.Bytes
@@ -88,8 +86,8 @@ type queue struct {
 // line holds the commands of one class that wait, in their order.
 type line struct {
 	waiting       []Proposal
-	weight, bytes int // of all of them
-	passed        int // entries in a row that had no room for the first one
+	weight, bytes int // of all commands
+	passed        int // entries in a row that had no room for the first command
 }
 
 // add puts a command at the end of its line and reports whether there was room.
@@ -122,15 +120,15 @@ func (q *queue) fills() bool {
 }
 
 const (
-	// shareWeight and shareBytes are kept in an entry for each class that waits,
-	// so that the classes before it don't hold it up.
+	// shareWeight and shareBytes are reserved in an entry for each class that waits, so that lower classes do not block
+	// it.
 	shareWeight = fsm.EntryWeight / 8
 	shareBytes  = fsm.EntryBytes / 8
 )
 
-// cut takes the next entry's commands: by class, within fsm.EntryWeight and
-// fsm.EntryBytes, but at least one. A command that is larger than its class's share
-// and so finds no room goes first into one of the next entries.
+// cut removes the commands for the next entry: by class, within fsm.EntryWeight and fsm.EntryBytes, but at least one. A
+// command that is larger than the reserved share of its class may find no room; it then goes first into one of the next
+// entries.
 func (q *queue) cut() []Proposal {
 	var count [classes]int
 	weight, bytes, total := fsm.EntryWeight, fsm.EntryBytes, 0
@@ -162,7 +160,7 @@ func (q *queue) cut() []Proposal {
 	return q.remove(&count, total)
 }
 
-// owed returns the class that was passed over by most entries, if there is one.
+// owed returns the class that the most entries in a row have passed over, if there is one.
 func (q *queue) owed() (found Class, owed bool) {
 	most := 0
 	for c := range q.lines {
@@ -173,7 +171,7 @@ func (q *queue) owed() (found Class, owed bool) {
 	return found, most > 0
 }
 
-// remove takes the first commands out of each line.
+// remove removes the first commands of each line, and returns them.
 func (q *queue) remove(count *[classes]int, total int) []Proposal {
 	taken := make([]Proposal, 0, total)
 	for c := range q.lines {
@@ -195,7 +193,7 @@ func (q *queue) remove(count *[classes]int, total int) []Proposal {
 	return taken
 }
 
-// empty takes all commands.
+// empty removes all commands, and returns them.
 func (q *queue) empty() []Proposal {
 	var count [classes]int
 	for c := range q.lines {
