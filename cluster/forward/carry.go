@@ -13,18 +13,18 @@ const (
 	// HoldTimeout is how long a command is held while no leader takes it, at
 	// multiplier 1.
 	HoldTimeout = 5 * time.Second
-	// outcomeTimeout is how long a command that was sent may stay without any
-	// news of it, from the leader or from the local machine, at multiplier 1.
+	// outcomeTimeout is how long a sent command may stay without news from the leader and from the local machine, at
+	// multiplier 1.
 	outcomeTimeout = 5 * time.Second
-	// readAgain is the pause before a read that failed asks again.
+	// readAgain is the pause after a failed attempt to read.
 	readAgain = 20 * time.Millisecond
 )
 
-// Carry sends requests, in their order, and blocks until each has its outcome: a
-// result, or the error that its caller gets.
+// Carry sends requests, in their order, and blocks until each has its outcome: a result, or the error that its caller
+// gets.
 //
-// Requests that were not applied because a leader went are sent again once that is
-// certain of every request from there on, so that a list stays in its order.
+// If a leader went before it applied some requests, Carry sends them again once it is certain that all requests from
+// there on were not applied, so that a list keeps its order.
 func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []*requests.Settlement {
 	settled := make([]*requests.Settlement, len(reqs))
 	room := r.config.Requests.Add(ctx, reqs)
@@ -53,8 +53,8 @@ func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []*request
 	return settled
 }
 
-// conclude ends requests whose refusal is final. The first error stays; requests
-// behind it that were certainly not applied were not tried.
+// conclude ends the requests whose refusal is final. The first error stays. Later requests that were certainly not
+// applied get ErrNotTried.
 func (r *Router) conclude(reqs []*requests.Request, settled []*requests.Settlement) {
 	failed := false
 	for i := range settled {
@@ -78,8 +78,8 @@ type carrying struct {
 	timer  *time.Timer
 }
 
-// await blocks until a request has an outcome. It returns one that may be sent again
-// only while there is time for that.
+// await blocks until a request has an outcome. It returns an outcome after which the request may be sent again only
+// while there is time for that.
 func (c *carrying) await(q *requests.Request) *requests.Settlement {
 	for {
 		select {
@@ -112,11 +112,10 @@ func (c *carrying) await(q *requests.Request) *requests.Settlement {
 	}
 }
 
-// giveUp ends the wait for a request with an error, unless its outcome has come
-// at this very moment.
+// giveUp ends the wait for a request with an error, unless the outcome has come just now.
 func (c *carrying) giveUp(q *requests.Request, err error) *requests.Settlement {
 	was := c.router.config.Requests.Drop(q)
-	c.timer.Reset(0) // for the next request to look at its own time
+	c.timer.Reset(0) // so that the next request checks its own time
 	if was == requests.Settled {
 		select {
 		case got := <-q.Settled:
@@ -132,8 +131,8 @@ func (c *carrying) giveUp(q *requests.Request, err error) *requests.Settlement {
 	return &requests.Settlement{Verdict: outcome.Failed.Because(err)}
 }
 
-// CarryHere proposes a request in a term of this node, or not at all, and blocks until
-// it is applied. ErrNotLeader: it was not applied.
+// CarryHere proposes a request in a term of this node only, and blocks until it is applied. ErrNotLeader means that it
+// was not applied.
 func (r *Router) CarryHere(ctx context.Context, t Term, q *requests.Request) error {
 	if r.config.Requests.Add(ctx, []*requests.Request{q}) == 0 {
 		return outcome.ErrOverloaded
@@ -155,9 +154,8 @@ func (r *Router) CarryHere(ctx context.Context, t Term, q *requests.Request) err
 	}
 }
 
-// Read asks the leader, whichever node that is, until a leader replies, and returns a
-// read index with the leader's reading of cluster time: see [lead.Term.Confirm]. It
-// fails with ErrDraining when the node closes, and with the cause of ctx.
+// Read asks the leader, on any node, until a leader replies. It returns a read index with the leader's reading of
+// cluster time: see [lead.Term.Confirm]. It fails with ErrDraining when the node closes, and with the cause of ctx.
 func (r *Router) Read(ctx context.Context) (index uint64, nowMS int64, err error) {
 	for {
 		l, changed := r.lane()
@@ -165,7 +163,7 @@ func (r *Router) Read(ctx context.Context) (index uint64, nowMS int64, err error
 			if index, nowMS, err = l.read(ctx); err == nil {
 				return index, nowMS, nil
 			}
-			changed = nil // there is one, which may only be unable to reply now
+			changed = nil // there is a lane; its leader may only be unable to reply now
 		}
 		timer := time.NewTimer(readAgain)
 		select {

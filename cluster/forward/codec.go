@@ -16,27 +16,25 @@ import (
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// A forwarding stream carries frames both ways: length, 4 bytes big-endian,
-// counting what follows | kind | body. Numbers in bodies are varints; lists are
-// a count and their members. The bodies follow below.
+// A forwarding stream carries frames both ways: length, 4 bytes big-endian, of the rest of the frame | kind | body.
+// Numbers in bodies are varints; lists are a count and their members. The bodies are described below.
 const (
 	frameHeader = 4
-	// maxFrameBytes bounds what a peer can make this node allocate at once. A
-	// frame holds at least one command or result, whatever its size.
+	// maxFrameBytes bounds how much memory a peer can make this node allocate for one frame. A frame has at least one
+	// command or result, of any size.
 	maxFrameBytes = 4 << 20
-	// maxCommandBytes bounds one command. The largest one that clients can make,
-	// by the limits of a request's body, is far below.
+	// maxCommandBytes bounds one command. The limit of a request body keeps commands of clients far below it.
 	maxCommandBytes = 2 << 20
 	// batchCommands bounds the commands of one frame.
 	batchCommands = 1024
-	// frameFill is about where a frame is closed and the next one begun.
+	// frameFill is the size, about, at which a frame ends and the next one begins.
 	frameFill = 256 << 10
 )
 
-// frameKind says what a frame carries. A number is never reused.
+// frameKind is the kind of a frame. A number is never reused.
 type frameKind byte
 
-// The kinds of frames: those below 16 go to the leader, the others come from it.
+// The kinds of frames: kinds below 16 go to the leader, the others come from the leader.
 const (
 	frameCommands    frameKind = 1
 	frameRead        frameKind = 2
@@ -50,18 +48,18 @@ const (
 
 var errFrame = errors.New("malformed frame")
 
-// beginFrame appends a frame's head; endFrame fills its length in.
+// beginFrame appends the head of a frame; endFrame fills in its length.
 func beginFrame(buf []byte, kind frameKind) []byte {
 	return append(buf, 0, 0, 0, 0, byte(kind))
 }
 
-// endFrame closes the frame that begins at start.
+// endFrame ends the frame that begins at start.
 func endFrame(buf []byte, start int) []byte {
 	binary.BigEndian.PutUint32(buf[start:], uint32(len(buf)-start-frameHeader))
 	return buf
 }
 
-// appendNumbers appends a frame whose body is numbers.
+// appendNumbers appends a frame whose body consists of numbers.
 func appendNumbers(buf []byte, kind frameKind, numbers ...uint64) []byte {
 	start := len(buf)
 	buf = beginFrame(buf, kind)
@@ -71,7 +69,7 @@ func appendNumbers(buf []byte, kind frameKind, numbers ...uint64) []byte {
 	return endFrame(buf, start)
 }
 
-// countFrames returns how many frames whole ones make up.
+// countFrames returns the number of frames in buf, which has only whole frames.
 func countFrames(buf []byte) (count uint64) {
 	for len(buf) >= frameHeader {
 		buf = buf[frameHeader+int(binary.BigEndian.Uint32(buf)):]
@@ -80,8 +78,7 @@ func countFrames(buf []byte) (count uint64) {
 	return count
 }
 
-// readFrame reads one frame, its kind and body, into buf if it has room. It
-// returns io.EOF only where a frame could begin.
+// readFrame reads one frame, its kind and body, into buf if buf has room. It returns io.EOF only between two frames.
 func readFrame(r *bufio.Reader, buf []byte) (frame []byte, err error) {
 	var head [frameHeader]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -113,16 +110,14 @@ func milliseconds(d *wire.Decoder) int64 {
 	return int64(v)
 }
 
-// What frames carry. Decoded bytes alias the frame's.
+// The bodies of frames. Decoded bytes alias the bytes of the frame.
 
-// commandsFrame asks the leader of the stream's term to log commands. A node that
-// does not lead in that term refuses all of them. It refuses single ones that are
-// too old; see link.go.
+// commandsFrame asks the leader of the stream's term to log commands. A node that does not lead in that term refuses
+// all of them. The leader refuses single commands that are too old; see clock.go.
 //
 //	reading | count | (sequence | flags | patience | length, command)…
 type commandsFrame struct {
-	// readingMS is what the leader's clock read at least when the origin last saw
-	// that the callers still waited.
+	// readingMS is a lower bound of the leader's clock when the origin last saw that the callers still waited.
 	readingMS int64
 	commands  []framedCommand
 }
@@ -130,14 +125,14 @@ type commandsFrame struct {
 // framedCommand is one command on its way to the leader.
 type framedCommand struct {
 	sequence uint64 // of its request id
-	listens  bool   // for the conclusion, too, when the result is Waiting
+	listens  bool   // the origin also wants the conclusion if the result is Waiting
 	class    lead.Class
-	// patienceMS is how long after the frame's reading the leader may take it.
+	// patienceMS is how long after the frame's reading the leader may accept the command.
 	patienceMS int64
 	data       []byte
 }
 
-// The flags of a command: flagListens, and its class in the two bits above.
+// The flags of a command: flagListens, and the class of the command in the two bits above.
 const (
 	flagListens = 1
 	classShift  = 1
@@ -192,7 +187,7 @@ func decodeCommands(buf []byte) (f commandsFrame, err error) {
 //	term | number
 type readAsk struct {
 	term   uint64
-	number uint64 // the origin's, for the reply to name
+	number uint64 // chosen by the origin; the reply repeats it
 }
 
 func (f *readAsk) append(buf []byte) []byte {
@@ -205,10 +200,10 @@ func decodeReadAsk(buf []byte) (f readAsk, err error) {
 	return f, d.Done()
 }
 
-// status says how a forwarded command or read came out. A number is never reused.
+// status is the outcome of a forwarded command or read. A number is never reused.
 type status byte
 
-// The statuses. An outcome that is not known has no status: the origin finds out by itself.
+// The statuses. An unknown outcome has no status: the origin finds out from its own machine.
 const (
 	statusDone        status = 0 // the result follows
 	statusRefused     status = 1 // not applied: send it again, elsewhere or later
@@ -233,7 +228,7 @@ var statuses = [statusCount]outcome.Verdict{
 	statusLate:        {Fate: outcome.Late},
 }
 
-// statusOf returns the status for a verdict that is not open.
+// statusOf returns the status for a verdict that is not Open.
 func statusOf(v outcome.Verdict) status {
 	if i := slices.Index(statuses[:], v); i >= 0 {
 		return status(i)
@@ -241,7 +236,7 @@ func statusOf(v outcome.Verdict) status {
 	return statusRefused
 }
 
-// reply is the outcome of one forwarded command. In a frame of replies:
+// reply is the outcome of one forwarded command. A frame of replies is:
 //
 //	count | (sequence | status | [index | cluster time | length, result])…
 type reply struct {
@@ -250,8 +245,7 @@ type reply struct {
 	applied  // the zero value unless statusDone
 }
 
-// end is the end of a wait that a forwarded command began. In a frame of
-// conclusions:
+// end is the end of a wait that a forwarded command began. A frame of conclusions is:
 //
 //	count | (place | index | cluster time | length, result)…
 type end struct {
@@ -266,7 +260,7 @@ type applied struct {
 	result *fsm.Result
 }
 
-// append adds one reply to an open frame.
+// append adds a reply to an open frame.
 func (r *reply) append(buf, scratch []byte) (grown, newScratch []byte) {
 	buf = binary.AppendUvarint(buf, r.sequence)
 	buf = append(buf, byte(r.status))
@@ -276,7 +270,7 @@ func (r *reply) append(buf, scratch []byte) (grown, newScratch []byte) {
 	return r.applied.append(buf, scratch)
 }
 
-// append adds one conclusion to an open frame.
+// append adds a conclusion to an open frame.
 func (c *end) append(buf, scratch []byte) (grown, newScratch []byte) {
 	return c.applied.append(binary.AppendUvarint(buf, c.place), scratch)
 }
@@ -360,7 +354,7 @@ func decodeReading(buf []byte) (f readReply, err error) {
 	return f, d.Done()
 }
 
-// What a forwarding stream carries beside commands, reads and their outcomes.
+// The frames that begin a stream, carry the leader's clock and fence earlier streams.
 
 // helloFrame is the first frame of a stream. A node that does not lead in the term,
 // or has seen a later stream of the origin, closes the stream.
@@ -369,9 +363,8 @@ func decodeReading(buf []byte) (f readReply, err error) {
 type helloFrame struct {
 	term   uint64
 	origin uint64 // of all request ids on the stream
-	number uint64 // of the stream; rises with each that the origin opens
-	// open is set when commands of earlier streams of this term have no outcome: the
-	// leader then sends a fence.
+	number uint64 // of the stream; the origin opens each stream with a higher number
+	// open is set when commands of earlier streams of this term have no outcome: then the leader sends a fence.
 	open bool
 }
 
@@ -389,15 +382,14 @@ func decodeHello(buf []byte) (f helloFrame, err error) {
 	return f, d.Done()
 }
 
-// clockFrame is a reading of the leader's forwarding clock. The first one welcomes
-// the origin; others follow with whatever the leader sends, and about every
-// clockEvery.
+// clockFrame is a reading of the leader's forwarding clock. The first reading welcomes the origin. The leader adds a
+// reading to whatever it sends, and sends one about every clockEvery.
 //
 //	reading | age | frames
 type clockFrame struct {
 	readingMS int64
-	ageMS     int64  // of the last frame of commands when it came; 0 before the first
-	frames    uint64 // how many have come on the stream
+	ageMS     int64  // of the last frame of commands when it arrived; 0 before the first
+	frames    uint64 // how many have arrived on the stream
 }
 
 func (f *clockFrame) append(buf []byte) []byte {
@@ -410,8 +402,8 @@ func decodeClock(buf []byte) (f clockFrame, err error) {
 	return f, d.Done()
 }
 
-// fenceFrame says that whatever earlier streams of the origin brought into the log is
-// at or below an index, and that they bring no more.
+// fenceFrame promises that all entries from earlier streams of the origin are at or below an index: these streams add
+// no more entries.
 //
 //	index
 type fenceFrame struct{ index uint64 }
@@ -426,7 +418,7 @@ func decodeFence(buf []byte) (f fenceFrame, err error) {
 	return f, d.Done()
 }
 
-// timedWriter gives each write of frames a deadline, on both sides of a stream.
+// timedWriter sets a deadline for each write of frames, on both sides of a stream.
 type timedWriter struct{ conn net.Conn }
 
 func (w timedWriter) Write(b []byte) (int, error) {

@@ -1,9 +1,9 @@
-// Package forward carries commands to the leader, wherever it is, and their outcomes
-// back. A [Router] is the way of this node's callers: to this node's own term while it
-// leads, or over a stream to the node that does. A [Server] is the other end of such
+// Package forward carries commands to the leader, on any node, and their outcomes back. A
+// [Router] sends the commands of this node's callers: to this node's own term while it
+// leads, otherwise over a stream to the leader. A [Server] is the other end of such
 // streams. Both guarantee:
 //
-//  1. Commands of a call go in their order, and are sent again only when they are
+//  1. Commands of a call are sent in their order, and sent again only when they are
 //     certainly not in the log.
 //  2. A command that is held or sent has an outcome in bounded time: from the leader, or
 //     from this node's own machine, through the registry of requests.
@@ -18,11 +18,11 @@
 // Package cluster calls it; it imports these two, cluster/outcome and replica, fsm,
 // internal/wake and internal/wire.
 //
-//   - carry.go: Router.Carry and Router.Read: a call's way, and how long it waits.
+//   - carry.go: Router.Carry and Router.Read: how a call is carried, and how long it waits.
 //   - router.go: Router finds the leader and keeps a lane to it; the lane to this node's own term.
-//   - link.go: the lane to another node: a stream, and what is open on it.
-//   - clock.go: how old a command may be when it comes to the leader; the origin estimates the leader's clock.
+//   - link.go: the lane to another node: a stream, and the commands and reads without a reply on it.
+//   - clock.go: how old a command may be when it arrives at the leader; the origin estimates the leader's clock.
 //   - server.go: Server takes commands and reads from other nodes' streams.
-//   - outbox.go: what a leader sends on a stream, gathered without blocking.
+//   - outbox.go: the messages of a leader on a stream, gathered without blocking.
 //   - codec.go: the frames of a stream, byte by byte.
 package forward

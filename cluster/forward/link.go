@@ -21,52 +21,48 @@ const (
 	// linkLinger is how long the stream of a closed link stays open for the replies to
 	// its commands.
 	linkLinger = 5 * time.Second
-	// linkSilence is how long the leader may see no more frames though some are on their
-	// way, at multiplier 1: it reports more often how many have come. That leaves time,
-	// before the callers give up, to open another stream and to send the lost commands again.
+	// linkSilence is how long the leader may report no new frames while some are on their way, at multiplier 1: it
+	// reports more often than that how many have arrived. After linkSilence there is still time to open another stream
+	// and to send the lost commands again, before the callers give up.
 	linkSilence = 2 * time.Second
 )
 
-// link is a stream to the leader of a term: the origin's side of forwarding.
-// Commands that wait when the writer is free share a frame. Two goroutines, transmit and
-// receive, live as long as the stream.
+// link is a stream to the leader of a term: the origin's side of forwarding. Commands that wait when the writer is free
+// share a frame. Two goroutines, transmit and receive, live as long as the stream.
 //
-// A closed link takes no more commands. Its stream stays open until all that was sent
-// has its reply, or linkLinger is over. If a refusal were lost, its command would never
-// be in the log, so the local machine could not settle the request before the term ends.
-// Hence the stream stays open to read refusals. A request without a reply when the stream
-// ends is not given up: its outcome comes from the local machine, or from the fence on
-// the next stream.
+// A closed link accepts no more commands. Its stream stays open until every sent command has its reply, or until
+// linkLinger is over: we want to read refusals. If a refusal were lost, its command would never be in the log, so the
+// local machine could not settle the request before the term ends. If the stream ends before a request has its reply,
+// the outcome comes from the local machine, or from the fence on the next stream.
 //
-// A stream may be lost alone, while those of Raft live: it takes every byte and brings
-// none, no other leader comes, and every command would end without an outcome. So a
-// stream ends when for linkSilence the leader has seen no more of the frames that were
-// sent.
+// A stream may fail alone, while the streams of Raft work: it accepts every byte and delivers no byte. There is no new
+// leader then, and every command would end without an outcome. So a stream ends when the leader has reported no new
+// frames for linkSilence although some were sent.
 //
-// Each stream has a number. When commands of earlier streams in the term have no
-// outcome, the leader sends a fence on the new one: see requests.passFences.
+// Each stream has a number. If commands of earlier streams in the term have no outcome, the leader sends a fence on the
+// new stream: see requests.passFences.
 type link struct {
 	config *Config
 	conn   net.Conn
 	opened time.Time
 	leads  uint64      // the leader's term
 	stream uint64      // this stream's number
-	open   bool        // commands of earlier ones have no outcome
-	same   func() bool // the leader and its term are still those of the link
+	open   bool        // commands of earlier streams have no outcome
+	same   func() bool // the leader and the term are still the same
 	gather *wake.Gathering[reading]
 
 	welcome chan struct{} // closed when the leader has sent a reading of its clock
-	ended   chan struct{} // closed when the link is
+	ended   chan struct{} // closed when the link is closed
 	sending chan struct{} // closed when transmit is over
-	ready   wake.Signal   // something is to be sent
+	ready   wake.Signal   // there is something to send
 
 	mu         sync.Mutex
 	closed     bool
-	timed      bool                // the stream ends unless the leader sees more of what was sent
+	timed      bool                // the stream ends unless the leader reports more frames
 	sent       uint64              // frames
-	seen       uint64              // frames, by the leader
-	heard      bool                // it has seen more since the deadline was set
-	unanswered int                 // commands that were sent
+	seen       uint64              // frames that the leader has reported
+	heard      bool                // the leader has reported more frames since the deadline was set
+	unanswered int                 // sent commands without a reply
 	queue      []*requests.Request // to be sent
 	asks       []uint64            // reads to be asked
 	asked      map[uint64]chan<- readReply
@@ -80,7 +76,7 @@ type reading struct {
 	nowMS int64
 }
 
-// openLink starts a link on a fresh stream.
+// openLink starts a link on a new stream.
 func openLink(conn net.Conn, term uint64, same func() bool, config *Config) *link {
 	l := &link{
 		config: config, conn: conn, opened: time.Now(), leads: term, same: same,
@@ -109,7 +105,7 @@ func (l *link) send(reqs []*requests.Request) (back []*requests.Request) {
 	return nil
 }
 
-// close ends the link, but for the replies to the frames that were sent.
+// close closes the link. The stream stays open for the replies to the frames that were sent.
 func (l *link) close() {
 	l.mu.Lock()
 	if l.closed {
@@ -121,15 +117,15 @@ func (l *link) close() {
 	l.queue, l.asked = nil, nil
 	_ = l.conn.SetReadDeadline(time.Now().Add(linkLinger))
 	l.mu.Unlock()
-	close(l.ended) // ends transmit, which then looks whether anything is open
+	close(l.ended) // ends transmit, which then checks whether anything is open
 	for number, answer := range asked {
 		answer <- readReply{number: number, status: statusRefused}
 	}
 	l.config.Requests.Return(unsent)
 }
 
-// count adds to the commands without a reply, and ends the stream of a closed link when
-// all have one.
+// count adds to the number of commands without a reply. It closes the stream of a closed link when every command has
+// its reply.
 func (l *link) count(sent int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +139,7 @@ func (l *link) count(sent int) {
 	}
 }
 
-// transmit sends all that waits until the link is closed.
+// transmit sends all waiting commands and reads, until the link is closed.
 func (l *link) transmit() {
 	defer func() {
 		l.close()
@@ -181,7 +177,7 @@ func (l *link) transmit() {
 	}
 }
 
-// take returns all that waits to be sent.
+// take removes and returns all that waits to be sent.
 func (l *link) take() ([]*requests.Request, []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,12 +186,11 @@ func (l *link) take() ([]*requests.Request, []uint64) {
 	return queue, asks
 }
 
-// transmitCommands appends the frames of a queue to buf; it writes the full ones and
-// returns the rest.
+// transmitCommands appends the frames of a queue to buf. It writes buf when it is full, and returns the rest.
 func (l *link) transmitCommands(w io.Writer, buf []byte, queue []*requests.Request) ([]byte, error) {
 	for len(queue) > 0 {
 		count := fillFrame(queue)
-		readingMS := l.leaderMS() // before MarkSent looks whether the callers wait
+		readingMS := l.leaderMS() // before MarkSent checks whether the callers wait
 		live, ok := l.config.Requests.MarkSent(queue[:count], l.leads, l.stream)
 		if !ok { // a later term is known: the link leads nowhere
 			l.config.Requests.Return(queue)
@@ -231,7 +226,7 @@ func fillFrame(queue []*requests.Request) int {
 	return len(queue)
 }
 
-// receive takes in the leader's frames until the stream ends.
+// receive reads and handles the leader's frames until the stream ends.
 func (l *link) receive() {
 	defer func() {
 		_ = l.conn.Close()
@@ -254,7 +249,7 @@ func (l *link) receive() {
 	}
 }
 
-// handle takes in one frame.
+// handle handles one frame.
 func (l *link) handle(kind frameKind, body []byte) error {
 	switch kind {
 	case frameReplies:
@@ -294,8 +289,8 @@ func (l *link) handle(kind frameKind, body []byte) error {
 	return errFrame
 }
 
-// replied settles requests. A refusal closes the link first: a refused request must
-// not come back to it at once.
+// replied settles requests. If one was refused, it closes the link first, so that the refused request is not sent on it
+// again at once.
 func (l *link) replied(replies []reply) {
 	refused := false
 	for i := range replies {
@@ -315,8 +310,7 @@ func (l *link) replied(replies []reply) {
 	l.count(-len(replies))
 }
 
-// read implements lane: readers that wait while one ask is under way share the
-// next.
+// read implements lane. Readers that wait while an ask is under way share the next ask.
 func (l *link) read(ctx context.Context) (uint64, int64, error) {
 	got, err := l.gather.Join(ctx)
 	return got.index, got.nowMS, err
@@ -343,7 +337,7 @@ func (l *link) ask() (reading, error) {
 	return reading{got.index, got.nowMS}, nil
 }
 
-// answered passes a reply on to the read that waits for it.
+// answered hands a reply to the read that waits for it.
 func (l *link) answered(got readReply) {
 	l.mu.Lock()
 	answer := l.asked[got.number]
@@ -354,8 +348,7 @@ func (l *link) answered(got readReply) {
 	}
 }
 
-// greet says hello and blocks until the leader welcomes the stream. It reports false
-// when the stream has ended instead.
+// greet sends the hello and blocks until the leader welcomes the stream. It returns false if the stream ends first.
 func (l *link) greet(w io.Writer) bool {
 	hello := helloFrame{term: l.leads, origin: l.config.Requests.Origin(), number: l.stream, open: l.open}
 	if _, err := w.Write(hello.append(nil)); err != nil {
@@ -370,7 +363,7 @@ func (l *link) greet(w io.Writer) bool {
 	}
 }
 
-// clocked takes in a reading of the leader's clock.
+// clocked records a reading of the leader's clock.
 func (l *link) clocked(f clockFrame) {
 	now := time.Now()
 	l.mu.Lock()
@@ -388,15 +381,14 @@ func (l *link) clocked(f clockFrame) {
 	}
 }
 
-// leaderMS returns what the leader's clock reads at least.
+// leaderMS returns a lower bound of the leader's clock.
 func (l *link) leaderMS() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.clock.estimateMS(time.Now())
 }
 
-// frame makes a frame of commands whose callers waited when the leader's clock read
-// readingMS at least.
+// frame returns a frame of commands whose callers waited when the leader's clock read at least readingMS.
 func (l *link) frame(readingMS int64, live []*requests.Request) commandsFrame {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -410,8 +402,8 @@ func (l *link) frame(readingMS int64, live []*requests.Request) commandsFrame {
 	return f
 }
 
-// linkStream is a link's stream, whose reads fail when the leader sees no more of the
-// frames that were sent. Each write is of whole frames.
+// linkStream is the stream of a link. Its reads fail when the leader reports no new frames for too long. Each write is
+// of whole frames.
 type linkStream struct{ link *link }
 
 func (s linkStream) Write(b []byte) (int, error) {
@@ -425,8 +417,8 @@ func (s linkStream) Read(b []byte) (int, error) {
 	return s.link.conn.Read(b)
 }
 
-// limitSilence gives the next read a deadline if the leader has not seen all that was
-// sent. It stays as it is until the leader has seen more.
+// limitSilence counts frames as sent. It sets a deadline for the next read if the leader has not reported all of them,
+// and keeps the deadline until the leader reports more.
 func (l *link) limitSilence(frames uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

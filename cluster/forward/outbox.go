@@ -10,37 +10,37 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// maxOutbox bounds the messages that wait for a peer which reads slowly. An outcome counts
-// as the members of the lists in its result and one, any other frame as its bytes. A peer
-// beyond the bound is cut off: it learns the outcomes from its own machine.
+// maxOutbox bounds the messages that wait for a slow peer. An outcome counts as one, plus one for each member of a list
+// in its result; any other frame counts as its bytes. A peer beyond the bound is cut off, and learns the outcomes from
+// its own machine.
 const maxOutbox = 1 << 17
 
-// outbox gathers the messages of a leader to one peer: those that come while a frame is
-// being written share the next one. Adding never blocks: the apply goroutine does it.
-// Safe for concurrent use; one goroutine, write, empties it.
+// outbox gathers the messages of a leader to one peer. Messages that are added during the write of a frame share the
+// next one. Adding never blocks, since the apply goroutine does it. Safe for concurrent use; one goroutine, write,
+// empties it.
 type outbox struct {
 	mu    sync.Mutex
 	mail  mail
 	shut  bool
-	ready wake.Signal // there is mail, or it is shut
-	// clock is read whenever mail is written, and at each multiple of clockEvery of the wall
-	// clock, once the stream has begun: after its hello.
+	ready wake.Signal // there is mail, or the outbox is shut
+	// clock is read whenever mail is written, and at each multiple of clockEvery of the wall clock. This begins after
+	// the hello of the stream.
 	clock func() clockFrame
 	begun bool
 }
 
-// mail waits to be written. Replies go before conclusions, so that the origin knows a
-// place before the end of its wait.
+// mail is the messages that wait to be written. Replies go before conclusions, so that the origin knows a place before
+// the end of its wait.
 type mail struct {
 	replies []reply
 	ends    []end
-	frames  []byte // whole ones: readings of the clock, replies to reads, fences
+	frames  []byte // whole frames: readings of the clock, replies to reads, fences
 	members int    // of the lists in the results of replies and ends
 }
 
 func (m *mail) size() int { return len(m.replies) + len(m.ends) + len(m.frames) + m.members }
 
-// weigh counts the members of the results from those replies and ends on.
+// weigh counts the members of the results, from these indexes of replies and ends on.
 func (m *mail) weigh(replies, ends int) {
 	count := func(r *fsm.Result) {
 		if r != nil {
@@ -59,8 +59,8 @@ func newOutbox(clock func() clockFrame) *outbox {
 	return &outbox{ready: wake.NewSignal(), clock: clock}
 }
 
-// add lets put append to the mail. It reports false once the outbox is shut,
-// also because this was too much.
+// add calls put, which appends to the mail. It returns false once the outbox is shut, for example because this message
+// was too much.
 func (o *outbox) add(put func(*mail)) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,7 +75,7 @@ func (o *outbox) add(put func(*mail)) bool {
 	return !o.shut
 }
 
-// addFrame adds a frame, which put appends.
+// addFrame adds a frame. put appends it.
 func (o *outbox) addFrame(put func(buf []byte) []byte) {
 	o.add(func(m *mail) { m.frames = put(m.frames) })
 }
@@ -88,7 +88,7 @@ func (o *outbox) close() {
 	o.ready.Set()
 }
 
-// begin lets readings of the clock go with the mail from now on.
+// begin adds readings of the clock to the mail from now on.
 func (o *outbox) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,7 +96,7 @@ func (o *outbox) begin() {
 	o.ready.Set()
 }
 
-// take returns all mail, leaving empty for what comes next; ok is false once shut.
+// take returns all mail, and reuses empty for the next mail; ok is false once the outbox is shut.
 func (o *outbox) take(empty mail) (full mail, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -130,13 +130,13 @@ func (o *outbox) write(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		clear(full.replies) // they pin whole entries' results
+		clear(full.replies) // they keep the results of whole entries in memory
 		clear(full.ends)
 		sent = full
 	}
 }
 
-// write writes mail as frames. It returns its buffers for the next time.
+// write writes mail as frames. It returns its buffers for the next call.
 func (m *mail) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, err error) {
 	buf = buf[:0]
 	flush := func() {
@@ -147,8 +147,8 @@ func (m *mail) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, e
 	}
 	list := func(kind frameKind, count int, item func(i int)) {
 		for done := 0; done < count; {
-			// The count stands before the members, of which it is not known yet
-			// how many fit: they are written behind room for it.
+			// The count comes before the members, but we do not know yet how many of them fit. So we write the members
+			// after a gap for the count, and fill the gap afterwards.
 			start := len(buf)
 			buf = beginFrame(buf, kind)
 			head := len(buf)
@@ -172,8 +172,8 @@ func (m *mail) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, e
 	return buf, scratch, err
 }
 
-// fillCount puts a count into the room left for it at head, as a varint of that
-// very width: the groups of seven bits that it doesn't need are zero.
+// fillCount writes a count into the gap at head, as a varint of exactly that width: the groups of seven bits that it
+// does not need are zero.
 func fillCount(buf []byte, head, count int) []byte {
 	for i := range binary.MaxVarintLen32 {
 		more := byte(0x80)

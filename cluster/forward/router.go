@@ -17,21 +17,19 @@ import (
 )
 
 const (
-	// routePause … routePauseMax is how long the router waits before it looks for
-	// a leader again without having heard anything.
+	// The router waits from routePause up to routePauseMax before it looks for a leader again, if it gets no news.
 	routePause    = 10 * time.Millisecond
 	routePauseMax = 200 * time.Millisecond
-	// routeSettled is how long a lane lasts that was worth opening.
+	// routeSettled is how long a lane must last so that the router looks for the next lane without a pause.
 	routeSettled = time.Second
 )
 
-// Host is the node as forwarding sees it. Only Dial blocks; all methods are safe for
-// concurrent use.
+// Host is the part of the node that forwarding uses. Only Dial blocks; all methods are safe for concurrent use.
 type Host interface {
 	// Leading returns this node's term while the node can carry commands in it, or nil.
 	Leading() Term
-	// Leader returns the leader that Raft follows here, and Raft's term; an empty id if
-	// it knows no leader. The two may not fit together for a moment.
+	// Leader returns the leader that Raft follows here, and Raft's term; the id is empty if Raft knows no leader. For a
+	// moment, the term may not be the term of that leader.
 	Leader() (address, id string, term uint64)
 	// Dial opens a stream for commands to another node.
 	Dial(ctx context.Context, address string) (net.Conn, error)
@@ -45,7 +43,7 @@ type Term interface {
 	Confirm(ctx context.Context) (index uint64, nowMS int64, err error)
 }
 
-// Config says what a router and a server work with. All fields are needed.
+// Config is what a router and a server need. All fields are required.
 type Config struct {
 	Log      hclog.Logger
 	Self     string // this node's id
@@ -57,13 +55,12 @@ type Config struct {
 	Stopping context.Context // ends when the node closes
 }
 
-// lane carries requests and reads to the leader of one term: this node's own
-// proposer, or a stream to another node. Safe for concurrent use.
+// lane carries requests and reads to the leader of one term: to this node's own proposer, or over a stream to another
+// node. Safe for concurrent use.
 type lane interface {
-	// send takes requests in their order, or gives them back because the lane is
-	// over. It does not block.
+	// send takes requests in their order, or returns them because the lane is closed. It does not block.
 	send(reqs []*requests.Request) (back []*requests.Request)
-	// term is the leader's.
+	// term returns the term of the leader.
 	term() uint64
 	// read returns a read index and the leader's reading of cluster time.
 	read(ctx context.Context) (index uint64, nowMS int64, err error)
@@ -71,14 +68,12 @@ type lane interface {
 	valid() bool
 	// done is closed once the lane takes no more requests.
 	done() <-chan struct{}
-	// close ends the lane; what it has not sent comes back to its callers. It does
-	// not block.
+	// close closes the lane, and refuses the requests that it has not sent. It does not block.
 	close()
 }
 
-// Router leads requests to the leader, wherever it is, and holds them while there is no
-// leader. One goroutine, Run, looks for the leader and opens and closes lanes.
-// The other methods are safe for concurrent use.
+// Router carries requests to the leader, on any node, and holds them while there is no leader. One goroutine, Run,
+// finds the leader and opens and closes lanes. The other methods are safe for concurrent use.
 type Router struct {
 	config Config
 	news   wake.Signal // look again
@@ -87,10 +82,10 @@ type Router struct {
 	current   lane                // nil while there is no leader
 	changed   wake.Bell           // rung when a lane is installed
 	held      []*requests.Request // in their order, while current is nil
-	compactAt int                 // length of held at which the dead are taken out
+	compactAt int                 // length of held at which requests without a caller are removed
 }
 
-// NewRouter returns a router without a lane, which holds all requests until it runs.
+// NewRouter returns a router without a lane. It holds all requests until Run.
 func NewRouter(config Config) *Router {
 	return &Router{config: config, news: wake.NewSignal(), compactAt: batchCommands}
 }
@@ -98,7 +93,7 @@ func NewRouter(config Config) *Router {
 // Look makes Run look for the leader again. It does not block.
 func (r *Router) Look() { r.news.Set() }
 
-// send takes requests in their order, on to the leader or to be held.
+// send hands requests to the lane in their order, or holds them.
 func (r *Router) send(reqs []*requests.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,14 +110,13 @@ func (r *Router) send(reqs []*requests.Request) {
 	}
 }
 
-// clear ends the present lane. The caller holds mu.
+// clear closes the present lane. The caller holds mu.
 func (r *Router) clear() {
 	r.current.close()
 	r.current = nil // state: the lanes come and go with the leaders
 }
 
-// lane returns the present lane, or nil and a channel that is closed when there
-// may be one.
+// lane returns the present lane, or nil and a channel that is closed when there may be a lane.
 func (r *Router) lane() (lane, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +137,8 @@ func (r *Router) install(l lane) {
 	}
 }
 
-// Drop ends the present lane if it leads to the leader of that term: that leader has
-// refused commands, and they must not come back to it at once.
+// Drop closes the present lane if it leads to the leader of that term. That leader has refused commands, and they must
+// not return to it at once.
 func (r *Router) Drop(term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +147,7 @@ func (r *Router) Drop(term uint64) {
 	}
 }
 
-// retire ends a lane, whether it is the present one or not.
+// retire closes a lane, whether it is the present lane or not.
 func (r *Router) retire(l lane) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,7 +166,7 @@ func (r *Router) Run(ctx context.Context) {
 			r.install(l)
 			r.keep(ctx, l)
 			r.retire(l)
-			if time.Since(opened) > routeSettled { // it was of use: look for the next at once
+			if time.Since(opened) > routeSettled { // it was of use: look for the next lane at once
 				pause = routePause
 				continue
 			}
@@ -189,7 +183,7 @@ func (r *Router) Run(ctx context.Context) {
 	}
 }
 
-// keep returns when a lane has come to its end.
+// keep blocks until a lane is no longer valid, is closed, or ctx ends.
 func (r *Router) keep(ctx context.Context, l lane) {
 	for l.valid() {
 		select {
@@ -223,7 +217,7 @@ func (r *Router) open(ctx context.Context) lane {
 	return openLink(conn, term, same, &r.config)
 }
 
-// reach dials the leader, and gives up when another one leads.
+// reach dials the leader. It gives up when another node leads.
 func (r *Router) reach(ctx context.Context, address string, same func() bool) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -240,7 +234,7 @@ func (r *Router) reach(ctx context.Context, address string, same func() bool) (n
 		select {
 		case <-r.news:
 			if !same() {
-				cancel(outcome.ErrNoLeader) // the dial ends with it
+				cancel(outcome.ErrNoLeader) // this ends the dial
 			}
 		case d := <-dialled:
 			return d.conn, d.err
@@ -248,7 +242,7 @@ func (r *Router) reach(ctx context.Context, address string, same func() bool) (n
 	}
 }
 
-// Applied implements [replica.Sink]: the first entry of a term comes from its leader.
+// Applied implements [replica.Sink]. The first entry of a term shows that it has a leader, so Run looks for it.
 func (r *Router) Applied(entry *fsm.Applied) {
 	if entry.Term != 0 {
 		r.Look()
@@ -270,7 +264,7 @@ func newLocalLane(t Term, config *Config) *localLane {
 	return &localLane{leads: t, config: config, ended: make(chan struct{})}
 }
 
-// localCommand is one of this node's requests as a proposer sees it.
+// localCommand is a request of this node for its own proposer.
 type localCommand struct {
 	*requests.Request
 	requests *requests.Registry
@@ -291,7 +285,7 @@ func (c localCommand) Withdrawn() outcome.Verdict {
 	return outcome.Verdict{Fate: outcome.Refused}
 }
 
-// Failed implements [lead.Proposal]. The machine settles a command whose outcome is open.
+// Failed implements [lead.Proposal]. If the outcome is open, the machine settles the command.
 func (c localCommand) Failed(v outcome.Verdict) {
 	if v.Fate != outcome.Open {
 		c.requests.Failed(c.Request, c.term, 0, v)

@@ -19,35 +19,33 @@ import (
 const (
 	// readBuffer is the size of a stream's read buffer, in bytes.
 	readBuffer = 64 << 10
-	// writeTimeout bounds how long a peer may take no byte.
+	// writeTimeout bounds how long a peer may accept no byte.
 	writeTimeout = 5 * time.Second
-	// maxReadAsks is how many reads of one stream may be under way; a peer gathers
-	// its readers and has one or two.
+	// maxReadAsks is how many reads of one stream may be under way. A peer gathers its readers, so it has one or two.
 	maxReadAsks = 16
 )
 
-// Server is the leader's side of forwarding: it takes commands and reads from other
-// nodes' streams, and passes no command on to a third node. Only the last stream that an
-// origin has opened in a term brings commands: an origin that opens another has given the
-// earlier ones up.
+// Server is the leader's side of forwarding. It accepts commands and reads on the streams of other nodes, and passes no
+// command to a third node. Commands come only on the last stream that an origin has opened in a term: an origin that
+// opens another stream has given up the earlier streams.
 type Server struct {
 	config Config
 	epoch  time.Time // where the forwarding clock starts
 
 	mu   sync.Mutex
 	term uint64 // of the streams in last
-	// last has the last stream of each origin, also when it has ended: one that was
-	// opened before it may still come.
+	// last has the last stream of each origin, even after it has ended: a stream that was opened before it may still
+	// arrive.
 	last map[uint64]*peerStream
 }
 
 var errStreamRefused = errors.New("not the leader of the stream's term, or a later stream has come")
 
-// NewServer returns a server, which needs no start and no end.
+// NewServer returns a server. There is no need to start or stop it.
 func NewServer(config Config) *Server { return &Server{config: config, epoch: time.Now()} }
 
-// Serve handles one stream until it fails or the port closes it. It reads; a
-// goroutine of its own writes; the apply goroutine puts into the outbox.
+// Serve handles one stream until it fails or the port closes it. Serve reads; a second goroutine writes; the apply
+// goroutine adds to the outbox.
 func (s *Server) Serve(conn net.Conn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := newPeerStream(ctx, s, conn.RemoteAddr())
@@ -77,13 +75,13 @@ type peerStream struct {
 	ctx    context.Context // ends with the stream
 	asks   chan struct{}   // one for each read under way
 
-	// Set from the hello. Only the goroutine of receive uses them.
+	// Set by the hello. Only the goroutine of receive uses them.
 	term, origin, number uint64
 	welcomed             bool
 
-	frames atomic.Uint64 // that have come
+	frames atomic.Uint64 // that have arrived
 	fenced atomic.Bool   // a later stream has come: this one brings no commands
-	ageMS  atomic.Int64  // of the last frame of commands when it came
+	ageMS  atomic.Int64  // of the last frame of commands when it arrived
 }
 
 func newPeerStream(ctx context.Context, s *Server, from net.Addr) *peerStream {
@@ -100,10 +98,10 @@ func (p *peerStream) clock() clockFrame {
 	return clockFrame{readingMS: p.server.nowMS(), ageMS: p.ageMS.Load(), frames: p.frames.Load()}
 }
 
-// receive handles frames until one can't be read.
+// receive handles frames until a frame cannot be read.
 func (p *peerStream) receive(r *bufio.Reader) error {
 	for {
-		frame, err := readFrame(r, nil) // commands keep their bytes
+		frame, err := readFrame(r, nil) // a new buffer each time: the commands keep its bytes
 		if err != nil {
 			return err
 		}
@@ -136,8 +134,8 @@ func (p *peerStream) receive(r *bufio.Reader) error {
 	}
 }
 
-// propose hands a frame's commands to the proposer, if this node leads in the
-// stream's term, and refuses those that are too old.
+// propose hands the commands of a frame to the proposer if this node leads in the stream's term. It refuses commands
+// that are too old.
 func (p *peerStream) propose(f *commandsFrame) {
 	t := p.server.config.Host.Leading()
 	if !p.welcomed || t == nil || t.Number() != p.term {
@@ -177,7 +175,7 @@ func (p *peerStream) propose(f *commandsFrame) {
 	}
 }
 
-// refuse replies to commands that were not taken.
+// refuse replies to refused commands.
 func (p *peerStream) refuse(commands []framedCommand, v outcome.Verdict) {
 	p.outbox.add(func(m *mail) {
 		for i := range commands {
@@ -186,7 +184,7 @@ func (p *peerStream) refuse(commands []framedCommand, v outcome.Verdict) {
 	})
 }
 
-// read replies to a read ask from a goroutine of its own.
+// read replies to a read ask. It confirms the read in a new goroutine.
 func (p *peerStream) read(ask readAsk) {
 	reading := readReply{number: ask.number, status: statusRefused}
 	t := p.server.config.Host.Leading()
@@ -223,13 +221,13 @@ func (p *peerStream) Deliver(d *requests.Delivery) {
 	})
 }
 
-// forwardedCommand is one command of another node, on its way through this one's log.
+// forwardedCommand is a command of another node that this node logs.
 type forwardedCommand struct {
 	framedCommand
 	stream   *peerStream
 	id       fsm.RequestID
 	weight   int
-	takeByMS int64 // on the forwarding clock: when it was to come to this node
+	takeByMS int64 // on the forwarding clock: the time by which it had to arrive at this node
 }
 
 // Command implements [lead.Proposal].
@@ -261,8 +259,8 @@ func (c *forwardedCommand) Failed(v outcome.Verdict) {
 	c.stream.refuse([]framedCommand{c.framedCommand}, v)
 }
 
-// enter makes a stream the last one of its origin, and fences the one before. It
-// reports false when a later one has come.
+// enter makes a stream the last one of its origin, and fences the stream before it. It returns false if a later stream
+// has come.
 func (s *Server) enter(p *peerStream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +280,7 @@ func (s *Server) enter(p *peerStream) bool {
 	return true
 }
 
-// hello begins a stream: it welcomes the origin, or returns why the stream ends.
+// hello begins a stream: it welcomes the origin, or returns an error that ends the stream.
 func (p *peerStream) hello(f helloFrame) error {
 	t := p.server.config.Host.Leading()
 	if p.welcomed || t == nil || t.Number() != f.term {
@@ -300,10 +298,9 @@ func (p *peerStream) hello(f helloFrame) error {
 	return nil
 }
 
-// fence sends the index that bounds the entries of the origin's earlier streams. Those
-// are fenced, so a command of theirs that is not in a batch now never will be; an
-// entry made after that is behind all the batches. If no entry can be made, the origin gets
-// no fence, and learns no more than it knows.
+// fence sends the index that bounds the entries of the origin's earlier streams. These streams are fenced, so a command
+// of theirs that is in no batch yet will never be in one. An entry made after that follows all their batches. If no
+// entry can be made, the origin gets no fence, and waits for the outcomes as before.
 func (p *peerStream) fence(t Term) {
 	index, err := t.Tick(p.ctx)
 	if err != nil {
