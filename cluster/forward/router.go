@@ -82,7 +82,7 @@ type Router struct {
 	current   lane                // nil while there is no leader
 	changed   wake.Bell           // rung when a lane is installed
 	held      []*requests.Request // in their order, while current is nil
-	compactAt int                 // length of held at which requests without a caller are removed
+	compactAt int                 // length of held at which dropped requests are removed
 }
 
 // NewRouter returns a router without a lane. It holds all requests until Run.

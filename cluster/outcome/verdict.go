@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Fate is the knowledge about a command after one attempt to have it applied.
+// Fate is what we know about a command after one attempt to have it applied.
 type Fate uint8
 
 const (
@@ -16,10 +16,10 @@ const (
 	Applied Fate = iota
 	// Refused: certainly not applied. It may be sent again, elsewhere or later.
 	Refused
-	// Late: certainly not applied, since it was too old when the leader looked at
-	// it. It may be sent again if its caller still waits.
+	// Late: certainly not applied, since it was too old when the leader checked it. It may be sent again if its caller
+	// still waits.
 	Late
-	// Failed: certainly not applied, and not to be sent again.
+	// Failed: certainly not applied, and must not be sent again.
 	Failed
 	// Open: it may have been applied, or may yet be.
 	Open
@@ -32,7 +32,7 @@ type Verdict struct {
 	cause error // nil unless Failed or Open
 }
 
-// Because returns a verdict with the error that its caller is to get.
+// Because returns a verdict with the error for its caller.
 func (f Fate) Because(cause error) Verdict { return Verdict{f, cause} }
 
 // Again reports whether the command may be sent again.
@@ -54,16 +54,15 @@ func (v Verdict) Err() error {
 
 // The responses of a state machine for an entry that it does not apply.
 var (
-	// ErrOtherTerm: Raft logged the entry in another term than the one it was
-	// proposed in. Every machine skips it.
+	// ErrOtherTerm: Raft logged the entry in another term than the term in which it was proposed. Every machine skips
+	// it.
 	ErrOtherTerm = errors.New("logged in another term, and skipped")
 	// ErrHalted: this node's machine has stopped for good. Others may apply the entry.
 	ErrHalted = errors.New("the state machine has halted")
 )
 
-// OfEntry returns the verdict on the commands of an entry from the error of Raft's
-// future, or from the machine's response. An error that is not listed leaves the
-// outcome open, which is always safe.
+// OfEntry returns the verdict on the commands of an entry, from the error of Raft's future or from the machine's
+// response. An unlisted error leaves the outcome open, which is always safe.
 func OfEntry(err error) Verdict {
 	switch {
 	case err == nil:
@@ -71,33 +70,31 @@ func OfEntry(err error) Verdict {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), Transferring(err), errors.Is(err, ErrOtherTerm):
 		return Verdict{Fate: Refused}
 	}
-	// Among the open ones: ErrLeadershipLost (the entry is in our log and may
-	// survive in another's), ErrRaftShutdown, ErrAbortedByRestore, and any error
-	// of the local log, which may have stored what it failed to confirm.
+	// These errors, among others, leave the outcome open: ErrLeadershipLost (the entry is in our log, and may be in the
+	// next leader's log), ErrRaftShutdown, ErrAbortedByRestore, and any error of the local log, which may have stored
+	// the entry nevertheless.
 	return Verdict{Fate: Open}
 }
 
-// Transferring reports whether Raft refused an entry because leadership is being
-// handed over.
+// Transferring reports whether Raft refused an entry because it is handing over the leadership.
 func Transferring(err error) bool { return errors.Is(err, raft.ErrLeadershipTransferInProgress) }
 
-// OfChange translates Raft's error for a change of the configuration or a hand-over of
-// leadership: ErrNotLeader or ErrConfigurationChanged where it certainly had no effect, else
-// ErrOutcomeUnknown. For example, a leader that loses its leadership has the change in its log,
-// and the next leader may commit it.
+// OfChange translates Raft's error for a change of the configuration or a hand-over of leadership: to ErrNotLeader or
+// ErrConfigurationChanged if it certainly had no effect, otherwise to ErrOutcomeUnknown. For example, a leader that
+// loses its leadership has the change in its log, and the next leader may commit it.
 func OfChange(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), Transferring(err):
 		return fmt.Errorf("%w: %w", ErrNotLeader, err)
-	case strings.HasPrefix(err.Error(), "configuration changed since"): // Raft has no value for it
+	case strings.HasPrefix(err.Error(), "configuration changed since"): // Raft has no error value for it
 		return fmt.Errorf("%w: %w", ErrConfigurationChanged, err)
 	}
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 }
 
-// LeadershipOver reports whether a call of Raft failed since this node leads no more.
+// LeadershipOver reports whether a call of Raft failed because this node no longer leads.
 func LeadershipOver(err error) bool {
 	return errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrRaftShutdown) || Transferring(err)
 }

@@ -1,6 +1,6 @@
 // Package requests knows every command that is under way at this node, and every wait
 // that a command has begun. A command of a caller of this node is a [Request]; a command that
-// another node has forwarded here is known by its id and its [Stream]. Each request
+// another node has forwarded here has an id and a [Stream]. Each request
 // gets one outcome, from whichever comes first: this node's machine, which applies its
 // id; the leader's reply; or the proof that it was not applied, which is a fence or a
 // later term.

@@ -13,16 +13,15 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Registry knows the requests and waits of this node. A request is registered before
-// it is sent.
+// Registry has the requests and waits of this node. A request is registered before it is sent.
 //
-// When a reply is lost, the local machine finds out the outcome. If it applies the id, the command
-// was applied. If it first applies an entry of a later term, or the entry that a fence names, the
-// command will never be applied: entries are applied only in the term in which they were proposed,
-// terms only rise along the log, and a fenced stream adds no entry.
+// When a reply is lost, the local machine shows the outcome. If it applies the id, the command was applied. If it first
+// applies an entry of a later term, or the entry that a fence names, the command will never be applied: entries are
+// applied only in the term in which they were proposed, terms only rise along the log, and a fenced stream adds no
+// entry.
 //
-// One lock guards the requests and the waits: to settle a request with a
-// Waiting result and to begin to listen for the end of the wait must be one step.
+// One lock guards the requests and the waits: a request with a Waiting result must be settled in the same step in which
+// its caller begins to listen. Otherwise the caller could miss the end of the wait.
 type Registry struct {
 	origin   uint64 // drawn at each boot, so that ids are never used twice
 	sequence atomic.Uint64
@@ -48,22 +47,22 @@ type Request struct {
 	Data     []byte // encoded by fsm.Envelope
 	Load     lead.Load
 	Listener *Listener // of the end of a wait; nil if the caller would not listen
-	// Settled gets the outcome. A refusal that is not final is followed by another outcome if the request is
-	// sent again, which replaces the refusal if the caller has not read it yet.
+	// Settled gets the outcome. After a refusal that is not final, the request may be sent again; the next outcome then
+	// replaces the refusal if the caller has not read it yet.
 	Settled chan *Settlement
 
 	// Guarded by Registry.mu.
 	caller context.Context // ends when the caller is gone
 	state  State
-	term   uint64    // of the last time that it was sent, like stream and sentAt
+	term   uint64    // in which it was sent last, like stream and sentAt
 	stream uint64    // 0: it was sent to this node's own proposer
 	sentAt time.Time // by this node's clock
 	late   int       // how often a leader has refused it as too old
-	hidden bool      // a restore may have hidden its id since
+	hidden bool      // a snapshot may have hidden its id since then
 	tried  bool      // a leader has refused it
 }
 
-// State is where a request is.
+// State is the progress of a request.
 type State uint8
 
 // The states of a request.
@@ -97,7 +96,7 @@ func New(limit int, r *replica.Replica) *Registry {
 // Origin returns the origin of the ids of this node's requests.
 func (r *Registry) Origin() uint64 { return r.origin }
 
-// Build encodes a command under a new id, in a frame. The listener may be nil.
+// Build encodes a command under a new id, with frame as its envelope. The listener may be nil.
 func (r *Registry) Build(command fsm.Command, frame fsm.Envelope, class lead.Class, l *Listener) *Request {
 	id := fsm.RequestID{Origin: r.origin, Sequence: r.sequence.Add(1)}
 	frame.Request = id
@@ -111,8 +110,8 @@ func (r *Registry) Build(command fsm.Command, frame fsm.Envelope, class lead.Cla
 // Cost returns the weight of a command that another node has forwarded.
 func (r *Registry) Cost(command fsm.Command) int { return r.large.cost(command) }
 
-// Add registers requests, whose caller waits until ctx ends. It returns how many of them it has
-// registered: the first ones, as far as there was room.
+// Add registers requests, whose caller waits until ctx ends. It returns how many of them it has registered: as many of
+// the first ones as there was room for.
 func (r *Registry) Add(ctx context.Context, reqs []*Request) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,11 +145,10 @@ func (r *Registry) forget(q *Request) {
 	}
 }
 
-// MarkSent notes that requests are about to leave for the leader of a term, on a
-// stream or, with 0, for this node's own proposer. It returns the live requests, whose callers
-// still wait. ok is false when this node already knows of a later term, or has opened a later stream.
-// Then the requests must not leave this way: their loss would not show, since terms and fences prove
-// only the loss of requests that were sent before them.
+// MarkSent marks requests as sent, just before they leave for the leader of a term: on a stream or, with stream 0, to
+// this node's own proposer. It returns the live requests, whose callers still wait. ok is false when this node already
+// knows a later term, or has opened a later stream. Then the requests must not leave this way: their loss would not
+// show, since terms and fences prove only the loss of requests that were sent before them.
 func (r *Registry) MarkSent(reqs []*Request, term, stream uint64) (live []*Request, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,7 +166,7 @@ func (r *Registry) MarkSent(reqs []*Request, term, stream uint64) (live []*Reque
 	return live, true
 }
 
-// Unmark takes MarkSent back: the requests did not leave after all.
+// Unmark undoes MarkSent for requests that did not leave after all.
 func (r *Registry) Unmark(reqs []*Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,14 +184,13 @@ func (r *Registry) Wanted(q *Request) bool {
 	return q.state == Sent && q.caller.Err() == nil
 }
 
-// refuse makes a request held, so that it is sent again. The caller holds mu.
+// refuse marks a request as held and posts the refusal, so that the request is sent again. The caller holds mu.
 func (q *Request) refuse() {
 	q.state, q.tried = Held, true
 	q.post(&Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
 }
 
-// post gives an outcome to the caller, in place of an outcome that the caller has not
-// read yet. The caller holds mu.
+// post gives an outcome to the caller. It replaces an outcome that the caller has not read yet. The caller holds mu.
 func (q *Request) post(s *Settlement) {
 	select {
 	case <-q.Settled:
@@ -202,7 +199,7 @@ func (q *Request) post(s *Settlement) {
 	q.Settled <- s
 }
 
-// Return refuses requests that are held: no leader has them.
+// Return refuses the requests that are held: no leader has them.
 func (r *Registry) Return(reqs []*Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,8 +210,8 @@ func (r *Registry) Return(reqs []*Request) {
 	}
 }
 
-// Reply settles a request by a leader's reply with a result, or with an error: the
-// request that came on that stream was not applied in that term.
+// Reply settles a request by a leader's reply: a result, or an error, which says that the request that came on that
+// stream was not applied in that term.
 func (r *Registry) Reply(sequence, term, stream uint64, s *Settlement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,9 +224,8 @@ func (r *Registry) Reply(sequence, term, stream uint64, s *Settlement) {
 	}
 }
 
-// Failed notes that a request which was sent in a term, on a stream or with 0 to
-// this node's own proposer, was certainly not applied. It does not change a request that has been
-// sent again since: that one may be in the log.
+// Failed reports that a request was certainly not applied which was sent in a term, on a stream or, with stream 0, to
+// this node's own proposer. It does not change a request that has been sent again since, which may be in the log.
 func (r *Registry) Failed(q *Request, term, stream uint64, v outcome.Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,8 +247,8 @@ func (r *Registry) fail(q *Request, term, stream uint64, v outcome.Verdict) {
 	}
 }
 
-// settle ends a request. If it waits, its listener listens from this moment, so
-// that it can't miss the end of the wait. The caller holds mu.
+// settle ends a request. If the request waits, its listener listens from this moment, so that it cannot miss the end of
+// the wait. The caller holds mu.
 func (r *Registry) settle(q *Request, s *Settlement) {
 	r.forget(q)
 	q.state = Settled
@@ -274,7 +270,7 @@ func (r *Registry) Applied(entry *fsm.Applied) {
 	r.outgoing = r.outgoing[:0]
 }
 
-// settleEntry does the work of Applied that needs the lock; it gathers the deliveries.
+// settleEntry does the work of Applied that needs the lock. It gathers the deliveries.
 func (r *Registry) settleEntry(entry *fsm.Applied) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,8 +317,8 @@ func (r *Registry) settleCommand(c *fsm.AppliedCommand, entry *fsm.Applied) {
 	d.Replies = append(d.Replies, Reply{c.Request.Sequence, &c.Result})
 }
 
-// refuseBefore refuses the requests that were sent in terms before this one: they were not applied, and
-// never will be. The caller holds mu.
+// refuseBefore refuses the requests that were sent in terms before this one: they will never be applied. The caller
+// holds mu.
 func (r *Registry) refuseBefore(term uint64) {
 	for _, q := range r.requests {
 		if q.state == Sent && q.term < term && !q.hidden {
@@ -331,8 +327,8 @@ func (r *Registry) refuseBefore(term uint64) {
 	}
 }
 
-// Restored implements [replica.Sink]: the machine has jumped over ids and ends of waits
-// that this node never saw. The state shows how far the waits have come.
+// Restored implements [replica.Sink]. The machine has jumped over entries, so this node misses ids and ends of waits.
+// Restored ends the waits that the state shows as finished.
 func (r *Registry) Restored(state *fsm.Machine, index uint64) {
 	r.large.resetTo(state)
 	r.mu.Lock()
@@ -349,8 +345,8 @@ func (r *Registry) Restored(state *fsm.Machine, index uint64) {
 	r.waits.resolveFromSnapshot(state, index)
 }
 
-// Drop forgets a request whose caller gives up. It returns the state in which the request was;
-// if that is Settled, the outcome can still be read.
+// Drop removes a request whose caller gives up. It returns the previous state of the request; if that is Settled, the
+// outcome can still be read.
 func (r *Registry) Drop(q *Request) State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -360,7 +356,7 @@ func (r *Registry) Drop(q *Request) State {
 	return before
 }
 
-// Peek returns where a request is and since when.
+// Peek returns the state of a request, when it was sent last, and whether a leader has refused it.
 func (r *Registry) Peek(q *Request) (state State, sentAt time.Time, tried bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -387,13 +383,12 @@ func (r *Registry) Late(q *Request) int {
 	return q.late
 }
 
-// largeRecords is the number of records from which on largeSessions has a session.
+// largeRecords is the number of records from which on a session is in largeSessions.
 const largeRecords = 64
 
-// largeSessions has the sizes of sessions with many records, so that a leader puts few of
-// their ends, and of their acquires, into one entry. It copies them from the state, since
-// a caller that proposes a command must not wait for an entry that is being applied. It is as
-// recent as the last entry. Safe for concurrent use.
+// largeSessions has the sizes of sessions with many records, so that a leader puts few of their ends, and of their
+// acquires, into one entry. It copies the sizes from the state, since a caller that proposes a command must not wait
+// for an entry that is being applied. The sizes are as of the last entry. Safe for concurrent use.
 type largeSessions struct {
 	replica *replica.Replica
 	sizes   sync.Map // fsm.SessionSize by session id
@@ -428,7 +423,7 @@ func (l *largeSessions) resetTo(state *fsm.Machine) {
 	state.LargeSessions(largeRecords, func(id uint64, size fsm.SessionSize) { l.sizes.Store(id, size) })
 }
 
-// cost returns a command's share of an entry.
+// cost returns the weight of a command in an entry.
 func (l *largeSessions) cost(c fsm.Command) int {
 	var size fsm.SessionSize
 	if session := fsm.CostlySession(c); session != 0 {

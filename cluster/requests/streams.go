@@ -2,10 +2,10 @@ package requests
 
 import "github.com/signalbox/signalbox/fsm"
 
-// Stream is a stream from another node whose callers' commands this node logs.
+// Stream is a stream from another node. This node logs the commands of its callers.
 type Stream interface {
-	// Deliver takes the effects of one entry on the stream's commands and waits. It is
-	// called in the apply goroutine, and must not block nor keep the delivery.
+	// Deliver takes the effects of one entry on the commands and waits of the stream. The apply goroutine calls it, so
+	// it must not block. It must not keep the delivery.
 	Deliver(d *Delivery)
 }
 
@@ -19,7 +19,7 @@ type Forwarded struct {
 // come before ends, so that the origin learns a place before the end of its wait.
 type Delivery struct {
 	stream  Stream
-	Index   uint64 // the entry's
+	Index   uint64 // of the entry
 	NowMS   int64  // cluster time at the entry
 	Replies []Reply
 	Ends    []End
@@ -37,8 +37,8 @@ type End struct {
 	Result *fsm.Result
 }
 
-// deliveries gathers the effects of an entry by stream. It is a list and no map, since there are few streams: one for each
-// other node.
+// deliveries gathers the effects of an entry by stream. It is a list and not a map, since there is only one stream for
+// each other node.
 type deliveries []Delivery
 
 // forStream returns the delivery to a stream.
@@ -52,15 +52,14 @@ func (d *deliveries) forStream(s Stream, entry *fsm.Applied) *Delivery {
 	return &(*d)[len(*d)-1]
 }
 
-// Forward registers a command that another node has forwarded, before it can be
-// applied.
+// Forward registers a command that another node has forwarded. It is called before the command can be applied.
 func (r *Registry) Forward(id fsm.RequestID, f Forwarded) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forwarded[id] = f
 }
 
-// Unforward forgets a forwarded command, if it has not come on another stream since.
+// Unforward removes a forwarded command, unless it has come on another stream since.
 func (r *Registry) Unforward(id fsm.RequestID, s Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,9 +76,8 @@ type Fence struct {
 	Index  uint64
 }
 
-// OpenStream returns the number of a new stream to the leader of a term, and whether
-// commands of earlier streams are without an outcome. From then on no request is marked as sent
-// on an earlier stream.
+// OpenStream returns the number of a new stream to the leader of a term, and whether commands of earlier streams have
+// no outcome yet. From then on no request is marked as sent on an earlier stream.
 func (r *Registry) OpenStream(term uint64) (number uint64, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +88,7 @@ func (r *Registry) OpenStream(term uint64) (number uint64, open bool) {
 	return r.streams, open
 }
 
-// Fence takes in a leader's promise about earlier streams.
+// Fence records a leader's promise about earlier streams.
 func (r *Registry) Fence(f Fence) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,9 +96,9 @@ func (r *Registry) Fence(f Fence) {
 	r.passFences()
 }
 
-// passFences refuses commands, to be sent again. A fence at index i says that earlier
-// streams add no entry after i. Once this node's machine has applied i, a command of those
-// streams without a result was never logged. The caller holds mu.
+// passFences refuses the commands that a fence shows to be lost, so that they are sent again. A fence at index i says
+// that earlier streams add no entry after i. Once this node's machine has applied i, a command of those streams without
+// a result was never logged. The caller holds mu.
 func (r *Registry) passFences() {
 	ahead := r.fences[:0]
 	for _, f := range r.fences {

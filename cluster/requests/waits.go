@@ -2,13 +2,13 @@ package requests
 
 import "github.com/signalbox/signalbox/fsm"
 
-// waits has the listeners for the end of each waiting request, by its place: callers
-// of this node, and streams from nodes whose callers wait. Registry.mu guards it.
+// waits has the listeners for the end of each waiting request, by its place: callers of this node, and streams from
+// nodes whose callers wait. Registry.mu guards it.
 type waits struct {
 	callers sets[uint64, *Listener]
 	streams sets[uint64, Stream]
-	// places is streams by stream. A stream that has left has no entry here: no
-	// place is added for it any more.
+	// places has the places of each stream in streams. A stream that has left is not in it, so no place is added for
+	// that stream any more.
 	places map[Stream]map[uint64]struct{}
 }
 
@@ -36,7 +36,7 @@ func newWaits() waits {
 // Listener is one caller that waits. It is made before the place is known.
 type Listener struct {
 	Wants     []fsm.Want       // of its command; empty for a down
-	Concluded chan *Conclusion // gets at most one conclusion, which is not to be changed, and has room for it
+	Concluded chan *Conclusion // gets at most one conclusion, which must not be changed; its buffer has room for it
 
 	// Set when it begins to listen; guarded by Registry.mu.
 	place   uint64
@@ -58,13 +58,13 @@ type Conclusion struct {
 	Lost bool
 }
 
-// listen adds a listener at the place of a Waiting result, which the entry at index had.
+// listen adds a listener at the place of a Waiting result. The result came from the entry at index.
 func (w *waits) listen(l *Listener, waiting *fsm.Result, index uint64) {
 	l.place, l.session, l.index = waiting.Place, waiting.Session, index
 	w.callers.add(l.place, l)
 }
 
-// Stop ends a listener. A conclusion that it has stays in its channel.
+// Stop removes a listener. A conclusion that it already has stays in its channel.
 func (r *Registry) Stop(l *Listener) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func (r *Registry) Conclude(place uint64, end Conclusion) {
 	r.waits.conclude(place, end)
 }
 
-// conclude ends the listening of this node's callers at a place.
+// conclude ends the waits of this node's callers at a place. The caller holds mu.
 func (w *waits) conclude(place uint64, end Conclusion) {
 	for l := range w.callers[place] {
 		l.Concluded <- &end
@@ -96,9 +96,9 @@ func (w *waits) conclude(place uint64, end Conclusion) {
 	delete(w.callers, place)
 }
 
-// resolveFromSnapshot ends the waits that the snapshot at index shows as finished. It skips waits that started
-// after index, which the leader has reported: the snapshot predates them, and their sessions may have held
-// then what they wait for now.
+// resolveFromSnapshot ends the waits that the snapshot at index shows as finished. It skips waits that started after
+// index, which the leader has reported. The snapshot predates them: at index, their sessions may still have held what
+// they wait for now.
 func (w *waits) resolveFromSnapshot(state *fsm.Machine, index uint64) {
 	for _, listeners := range w.callers {
 		for l := range listeners {
@@ -113,8 +113,7 @@ func (w *waits) resolveFromSnapshot(state *fsm.Machine, index uint64) {
 	}
 }
 
-// conclusionIn returns how a wait ended, as far as the state at index shows it; finished is false while the
-// wait goes on.
+// conclusionIn returns the end of a wait as the state at index shows it; finished is false while the wait continues.
 func conclusionIn(state *fsm.Machine, l *Listener, index uint64) (end Conclusion, finished bool) {
 	result, known := state.Outcome(l.session, l.place, l.Wants)
 	if known && result.Code == fsm.Waiting {
@@ -123,8 +122,8 @@ func conclusionIn(state *fsm.Machine, l *Listener, index uint64) (end Conclusion
 	return Conclusion{Result: result, Index: index, NowMS: state.NowMS(), Lost: !known}, true
 }
 
-// Recheck ends a wait as the present state shows it, if a snapshot may have hidden its end: its Waiting
-// result came from the leader, of an entry at index, which the machine has jumped over.
+// Recheck ends a wait as the present state shows it, if a snapshot may have hidden its end. For example, the leader
+// reports a Waiting result from the entry at index, and this machine jumps over that entry by a snapshot.
 func (r *Registry) Recheck(l *Listener, index uint64) {
 	if !r.JumpedOver(index) {
 		return
@@ -143,23 +142,22 @@ func (r *Registry) Recheck(l *Listener, index uint64) {
 	}
 }
 
-// JumpedOver reports whether a snapshot may have hidden the end of a wait that began
-// at index.
+// JumpedOver reports whether a snapshot may have hidden the end of a wait that began at index.
 func (r *Registry) JumpedOver(index uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.restoredAt >= index
 }
 
-// Enter lets a stream learn the ends of its waits, until it leaves.
+// Enter adds a stream, which learns the ends of its waits until it leaves.
 func (r *Registry) Enter(s Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waits.places[s] = map[uint64]struct{}{}
 }
 
-// watch has a stream learn the end of a wait, once however often it asks. A stream that
-// has left learns no end.
+// watch reports the end of a wait to a stream, once, even if the stream asks more often. A stream that has left gets no
+// report.
 func (w *waits) watch(place uint64, s Stream) {
 	if w.places[s] == nil {
 		return
@@ -178,7 +176,7 @@ func (w *waits) release(place uint64) map[Stream]struct{} {
 	return watching
 }
 
-// Leave forgets a stream and the places that it watches.
+// Leave removes a stream and the places that it watches.
 func (r *Registry) Leave(s Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
