@@ -22,21 +22,19 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// stallLimit is how long a write of the local log may hang before this node stops
-// holding its followers: see Transport.
+// stallLimit is how long a write of the local log may hang before this node falls silent to its followers: see
+// raftlib.Transport.
 const stallLimit = 2 * time.Second
 
-// A leader whose disk hangs does not know that it leads no more: Raft's main loop
-// waits for the write. Its followers elect another leader, since this node stops
-// holding them (see Transport). Meanwhile the commands that wait for their place in
-// the log go to the next leader, and only the commands that Raft has taken are without
-// an outcome.
+// A leader whose disk hangs does not notice that it no longer leads: Raft's main loop waits for the write. Its
+// followers elect another leader, since this node falls silent to them. The commands that still wait in its queue then
+// go to the next leader; only the commands that Raft has accepted have no outcome yet.
 
-// hung reports whether a write of the log takes so long that this node can't lead.
+// hung reports whether a write of the log takes so long that this node cannot lead.
 func (r *running) hung() bool { return r.stuckFor() > r.times.Of(stallLimit) }
 
-// stuckFor returns how long the oldest entry has waited for the disk, or the oldest write
-// under way has taken.
+// stuckFor returns how long the oldest entry has waited for the disk, or how long the oldest write under way has taken,
+// if that is longer.
 func (r *running) stuckFor() time.Duration { return max(r.store.StuckFor(), r.entries.WaitingFor()) }
 
 // stuckFor returns how long the oldest log write has been pending; before Raft runs, as the store reports it.
@@ -47,7 +45,7 @@ func stuckFor(n *Node) time.Duration {
 	return n.config.Store.StuckFor()
 }
 
-// established returns this node's term as leader, or nil, also before Raft runs.
+// established returns this node's term as leader. It returns nil if this node does not lead, or before Raft runs.
 func (r *running) established() *lead.Term {
 	if r == nil {
 		return nil
@@ -55,8 +53,8 @@ func (r *running) established() *lead.Term {
 	return r.leadership.Established()
 }
 
-// space returns the room on the disk as it was measured last: before Raft runs, a
-// Space that is neither low nor spent.
+// space returns the room on the disk as it was last measured. Before Raft runs it returns a Space that is neither low
+// nor spent.
 func (r *running) space() (last store.Space) {
 	if r != nil && r.room.Load() != nil {
 		last = *r.room.Load()
@@ -64,12 +62,11 @@ func (r *running) space() (last store.Space) {
 	return last
 }
 
-// A leader that can take no writes must not let cluster time go on: renewals would
-// be refused while leases end. So there are two marks. Below the first one, the
-// watermark, a leader refuses commands that let the state grow, and takes commands that
-// keep or end leases. Below the second one, the reserve, while the members' states
-// differ, and while this node is among nodes of another cluster, it takes no command
-// and time stands still, as without a leader.
+// A leader that accepts no writes must stop cluster time: otherwise leases would end while it refuses their renewals.
+// So there are two marks. Below the first mark, the watermark, a leader refuses commands that let the state grow, and
+// accepts commands that keep or end leases. Below the second mark, the reserve, it accepts no command and time stands
+// still, as without a leader. The same holds while the members' states differ, and while this node is among nodes of
+// another cluster.
 
 // Refuses implements [lead.Admission] by the first mark.
 func (r *running) Refuses(command []byte) error {
@@ -91,7 +88,7 @@ func (r *running) Standstill() error {
 	return why
 }
 
-// halted returns why the membership lets this node take no command, or nil.
+// halted returns why the membership makes this node refuse all commands, or nil.
 func (r *running) halted() error {
 	if why := r.halt.Load(); why != nil {
 		return *why
@@ -106,7 +103,7 @@ type forwardHost struct{ *Node }
 
 var _ forward.Host = forwardHost{}
 
-// Leading is nil while this node's disk hangs: it can't carry commands.
+// Leading returns nil while this node's disk hangs, since its log cannot store commands then.
 func (n forwardHost) Leading() forward.Term {
 	if r := n.running.Load(); r != nil && !r.hung() {
 		if t := r.leadership.Established(); t != nil {
@@ -116,8 +113,8 @@ func (n forwardHost) Leading() forward.Term {
 	return nil
 }
 
-// Leader may name this node, which then refuses while it does not lead in the term. While
-// this node's disk hangs and Raft takes it for the leader, the others are believed.
+// Leader may return this node, which then refuses commands while it does not lead in the term. If this node's disk
+// hangs while Raft takes it for the leader, Leader returns the leader that the other members report.
 func (n forwardHost) Leader() (address, id string, term uint64) {
 	r := n.running.Load()
 	if r == nil {
@@ -143,15 +140,15 @@ type leadHost struct {
 
 var _ lead.Host = leadHost{}
 
-// ClusterID returns the id of the folder's cluster.
+// ClusterID returns the id of the cluster in the data folder.
 func (n leadHost) ClusterID() fsm.ClusterID { return n.node.joining.Cluster() }
 
-// Jumps reports true for a node whose folder was put back: it may have given out higher numbers.
+// Jumps returns true for a node whose folder was restored: the node may have used higher numbers before.
 func (n leadHost) Jumps() bool { return n.store.Restored() != 0 }
 
 func (n leadHost) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
 
-// JoinsQueue decides by this node's state.
+// JoinsQueue uses this node's state.
 func (n leadHost) JoinsQueue(command []byte) (joins bool) {
 	if name, session := fsm.MayWait(command); name != "" {
 		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(name, session) })
@@ -200,7 +197,7 @@ func (l backupLeadership) Hold(ctx context.Context, level uint32) (done func(), 
 	return l.members.Changes().Hold(ctx, level)
 }
 
-// Refuses fails below the first mark, too: the restored state may be larger than the present one.
+// Refuses also fails below the first mark, since the restored state may be larger than the present state.
 func (l backupLeadership) Refuses() error {
 	if l.space().Low {
 		return outcome.ErrStorageFull
@@ -233,8 +230,8 @@ func (l watchedLeader) HandOver(ctx context.Context, has store.Space) error {
 
 func (l watchedLeader) HoldTime() { l.leadership.HoldTime() }
 
-// Transferring asks Raft only if Raft has refused an entry lately. The entry with which
-// it asks is an empty one, and harmless if it is taken.
+// Transferring asks Raft only if Raft has refused an entry lately. It logs an empty entry for that, which is harmless
+// if Raft accepts it.
 func (l watchedLeader) Transferring(ctx context.Context) bool {
 	t := l.established()
 	refused := l.refusedAt.Load()

@@ -17,31 +17,28 @@ import (
 )
 
 const (
-	// drawnIDs bounds the ids that nodes draw: JavaScript keeps integers exact
-	// below 2^53.
+	// drawnIDs bounds the ids that nodes draw, since JavaScript keeps integers exact only below 2^53.
 	drawnIDs = 1 << 53
-	// redraws is how often a call draws another id before it gives up. With a
-	// million sessions the first draw collides once in nine billion times.
+	// redraws is how often a call draws another id before it gives up. With a million sessions, one first draw in nine
+	// billion collides.
 	redraws = 8
 )
 
-// Call is one command, to be applied by the cluster's machine.
+// Call is one command for the cluster's machine.
 type Call struct {
 	Command fsm.Command
-	// Key is the idempotency key with its scope, "" for none.
+	// Key is the idempotency key with its scope, or "".
 	Key string
-	// Owner is the identity for which the command acts, "" for none; Trace a trace
-	// context to hand on with grants. Both as in [fsm.Envelope].
+	// Owner is the identity for which the command acts, or ""; Trace is a trace context that grants pass on. Both as in
+	// [fsm.Envelope].
 	Owner, Trace string
 	// Limits bound what the owner has, see [fsm.OwnerLimits].
 	Limits fsm.OwnerLimits
-	// Wait is how long this call listens when the result is Waiting, or a
-	// ListDeliver's NothingReady; with 0 it returns at once. For a one-shot acquire or
-	// down it should be the command's own WaitMS.
+	// Wait is how long this call listens when the result is Waiting, or NothingReady for a ListDeliver; with 0 it
+	// returns at once. For a one-shot acquire or down it should be the command's WaitMS.
 	Wait time.Duration
-	// Queued, if it is not nil, is called once when the call begins to listen, by the
-	// goroutine of Do, with the index of the entry that made it wait. It must not block.
-	// DoMany does not call it.
+	// Queued is called once when the call begins to listen, with the index of the entry that made it wait; it may be
+	// nil. The goroutine of Do calls it, so it must not block. DoMany does not call it.
 	Queued func(index uint64)
 
 	listed bool // by DoMany
@@ -69,11 +66,9 @@ func (c *Call) renewals() []fsm.Renewal {
 type Reply struct {
 	fsm.Result
 	Index uint64 // of the entry that brought the result
-	// NowMS is cluster time at that entry: a lease has max(0, DeadlineMS - NowMS)
-	// left.
+	// NowMS is cluster time at that entry: a lease lasts max(0, DeadlineMS - NowMS) longer.
 	NowMS int64
-	// WaitedMS is the time from the entry of this call to the grant; 0 when it was
-	// held already.
+	// WaitedMS is the time from the entry of this call to the grant; 0 if the session held it already.
 	WaitedMS int64
 	// WaitingMS is, in a Waiting result, the time since the request was queued.
 	WaitingMS int64
@@ -90,23 +85,20 @@ func (n *Node) DrawSession() uint64 {
 	}
 }
 
-// Do carries a command to the leader and blocks until it is committed and applied:
-// the result survives as long as a majority of disks.
+// Do carries a command to the leader and blocks until it is committed and applied: the result survives as long as a
+// majority of disks.
 //
-// While there is no leader the command is held, up to 5 s. A call with a Waiting
-// result listens as long as call.Wait. After that, an ordinary session's request
-// keeps its place, and Do returns Waiting, confirmed by a read index; the machine
-// ends the wait of a one-shot, and Do listens a little longer for that. When ctx
-// ends, a one-shot without key is ended in the background. A node that drains ends
-// the waits: see Drain.
+// While there is no leader the command is held, up to 5 s. A call with a Waiting result listens as long as call.Wait.
+// After that, an ordinary session's request keeps its place, and Do returns Waiting, confirmed by a read index. The
+// machine ends the wait of a one-shot, and Do listens a little longer for that. When ctx ends, a one-shot without key
+// is ended in the background. A node that drains ends the waits: see Drain.
 //
-// A ListDeliver that finds no ready entry on a list listens as long as call.Wait for
-// one, and returns NothingReady if there was none; the list keeps its entries.
+// A ListDeliver that finds no ready entry on a list listens as long as call.Wait, and then returns NothingReady; the
+// list keeps its entries.
 //
-// Do fails with an error of package outcome, which says what is known of the command,
-// or with ctx's cause. If the end of an ordinary session's wait could not be
-// confirmed, Do returns the Waiting reply, from when the request was queued, beside
-// the error; with any other error the reply is empty.
+// Do fails with an error of package outcome, which says what is known about the command, or with the cause of ctx. If
+// the end of an ordinary session's wait could not be confirmed, Do returns the error and the Waiting reply from when
+// the request was queued. With any other error the reply is empty.
 func (n *Node) Do(ctx context.Context, call Call) (*Reply, error) {
 	if !n.calls.enter() {
 		return &Reply{}, outcome.ErrDraining
@@ -119,15 +111,15 @@ func (n *Node) Do(ctx context.Context, call Call) (*Reply, error) {
 	return &a.Reply, a.do(ctx)
 }
 
-// asked is a call, with its reply as far as it is known. It is apart from the stack: a goroutine that
-// waits keeps its stack, which doubles at 8 KiB.
+// asked is a call, with its reply as far as it is known. It is on the heap, since a goroutine that waits keeps its
+// stack, which doubles at 8 KiB.
 type asked struct {
 	node  *Node
 	call  Call
 	Reply // while the call waits: from when its request was queued
 }
 
-// do is Node.Do for one call.
+// do does the work of Node.Do for one call.
 func (a *asked) do(ctx context.Context) error {
 	if list, is := a.call.Command.(fsm.ListDeliver); is && a.call.Wait > 0 {
 		return a.awaitEntry(ctx, list.Session)
@@ -144,15 +136,15 @@ func (a *asked) do(ctx context.Context) error {
 	return a.listen(ctx, l)
 }
 
-// queued notes that the call begins to listen.
+// queued reports that the call begins to listen.
 func (a *asked) queued() {
 	if a.call.Queued != nil {
 		a.call.Queued(a.Index)
 	}
 }
 
-// ask proposes the call's command, with another session id while the drawn one is taken. It
-// returns the listener of a call that may wait.
+// ask proposes the call's command, and draws another session id while the id is taken. It returns the listener of a
+// call that may wait.
 func (a *asked) ask(ctx context.Context) (*requests.Listener, error) {
 	for range redraws {
 		q := a.node.build(&a.call)
@@ -167,7 +159,7 @@ func (a *asked) ask(ctx context.Context) (*requests.Listener, error) {
 	return nil, a.fail(outcome.ErrNotApplied)
 }
 
-// fail empties the reply.
+// fail empties the reply, and returns err.
 func (a *asked) fail(err error) error {
 	a.Reply = Reply{}
 	return err
@@ -191,11 +183,11 @@ func (n *Node) propose(ctx context.Context, call *Call, q *requests.Request, rep
 	return n.takeOutcome(ctx, call, n.router.Carry(ctx, []*requests.Request{q})[0], reply)
 }
 
-// takeOutcome sets the reply of a call, which is empty beside an error. It ends a one-shot whose
-// caller is gone, or may never learn its id.
+// takeOutcome sets the reply of a call, which is empty if there is an error. It ends a one-shot whose caller is gone,
+// or may never learn its id.
 func (n *Node) takeOutcome(ctx context.Context, call *Call, got *requests.Settlement, reply *Reply) error {
 	err := got.Err()
-	listens := call.Wait > 0 && got.Result.Code == fsm.Waiting // asked.listen sees to it
+	listens := call.Wait > 0 && got.Result.Code == fsm.Waiting // asked.listen handles it
 	unheard := err == nil && ctx.Err() != nil && !listens
 	if unheard {
 		err = context.Cause(ctx)
@@ -211,11 +203,10 @@ func (n *Node) takeOutcome(ctx context.Context, call *Call, got *requests.Settle
 	return nil
 }
 
-// DoMany carries commands to the leader in their order, in one round trip, and blocks
-// until each is applied. It returns a reply and an error for each call, in the same
-// order. It does not listen for waits. After the first error, a call that was certainly
-// not applied has ErrNotTried; any other has its own outcome. The renewals of a list that
-// has no other calls share commands, and so their errors.
+// DoMany carries commands to the leader in their order, in one round trip, and blocks until each is applied. It returns
+// a reply and an error for each call, in the same order. It does not listen for waits. After the first error, a call
+// that was certainly not applied has ErrNotTried; any other call has its own outcome. If a list has only renewals, they
+// share commands, and so their errors.
 func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	replies, errs := make([]Reply, len(list)), make([]error, len(list))
 	fail := func(first error) ([]Reply, []error) {
@@ -236,7 +227,7 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 		return replies, errs
 	}
 	reqs := make([]*requests.Request, len(list))
-	list = slices.Clone(list) // the caller's stays as it is
+	list = slices.Clone(list) // the caller's list must not change
 	for i := range list {
 		list[i].Wait, list[i].listed = 0, true
 		reqs[i] = n.build(&list[i])
@@ -257,10 +248,10 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	return replies, errs
 }
 
-// abandon ends a one-shot without key, in the background: no other caller knows its
-// id. A derived id is known to the next request of the same machine, for example, which may
-// have found its lease by now. The end follows the command itself on every way to the log, so that it finds the
-// session if there is one. If it fails, the session's deadline ends the session.
+// abandon ends a one-shot without key, in the background: no other caller knows its id. It leaves a one-shot with a
+// derived id alone: the next request of the same machine, for example, knows that id and may have found its lease by
+// now. The end follows the command itself on every path to the log, so that it finds the session if there is one. If it
+// fails, the session ends at its deadline.
 func (n *Node) abandon(call *Call) {
 	session := fsm.OneShotOf(call.Command)
 	if session == 0 || session >= fsm.DerivedSessions || call.Key != "" {
@@ -276,13 +267,13 @@ func (n *Node) abandon(call *Call) {
 	})
 }
 
-// calls counts the calls under way, so that a node that drains knows when the last one
-// has returned. A call may add work that it leaves behind, in active.
+// calls counts the calls under way, so that a node that drains knows when the last call has returned. A call may leave
+// background work, which active counts as well.
 type calls struct {
 	active   sync.WaitGroup
 	draining context.Context // ends when no further call may begin
 	end      context.CancelFunc
-	mu       sync.Mutex // no call begins while draining ends
+	mu       sync.Mutex // no call begins while drain ends draining
 }
 
 func newCalls() *calls {
@@ -302,8 +293,8 @@ func (c *calls) enter() bool {
 	return true
 }
 
-// drain lets no further call begin, ends the waits of those under way, and blocks until
-// all have returned, or ctx ends with its cause.
+// drain refuses further calls, ends the waits of the calls under way, and blocks until all have returned, or until ctx
+// ends; then it fails with the cause.
 func (c *calls) drain(ctx context.Context) error {
 	c.mu.Lock()
 	c.end()

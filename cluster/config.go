@@ -21,72 +21,67 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// DefaultQueueSize is how many commands may wait unless configured otherwise.
+// DefaultQueueSize is how many commands may wait by default.
 const DefaultQueueSize = 16_384
 
-// Peer is one member as configured: every node has the same list.
+// Peer is one configured member: every node has the same list.
 type Peer = probe.Peer
 
-// Config says how to start a node.
+// Config is the configuration of a node.
 type Config struct {
 	// NodeID names this node for ever; it is one of Peers, unless they are empty.
 	NodeID string
-	// Peers are all first members. Empty: a cluster of this node alone, at Bind.
+	// Peers are all first members. If they are empty, this node forms a cluster alone, at Bind.
 	Peers []Peer
-	// Bind is the address that the peer port listens on.
+	// Bind is the address on which the peer port listens.
 	Bind string
-	// PeerTLS is the settings of TLS between nodes, for both ends of a connection, with
-	// this node's certificate; nil: none. They verify certificates, whose common names
-	// are the ids of nodes.
+	// PeerTLS is the TLS settings between nodes, for both ends of a connection, with this node's certificate; nil: no
+	// TLS. The settings verify certificates, whose common names are the ids of nodes.
 	PeerTLS *tls.Config
-	// InsecurePeers allows Bind to be reachable from outside this host without PeerTLS.
-	// With PeerTLS, streams without TLS are taken beside those with it.
+	// InsecurePeers allows Bind to be reachable from other hosts without PeerTLS. With PeerTLS, the port accepts
+	// streams without TLS, too.
 	InsecurePeers bool
-	// Network is how peers reach each other; nil: TCP.
+	// Network connects the peers; nil: TCP.
 	Network peer.Network
 	// Store is the open data folder; required. The caller closes it, after Close.
 	Store *store.Store
-	// Limits go out with this node's terms as leader; the zero value: fsm.DefaultLimits.
+	// Limits are sent with this node's terms as leader; the zero value: fsm.DefaultLimits.
 	Limits fsm.Limits
-	// RaftMultiplier stretches the election times and all time-outs between nodes, 1 to
-	// 20; 0: 1.
+	// RaftMultiplier lengthens the election times and all time-outs between nodes, 1 to 20; 0: 1.
 	RaftMultiplier int
 	// Clock is the node's monotonic clock, by which cluster time passes while it leads; nil:
 	// time.Now. A test gives it another rate.
 	Clock func() time.Time
-	// SnapshotEntries is after how many entries Raft takes a snapshot by itself, and
-	// TrailingEntries how many of them it keeps in the log; 0: as package raftlib says.
+	// SnapshotEntries is the number of entries after which Raft takes a snapshot without a request, and TrailingEntries
+	// how many of them it keeps in the log; 0: as in package raftlib.
 	SnapshotEntries, TrailingEntries uint64
-	// QueueSize bounds the commands that wait in this node's proposer, and those
-	// of its own callers that are without an outcome; 0: DefaultQueueSize.
+	// QueueSize bounds the commands that wait in this node's proposer, and the commands of its callers that have no
+	// outcome yet; 0: DefaultQueueSize.
 	QueueSize int
-	// HistoryEvents and HistoryBytes bound the events that this node keeps for readers
-	// that follow them; 0: as package replica says.
+	// HistoryEvents and HistoryBytes bound the events that this node keeps for readers that follow them; 0: as in
+	// package replica.
 	HistoryEvents, HistoryBytes int64
-	// MetricsSemaphores bounds the semaphores that have metrics of their own; 0: none has.
+	// MetricsSemaphores bounds how many semaphores have separate metrics; 0: no semaphore has.
 	MetricsSemaphores int
-	// Restored says that the data folder was put back from a backup or a copy: the
-	// first leader makes the counters jump, so that no token is given twice. Start
-	// fails while a member is alive whose folder was not.
+	// Restored says that the data folder was restored from a backup or a copy. The first leader then makes the counters
+	// jump, so that no token is used twice. Start fails while a member is alive whose folder was not restored.
 	Restored bool
-	// Logger gets the log lines of the node; nil: they are dropped.
+	// Logger gets the log lines of the node; nil: no log.
 	Logger hclog.Logger
-	// Notifier delivers notices while this node leads; nil: they end like notices that
-	// can't be delivered.
+	// Notifier delivers notices while this node leads; nil: they end like notices that can't be delivered.
 	Notifier notices.Notifier
-	// Tracer learns which commands with a trace context this node has logged while it
-	// leads; nil: none does.
+	// Tracer learns which commands with a trace context this node has logged as the leader; it may be nil.
 	Tracer lead.Tracer
-	// OnFatal is called once, in a goroutine of its own, with the reason why this node
-	// must not go on: the process should exit with that message.
+	// OnFatal is called once, in a new goroutine, with the reason why this node must stop. The process should exit with
+	// that message.
 	OnFatal func(error)
 
 	hooks // for tests
 }
 
-// hooks are what a test replaces in a node. A nil field leaves the original.
+// hooks are the parts that a test replaces in a node. A nil field keeps the original.
 type hooks struct {
-	// space returns how much room there is, instead of the store.
+	// space returns the free room, instead of the store.
 	space func() (store.Space, error)
 	// hashes replaces the hashes of the replica.
 	hashes func(membership.Hashes) membership.Hashes
@@ -96,7 +91,7 @@ type hooks struct {
 	firstSink replica.Sink
 }
 
-// withDefaults returns a configuration with its defaults, once it is checked.
+// withDefaults checks a configuration and fills in its defaults.
 func withDefaults(c Config) (Config, error) {
 	if c.NodeID == "" {
 		return c, errors.New("the node has no id")

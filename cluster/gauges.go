@@ -14,7 +14,7 @@ import (
 // emit reports one value of a gauge.
 type emit func(value float64, labels ...string)
 
-// gauge is read off when it is asked for.
+// gauge is a value that is read when Prometheus asks for it.
 type gauge struct {
 	desc *prometheus.Desc
 	read func(emit)
@@ -58,7 +58,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// gauges lists the values that are read off a node, each with its help text.
+// gauges lists the values that are read from a node, each with its help text.
 func gauges(n *Node) []gauge {
 	return slices.Concat(nodeGauges(n), itemGauges(n), memberGauges(n), raftGauges(n))
 }
@@ -117,7 +117,7 @@ func nodeGauges(n *Node) []gauge {
 	}
 }
 
-// itemGauges lists what items take.
+// itemGauges lists how much room items take.
 func itemGauges(n *Node) []gauge {
 	return []gauge{
 		single("items", "Items in the state machine.", func() float64 { return float64(itemsOf(n).Items) }),
@@ -139,7 +139,7 @@ func keysOf(n *Node) (now fsm.KeysView) {
 	return now
 }
 
-// memberGauges lists what the node knows of the other members.
+// memberGauges lists what the node knows about the other members.
 func memberGauges(n *Node) []gauge {
 	each := func(read func(probe.Seen) float64) func(emit) {
 		return func(out emit) {
@@ -167,7 +167,7 @@ func memberGauges(n *Node) []gauge {
 	}
 }
 
-// raftGauges lists the values that are read off Raft. There are no such values before it runs.
+// raftGauges lists the values that are read from Raft. There are no such values before Raft runs.
 func raftGauges(n *Node) []gauge {
 	of := func(name, help string, read func(r *raft.Raft) float64) gauge {
 		return gauge{prometheus.NewDesc("signalbox_"+name, help, nil, nil), func(out emit) {

@@ -24,18 +24,17 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// A process has 5 s from SIGTERM to its end. Each step has its share, whatever the
-// disk and the other nodes do.
+// A process has 5 s from SIGTERM to its end. Each step has a share of it, no matter what the disk and the other nodes
+// do.
 const (
-	// shutDownPause is before Raft is shut down: it is idle by then.
+	// shutDownPause is the pause before Raft is shut down, so that Raft is idle by then.
 	shutDownPause = time.Millisecond
 	// drainTimeout bounds Drain, and the draining in Close.
 	drainTimeout = 1800 * time.Millisecond
-	// handOverTimeout bounds the handing over of leadership, and the waiting until
-	// another leader is seen.
+	// handOverTimeout bounds the hand-over of leadership, and the wait until another leader is seen.
 	handOverTimeout = 1200 * time.Millisecond
-	// workTimeout bounds the end of the node's own goroutines, and once more that
-	// of the entries in flight.
+	// workTimeout bounds the end of the node's own goroutines, and then, with the same limit again, the end of the
+	// entries in flight.
 	workTimeout = 400 * time.Millisecond
 	// raftShutdownTimeout bounds Raft's own end.
 	raftShutdownTimeout = 700 * time.Millisecond
@@ -52,12 +51,11 @@ var (
 
 // Node is one member of a cluster. All methods are safe for concurrent use.
 //
-// Its goroutines, beside Raft's: Leadership.Drain and Leadership.Run, Router.Run
-// with a link's two while another node leads, proposer.run, ticker.run and
-// notices.Sender.Run with one for each notice that is due while this one does, watchLeader,
-// takeSnapshots, Transport.Run, Replica.Run, Members.Run, watchdog.Run, Pulse.Run, readProof.run,
-// and two for each stream that another node forwards on. What the log says reaches
-// callers in Raft's apply goroutine, by the sinks that its feed calls.
+// In addition to Raft's goroutines, a node has these: Leadership.Drain and Leadership.Run, Router.Run with a link's two
+// while another node leads, proposer.run, ticker.run and notices.Sender.Run with one for each due notice while this
+// node leads, watchLeader, takeSnapshots, Transport.Run, Replica.Run, Members.Run, watchdog.Run, Pulse.Run,
+// readProof.run, and two for each stream from another node. Callers learn the effects of the log from Raft's apply
+// goroutine, through the sinks that the feed calls.
 type Node struct {
 	config Config
 	times  wake.Stretch // of the time-outs between nodes
@@ -74,22 +72,21 @@ type Node struct {
 
 	joining *membership.Joining
 	running atomic.Pointer[running] // nil until Raft runs
-	halt    atomic.Pointer[error]   // why the membership lets it take no command; nil: it lets it
-	opened  chan struct{}           // closed when it does
+	halt    atomic.Pointer[error]   // why the membership makes the node refuse all commands; nil: no reason
+	opened  chan struct{}           // closed when Raft runs
 
 	fatalOnce sync.Once
 
 	stopping  context.Context // ends when the node closes
 	stop      context.CancelFunc
-	tasks     sync.WaitGroup // the goroutines above, but for drain
+	tasks     sync.WaitGroup // the goroutines above, except Leadership.Drain
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// Start opens the node's port and its Raft and returns; it does not wait for a
-// leader. With an empty folder and other peers, Raft opens later, once these have
-// said whether the cluster forms or has lost this node: see [membership.Joining]. ctx bounds only
-// the start itself.
+// Start opens the node's port and its Raft and returns; it does not wait for a leader. With an empty folder and other
+// peers, Raft opens later: first the peers must report whether the cluster forms or has lost this node, see
+// [membership.Joining]. ctx bounds only the start itself.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -109,8 +106,8 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	return n, nil
 }
 
-// newNode makes the parts of a node that need no Raft and joins them. The peer port
-// is open then, and refuses all streams.
+// newNode makes and connects the parts of a node that do not need Raft. After it, the peer port is open and refuses all
+// streams.
 func newNode(config Config) (*Node, error) {
 	n := &Node{
 		config: config, times: wake.Stretch(config.RaftMultiplier), log: config.Logger.Named("cluster"),
@@ -143,8 +140,7 @@ func newNode(config Config) (*Node, error) {
 // A reply to the probe has room for all hashes that a replica keeps.
 const _ = uint(probe.MaxHashes - replica.HashesKept)
 
-// join begins the node's way into its cluster. Raft runs when it returns, or later if
-// other nodes must be asked first.
+// join brings the node into its cluster. Raft runs when it returns, or later if the node must ask other nodes first.
 func (n *Node) join() error {
 	n.joining.Serve()
 	if err := n.joining.NoteRestored(n.stopping); err != nil {
@@ -167,7 +163,7 @@ func (n *Node) join() error {
 	return nil
 }
 
-// run opens Raft and starts everything that needs it.
+// run opens Raft and starts all parts that need it.
 func (n *Node) run() error {
 	r, err := openRaft(n)
 	if err != nil {
@@ -200,7 +196,7 @@ func (n *Node) run() error {
 	return nil
 }
 
-// fatal reports to the process, once, why it must end.
+// fatal reports to the process, once, why the process must end.
 func (n *Node) fatal(err error) {
 	n.fatalOnce.Do(func() {
 		n.log.Error("this node must not go on", "error", err)
@@ -208,21 +204,20 @@ func (n *Node) fatal(err error) {
 	})
 }
 
-// submitRenewals proposes what the renewals have gathered.
+// submitRenewals proposes the gathered renewals.
 func (n *Node) submitRenewals(owner string, renew fsm.Renew) (Reply, error) {
 	a := &asked{node: n, call: Call{Command: renew, Owner: owner}}
 	err := a.do(n.stopping)
-	if errors.Is(err, context.Canceled) { // the node's end, and none of the callers'
+	if errors.Is(err, context.Canceled) { // the node's context, not a caller's
 		err = outcome.ErrOutcomeUnknown
 	}
 	return a.Reply, err
 }
 
-// Drain makes the node not ready, ends the waits of its callers and takes no
-// further calls. Calls of ordinary sessions return Waiting, calls for a wait list
-// return NothingReady, and their places are kept. One-shots with a key get
-// ErrDraining, and their place is kept for the repeat on another node; other one-shots
-// are withdrawn first. Drain blocks until every call has returned, at most 1.8 s.
+// Drain makes the node not ready, ends the waits of its callers and refuses further calls. Calls of ordinary sessions
+// return Waiting, calls for a wait list return NothingReady, and their places are kept. One-shots with a key get
+// ErrDraining, and their place is kept for the repeat on another node; other one-shots are withdrawn first. Drain
+// blocks until every call has returned, at most 1.8 s.
 func (n *Node) Drain() { n.drain(context.Background()) }
 
 func (n *Node) drain(ctx context.Context) {
@@ -233,13 +228,11 @@ func (n *Node) drain(ctx context.Context) {
 	}
 }
 
-// Close drains the node, if that is not done, hands leadership over, once, and stops
-// it, within 5 s in all. Once ctx has ended it neither drains nor hands over any
-// more. Later calls return the same.
+// Close drains the node, unless that is done already, hands leadership over, once, and stops the node, within 5 s in
+// all. Once ctx has ended, it skips the drain and the hand-over. Later calls return the same error.
 //
-// An error names the parts that had not ended in time; the process may exit nevertheless.
-// While a write hangs on the disk, Raft can't end, and closing the store would
-// block.
+// The error names the parts that have not ended in time; the process may exit nevertheless. While a write hangs on the
+// disk, Raft cannot end, and closing the store would block.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
 		n.drain(ctx)
@@ -250,7 +243,7 @@ func (n *Node) Close(ctx context.Context) error {
 		if !wake.Within(workTimeout, n.tasks.Wait) {
 			late = errTasksRun
 		}
-		if last != nil { // Raft's own end is the end of what is in flight after that
+		if last != nil { // Raft's end completes the entries that are still in flight after that
 			wake.Within(workTimeout, last.Land)
 		}
 		n.closeErr = errors.Join(late, n.abort())
@@ -258,8 +251,8 @@ func (n *Node) Close(ctx context.Context) error {
 	return n.closeErr
 }
 
-// handOver gives leadership to another node, so that the cluster need not find out
-// that this one is gone, and waits until a leader is seen.
+// handOver hands leadership to another node and waits until a new leader is seen. Otherwise the cluster would first
+// have to find out that this node is gone.
 func (n *Node) handOver(ctx context.Context) {
 	r := n.running.Load()
 	if r == nil || r.leadership.Established() == nil || ctx.Err() != nil || len(membership.Voters(r.members.Servers())) < 2 {
@@ -267,8 +260,7 @@ func (n *Node) handOver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
-	// One attempt: a second one, against a target that hangs, could leave Raft
-	// refusing everything (raft#696).
+	// One attempt only: a second attempt, with a target that hangs, could make Raft refuse everything (raft#696).
 	if err := r.members.HandOver(ctx); err != nil {
 		n.log.Warn("leadership was not handed over", "error", err)
 		return
@@ -284,8 +276,7 @@ func (n *Node) handOver(ctx context.Context) {
 	}
 }
 
-// abort stops everything that join has started: Raft, which closes its transport, and
-// the port.
+// abort stops all parts that join has started: Raft, which closes its transport, and the port.
 func (n *Node) abort() error {
 	n.stop()
 	var errs []error

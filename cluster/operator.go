@@ -20,11 +20,11 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// Status is the cluster as one node sees it. It is the caller's.
+// Status is the cluster as one node sees it. It belongs to the caller.
 type Status struct {
 	Node          string // this node's id
 	Cluster       string // the cluster's id; "" while this node doesn't know it
-	Leader        string // its id; "" while none is known
+	Leader        string // its id; "" while no leader is known
 	Term          uint64
 	CommitIndex   uint64 // as far as this node knows
 	AppliedIndex  uint64 // by this node's machine; StateHash is the hash there
@@ -43,18 +43,18 @@ type Member struct {
 	State   MemberState
 	// Knows is the highest feature level that its program knows, 0 before its first reply.
 	Knows uint32
-	// LastContact is how long ago it last replied to this node; 0 for this node itself,
-	// -1 if it has not replied since this node started.
+	// LastContact is how long ago it last replied to this node. It is 0 for this node, and -1 if the member has not
+	// replied since this node started.
 	LastContact time.Duration
-	// Lag is by how many entries its machine trailed at its last reply. As Low and Spent, it says
-	// what is so now of a member alone that is up.
+	// Lag is by how many entries its machine trailed at its last reply. Lag, Low and Spent say how a member is now only
+	// if it is up.
 	Lag uint64
-	// Low and Spent are the marks of the free room on its disk at its last reply, as of
-	// store.Space; false before that.
+	// Low and Spent are the marks of the free room on its disk at its last reply, see store.Space; false before the
+	// first reply.
 	Low, Spent bool
 }
 
-// MemberState is whether a member replies to a node.
+// MemberState says whether a member replies to a node.
 type MemberState string
 
 // The states of members.
@@ -64,8 +64,8 @@ const (
 	MemberDown    MemberState = "down" // see probe.DownAfter
 )
 
-// Majority reports whether this node and the members that are up have more than half of the
-// votes. Without that it knows of no leader, or will soon.
+// Majority reports whether this node and the members that are up have more than half of the votes. Otherwise it knows
+// no leader, or soon will not.
 func (s Status) Majority() bool {
 	voters, up := 0, 0
 	for _, m := range s.Members {
@@ -84,14 +84,13 @@ type Check struct {
 	Name   string // stable: "leader", "address", "cluster", "caught-up", "member", "storage", "state-hash", "draining"
 	OK     bool
 	Detail string // a sentence, also when it is OK
-	// Moved is this node with its configured address, where the cluster has another
-	// one for it and must be given this one; nil otherwise.
+	// Moved is this node with its configured address, if the cluster has another address for it and must get this one;
+	// otherwise nil.
 	Moved *Peer
 }
 
-// Status describes the cluster, also while there is no leader, or while this node
-// has not come into the cluster yet; the members are the configured ones then. It
-// does not block.
+// Status describes the cluster, even while there is no leader. Before this node is in its cluster, the members are the
+// configured ones. It does not block.
 func (n *Node) Status() Status {
 	s := Status{Node: n.config.NodeID, ClusterTimeMS: n.replica.EstimateMS(), Level: n.replica.Level()}
 	s.AppliedIndex, s.StateHash = n.replica.Reading()
@@ -112,7 +111,7 @@ func (n *Node) Status() Status {
 	return s
 }
 
-// Checks returns whether the node should get requests, and why. It does not block.
+// Checks returns whether the node should get requests, with the reasons. It does not block.
 func (n *Node) Checks() []Check {
 	c := checker{n, n.running.Load()}
 	return []Check{
@@ -131,18 +130,18 @@ func (n *Node) Ready() bool {
 	return true
 }
 
-// Collector returns all metrics of this node, for one registry. Their names begin with
-// "signalbox_". Collecting does not block for longer than a read of the machine does.
+// Collector returns all metrics of this node, for one registry. Their names begin with "signalbox_". A collection
+// blocks no longer than a read of the machine.
 func (n *Node) Collector() prometheus.Collector {
 	return &collector{counted: append(n.metrics.All(), n.joining.Port().Metrics()), gauges: gauges(n)}
 }
 
-// describeMembers returns what this node knows of each member. own is the room on its own disk.
+// describeMembers returns what this node knows about each member. own is the room on its own disk.
 func describeMembers(m *membership.Members, s Status, own store.Space) []Member {
 	seen := m.Seen()
 	commit := s.CommitIndex
 	for _, other := range seen {
-		commit = max(commit, other.Answer.Commit) // a node that is cut off knows an old one
+		commit = max(commit, other.Answer.Commit) // a node that is cut off knows only an old index
 	}
 	var members []Member
 	for _, server := range m.Servers() {
@@ -167,17 +166,16 @@ func describeMembers(m *membership.Members, s Status, own store.Space) []Member 
 	return members
 }
 
-// CheckPeerAddress returns why no other node can reach one at host:port, or nil. It asks no node.
+// CheckPeerAddress returns why other nodes cannot reach a node at host:port, or nil. It sends no message.
 func CheckPeerAddress(address string) error { return peer.CheckReachable(address) }
 
-// AddMember makes the node with that id and address a member and blocks until it
-// has caught up and has its vote. A member that is there already gets the address.
-// Any node may be asked; the leader does it, once the node itself has replied at the address.
-// It is safe to repeat.
+// AddMember makes the node with that id and address a member and blocks until it has caught up and has its vote. An
+// existing member gets the new address. Any node accepts the call; the leader does the work, once the node itself has
+// replied at the address. It is safe to repeat.
 //
-// Errors: ErrCatchingUp when the member is in but has no vote yet after 10 s, or
-// when ctx ended: it gets it by itself. ErrMemberInvalid, ErrNoLeader, ErrOutcomeUnknown,
-// ctx's cause; when a voter moves, also ErrNoTarget as for RemoveMember.
+// Errors: ErrCatchingUp if the member was added but has no vote after 10 s, or when ctx ended: it gets the vote later,
+// without another call. ErrMemberInvalid, ErrNoLeader, ErrOutcomeUnknown, ctx's cause; when a voter moves, also
+// ErrNoTarget as for RemoveMember.
 func (n *Node) AddMember(ctx context.Context, id, address string) error {
 	if err := membership.CheckMember(id, address); err != nil {
 		return err
@@ -185,38 +183,35 @@ func (n *Node) AddMember(ctx context.Context, id, address string) error {
 	return n.askLeader(ctx, &probe.Request{Kind: probe.Add, ID: id, Address: address})
 }
 
-// RemoveMember takes a node out of the cluster for good and notifies it; a leader
-// hands over first. A node that is no member is no error. It blocks until that is
-// committed. Any node may be asked; the leader does it. It is safe to repeat.
+// RemoveMember removes a node from the cluster for good and notifies it; a leader hands over first. It is no error if
+// the node is not a member. It blocks until the removal is committed. Any node accepts the call; the leader does the
+// work. It is safe to repeat.
 //
-// Errors: ErrLastVoter; ErrMemberInvalid when those who stay would have no majority
-// that is up; ErrNoTarget when the leader finds no successor; ErrNoLeader; ErrOutcomeUnknown;
-// ctx's cause.
+// Errors: ErrLastVoter; ErrMemberInvalid if the remaining members would have no majority that is up; ErrNoTarget if the
+// leader finds no successor; ErrNoLeader; ErrOutcomeUnknown; ctx's cause.
 func (n *Node) RemoveMember(ctx context.Context, id string) error {
 	return n.askLeader(ctx, &probe.Request{Kind: probe.Remove, ID: id})
 }
 
-// TransferLeadership makes the voting member with that id the leader, or, if id is
-// empty, one that trails least. It tries once and blocks until the old leader leads
-// no more, at most 3 s. Naming the present leader does nothing.
+// TransferLeadership makes the voting member with that id the leader or, if id is empty, a member that trails least. It
+// tries once and blocks until the old leader no longer leads, at most 3 s. If id is the present leader, it has no
+// effect.
 //
-// Errors: ErrNoTarget, ErrNoLeader, ErrOutcomeUnknown when the target did not take over in time,
-// ctx's cause.
+// Errors: ErrNoTarget, ErrNoLeader, ErrOutcomeUnknown if the target did not take over in time, ctx's cause.
 func (n *Node) TransferLeadership(ctx context.Context, id string) error {
 	return n.askLeader(ctx, &probe.Request{Kind: probe.Transfer, ID: id})
 }
 
-// RaiseLevel raises the cluster's feature level for ever and blocks until that is
-// applied by the leader. A level that is in force already is no error. Any node
-// may be asked; the leader does it. It is safe to repeat.
+// RaiseLevel raises the cluster's feature level for ever and blocks until the leader has applied that. It is no error
+// if the level is in force already. Any node accepts the call; the leader does the work. It is safe to repeat.
 //
 // Errors: ErrLevelUnknown, ErrNoLeader, ErrOutcomeUnknown, ctx's cause.
 func (n *Node) RaiseLevel(ctx context.Context, level uint32) error {
 	return n.askLeader(ctx, &probe.Request{Kind: probe.Raise, Level: level})
 }
 
-// askLeader has the leader carry out a request, once this node's Raft runs. It waits for
-// that as long as a command is held, and fails with ErrNoLeader then.
+// askLeader sends a request to the leader once this node's Raft runs. It waits for Raft as long as a command is held,
+// and then fails with ErrNoLeader.
 func (n *Node) askLeader(ctx context.Context, q *probe.Request) error {
 	waiting, cancel := context.WithTimeoutCause(ctx, n.times.Patience(forward.HoldTimeout), outcome.ErrNoLeader)
 	defer cancel()
@@ -230,8 +225,7 @@ func (n *Node) askLeader(ctx context.Context, q *probe.Request) error {
 	}
 }
 
-// Backup returns the state of the cluster, as recent as a linearizable read. It blocks for
-// that read alone.
+// Backup returns the state of the cluster, as recent as a linearizable read. It blocks only for that read.
 //
 // Errors: as Read.
 func (n *Node) Backup(ctx context.Context) (*backup.Backup, error) {
@@ -242,8 +236,8 @@ func (n *Node) Backup(ctx context.Context) (*backup.Backup, error) {
 	return backup.Of(n.replica.Freeze(), began), nil
 }
 
-// Restore puts the state of a backup into the place of the cluster's, if this node leads;
-// see [backup.Restorer.Restore], also for the errors.
+// Restore replaces the state of the cluster by the state of a backup, if this node leads: see
+// [backup.Restorer.Restore], also for the errors.
 func (n *Node) Restore(ctx context.Context, from io.Reader, order backup.Order) (backup.Restored, error) {
 	r := n.running.Load()
 	if r == nil {

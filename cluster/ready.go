@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// readyEvery is how often a node looks whether it still knows a leader, and how
-	// often at most it reads while it is not caught up.
+	// readyEvery is how often a node checks whether it still knows a leader, and the shortest time between its reads
+	// while it is not caught up.
 	readyEvery = 100 * time.Millisecond
-	// readyTimeout bounds one attempt to read; then it is tried again.
+	// readyTimeout bounds one attempt to read; after it the node tries again.
 	readyTimeout = 2 * time.Second
-	// readyProof is how often a node that is caught up reads to see that it still is.
+	// readyProof is how often a node that is caught up reads to confirm that it still is.
 	readyProof = time.Second
-	// readyPatience is how long such reads may fail before the node is not ready any
-	// more: as long as a client's read waits.
+	// readyPatience is how long such reads may fail before the node is no longer ready: as long as a client's read
+	// waits.
 	readyPatience = readTimeout
 )
 
@@ -30,7 +30,7 @@ type checker struct {
 	running *running // nil until Raft runs
 }
 
-// check returns the check of that name with one of two details.
+// check returns a check with the detail good or bad.
 func check(name string, ok bool, good, bad string) Check {
 	if ok {
 		return Check{Name: name, OK: true, Detail: good}
@@ -57,8 +57,8 @@ func (k checker) leader() Check {
 	return c
 }
 
-// address checks whether the others can reach this node. Addresses that differ
-// do no harm as long as a leader is known: names may lead to the same place.
+// address checks whether the other members can reach this node. A different address does no harm as long as a leader is
+// known: for example, two names may lead to the same host.
 func (k checker) address() Check {
 	c := Check{Name: "address", OK: true, Detail: "the cluster has this node's address"}
 	self := *k.node.config.self()
@@ -72,7 +72,7 @@ func (k checker) address() Check {
 	return c
 }
 
-// cluster checks whether this node has come into its cluster, and is in no other.
+// cluster checks whether this node has joined its cluster, and is not in another cluster.
 func (k checker) cluster() Check {
 	c := Check{Name: "cluster"}
 	strangers := ""
@@ -137,15 +137,14 @@ func (k checker) storage() Check {
 	return c
 }
 
-// catchUp is whether a node's linearizable reads succeed, which says that it
-// reaches the leader, and that its machine is not behind by more than a read waits.
-// One goroutine changes it.
+// catchUp says whether a node's linearizable reads succeed. If they do, the node reaches the leader, and its machine is
+// not further behind than a read waits. One goroutine changes it.
 type catchUp struct {
 	ok  bool
 	why string // the error of the last read, unless ok
 }
 
-// caughtUp returns the finding of the last reads.
+// caughtUp returns the result of the last reads.
 func (k checker) caughtUp() Check {
 	c := Check{Name: "caught-up", Detail: "this node has not yet applied what the leader had committed"}
 	if k.running == nil {
@@ -165,10 +164,9 @@ func (k checker) caughtUp() Check {
 	return c
 }
 
-// readProof keeps a node's caughtUp: a linearizable read succeeded since the node came
-// to know the leader, and again not long ago. After a restart Raft remembers neither
-// the committed nor the applied index, so that a node's own indexes prove nothing.
-// Its fields are for the goroutine of run.
+// readProof sets a node's caughtUp by linearizable reads: a read must have succeeded since the node knows the leader,
+// and again recently. We need reads, since after a restart Raft knows neither the committed nor the applied index, so
+// that a node's own indexes prove too little. Only the goroutine of run uses its fields.
 type readProof struct {
 	node    *Node
 	running *running
@@ -183,8 +181,7 @@ func newReadProof(n *Node, r *running) *readProof {
 	return &readProof{node: n, running: r, results: make(chan readResult, 1)}
 }
 
-// readResult is how a read came out that began when the leader had been lost so
-// often.
+// readResult is the result of a read. lost is how often the leader had been lost when the read began.
 type readResult struct {
 	lost int
 	err  error
@@ -207,7 +204,7 @@ func (p *readProof) run(ctx context.Context) {
 	}
 }
 
-// look begins a read when it is time for one.
+// look begins a read if one is due.
 func (p *readProof) look(ctx context.Context) {
 	if !(checker{p.node, p.running}).leader().OK {
 		p.lost++
@@ -232,11 +229,11 @@ func (p *readProof) look(ctx context.Context) {
 		if err == nil && !known {
 			err = p.running.members.MatchLeader(try)
 		}
-		p.results <- readResult{lost, err} // there is room: one read at a time
+		p.results <- readResult{lost, err} // never blocks: there is only one read at a time
 	}()
 }
 
-// judge notes how a read came out, unless the leader was lost since it began.
+// judge records the result of a read, unless the leader was lost since the read began.
 func (p *readProof) judge(r readResult) {
 	p.reading = false
 	if r.lost != p.lost {

@@ -11,23 +11,22 @@ import (
 )
 
 const (
-	// renewalDelay is how long a renewal may wait for others to share its entry: no
-	// other command is as frequent, nor as patient.
+	// renewalDelay is how long a renewal may wait for others to share its entry. No other command is so frequent, and
+	// no other caller can wait so easily.
 	renewalDelay = 5 * time.Millisecond
-	// renewalsTogether is how many make a command at once, without further delay.
-	// A caller's own count is at most that, so a command stays below the 4,096
-	// that the machine takes.
+	// renewalsTogether renewals are sent at once, without further delay. A caller has at most that many, so a command
+	// stays below the 4,096 that the machine accepts.
 	renewalsTogether = 1024
 )
 
-// renewals gathers renewals of many callers of one owner into one command: a command acts for
-// one owner, whose sessions alone it finds. Safe for concurrent use.
+// renewals gathers the renewals of many callers of one owner into one command. They must have one owner, since a
+// command acts for one owner and finds only the sessions of that owner. Safe for concurrent use.
 type renewals struct {
 	// submit proposes a command for an owner and blocks for its reply.
 	submit func(owner string, renew fsm.Renew) (Reply, error)
 
 	mu       sync.Mutex
-	gathered map[string]*renewalBatch // by owner, those that wait
+	gathered map[string]*renewalBatch // by owner; the batches that wait
 }
 
 func newRenewals(submit func(owner string, renew fsm.Renew) (Reply, error)) *renewals {
@@ -43,8 +42,8 @@ type renewalBatch struct {
 	err      error
 }
 
-// renew blocks until the command that the renewals went into is applied, or ctx
-// ends. The reply has only the caller's own results.
+// renew blocks until the command with these renewals is applied, or ctx ends. The reply has only the results of this
+// caller.
 func (r *renewals) renew(ctx context.Context, owner string, mine []fsm.Renewal) (*Reply, error) {
 	b, first := r.join(owner, mine)
 	if err := wake.Until(ctx, b.done); err != nil {
@@ -57,7 +56,7 @@ func (r *renewals) renew(ctx context.Context, owner string, mine []fsm.Renewal) 
 	return &reply, nil
 }
 
-// partOf returns a reply with so many of its results, from the first one on.
+// partOf returns a copy of the reply with count of its results, from first on.
 func partOf(all *Reply, first, count int) Reply {
 	part := *all
 	if last := first + count; last <= len(part.Each) {
@@ -66,8 +65,7 @@ func partOf(all *Reply, first, count int) Reply {
 	return part
 }
 
-// join adds renewals to the batch that gathers for an owner, and returns the first one's place
-// in it.
+// join adds renewals to the waiting batch of an owner, and returns the place of the first one in it.
 func (r *renewals) join(owner string, mine []fsm.Renewal) (b *renewalBatch, first int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +84,7 @@ func (r *renewals) join(owner string, mine []fsm.Renewal) (b *renewalBatch, firs
 	return b, first
 }
 
-// due sends a batch whose time has come, unless it was full before.
+// due sends a batch after renewalDelay, unless it was full before.
 func (r *renewals) due(b *renewalBatch) {
 	r.mu.Lock()
 	waits := r.gathered[b.owner] == b
@@ -99,9 +97,9 @@ func (r *renewals) due(b *renewalBatch) {
 	}
 }
 
-// areRenewals reports whether a list consists of renewals of one owner that may share their command
-// with others. The list then goes as renewals do, and not behind all others as lists do: a client with
-// many sessions must not lose them for renewing them together.
+// areRenewals reports whether a list consists of renewals of one owner that may share their command with others. Such a
+// list has the priority of renewals, not the low priority of lists: a client with many sessions must not lose them
+// because it renews them together.
 func areRenewals(list []Call) bool {
 	for i := range list {
 		if len(list[i].renewals()) != 1 || list[i].Owner != list[0].Owner {
@@ -111,7 +109,7 @@ func areRenewals(list []Call) bool {
 	return len(list) > 0
 }
 
-// renewMany is DoMany for a list of renewals. Those of one command share its error.
+// renewMany does the work of DoMany for a list of renewals. Renewals in one command share its error.
 func (n *Node) renewMany(ctx context.Context, list []Call, replies []Reply, errs []error) {
 	var failed error
 	for first := 0; first < len(list); first += renewalsTogether {

@@ -25,7 +25,7 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// running is everything of a node that needs its Raft, which runs.
+// running has the parts of a node that need its Raft, which runs.
 type running struct {
 	log    hclog.Logger
 	store  *store.Store
@@ -36,7 +36,7 @@ type running struct {
 
 	raft       *raft.Raft
 	entries    *raftlib.Log // Raft's log
-	raftNews   chan bool    // leadership won and lost, from Raft
+	raftNews   chan bool    // from Raft: this node has won or lost the leadership
 	transport  *raftlib.Transport
 	acks       *raftlib.AckClock
 	members    *membership.Members
@@ -45,13 +45,12 @@ type running struct {
 	restorer   *backup.Restorer
 
 	snapshotDue wake.Signal
-	caughtUp    atomic.Pointer[catchUp]     // nil: not known since the leader is
-	refusedAt   atomic.Int64                // when Raft last refused an entry of ours, Unix ns
-	room        atomic.Pointer[store.Space] // as it was measured last; nil: not yet
+	caughtUp    atomic.Pointer[catchUp]     // nil: not known yet under the present leader
+	refusedAt   atomic.Int64                // when Raft last refused an entry of this node, Unix ns
+	room        atomic.Pointer[store.Space] // as last measured; nil before the first measurement
 }
 
-// openRaft starts Raft on the node's store, which is bootstrapped if it is empty, and
-// makes the parts that need it.
+// openRaft starts Raft on the node's store, and makes the parts that need it. It bootstraps the store if it is empty.
 func openRaft(n *Node) (*running, error) {
 	config, err := raftlib.Config(raft.ServerID(n.config.NodeID), n.config.RaftMultiplier, n.config.Logger)
 	if err != nil {
@@ -106,15 +105,15 @@ func openRaft(n *Node) (*running, error) {
 	return r, nil
 }
 
-// sinks lists the parts of the node that follow the state, in the order in which the
-// feed calls them. The order matters:
+// sinks lists the parts of the node that follow the state, in the order in which the feed calls them. The order
+// matters:
 //
-//   - The metrics come first: a caller that has its reply finds them up to date.
+//   - The metrics come first, so that they are up to date when a caller has its reply.
 //   - Requests come next, with the waits that end.
-//   - Leadership and the router only look again; they come last.
+//   - Leadership and the router come last, since an entry only wakes them.
 //
-// The node's membership, which follows what the log says of the cluster itself, comes
-// before all of them, and the replica's own watchers come after.
+// The feed calls the node's membership, which follows the configurations in the log, before all of them, and the
+// replica's own watchers after them.
 func sinks(n *Node, l *lead.Leadership) []replica.Sink {
 	list := []replica.Sink{n.metrics, n.requests, l, n.router}
 	if n.config.firstSink != nil {
@@ -126,7 +125,7 @@ func sinks(n *Node, l *lead.Leadership) []replica.Sink {
 // watchLeader notifies the router when Raft follows another leader, until ctx ends.
 func (r *running) watchLeader(ctx context.Context) {
 	seen := make(chan raft.Observation, 16)
-	// Raft calls this before it goes on: the election learns of each vote in time.
+	// Raft calls this before it continues, so the election learns of each vote in time.
 	observer := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
 		_, leader := o.Data.(raft.LeaderObservation)
 		if _, vote := o.Data.(raft.RequestVoteRequest); leader || vote {
@@ -136,7 +135,7 @@ func (r *running) watchLeader(ctx context.Context) {
 	})
 	r.raft.RegisterObserver(observer)
 	defer r.raft.DeregisterObserver(observer)
-	r.router.Look() // at the changes before the observer
+	r.router.Look() // for changes before the observer
 	for {
 		select {
 		case <-seen:
@@ -153,26 +152,26 @@ func (r *running) takeSnapshots(ctx context.Context) {
 		err := wake.Await(ctx, func() error { return r.raft.Snapshot().Error() })
 		switch {
 		case err == nil, ctx.Err() != nil, outcome.NothingNew(err):
-		default: // the next is asked for after as many bytes again
+		default: // the machine asks again after as many bytes
 			r.log.Warn("no snapshot was taken", "error", err)
 		}
 	}
 }
 
-// shutDown ends Raft, and the draining of its notifications once it has.
+// shutDown ends Raft, and then the draining of its notifications.
 func (r *running) shutDown() error {
 	r.acks.EndTerm(math.MaxUint64)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), raftShutdownTimeout, errRaftRuns)
 	defer cancel()
 	return wake.Await(ctx, func() error {
-		// Requests that Raft got just before, as the barrier of a term, are to be taken
-		// in first: it would never reply to one left in its queue.
+		// Raft must first take in requests that it got just before, for example the barrier of a term: it would never
+		// reply to a request that is left in its queue.
 		<-time.After(shutDownPause)
 		r.restorer.Close()
 		future := r.raft.Shutdown()
-		_ = r.transport.Close() // else messages under way to dead peers would be waited for
+		_ = r.transport.Close() // otherwise Raft would wait for messages to dead peers
 		defer close(r.raftNews)
-		late := r.entries.Close()                // after the last message: none says that they are stored
+		late := r.entries.Close()                // after the last message: no message reports the entries as stored
 		return errors.Join(late, future.Error()) // waits for Raft's goroutines
 	})
 }

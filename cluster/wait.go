@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// oneShotPatience is how much longer than its wait a one-shot's caller listens
-	// for the machine to end it: cluster time stands still while there is no
-	// leader, for as long as commands are held.
+	// oneShotPatience is how much longer than its wait a one-shot's caller listens until the machine ends the wait.
+	// Cluster time stands still while there is no leader, and commands are held for as long.
 	oneShotPatience = forward.HoldTimeout
 	// waitingPatience bounds how long a reply waits for this node to know when its request
 	// was queued.
 	waitingPatience = time.Second
 )
 
-// listen makes the reply that of the end of the wait: see Do.
+// listen blocks until the wait ends, and sets the reply accordingly: see Do.
 func (a *asked) listen(ctx context.Context, l *requests.Listener) error {
 	defer a.node.requests.Stop(l)
 	a.node.requests.Recheck(l, a.Index)
@@ -49,7 +48,7 @@ func (a *asked) listen(ctx context.Context, l *requests.Listener) error {
 	}
 }
 
-// concluded makes the reply that of a wait that the machine has ended.
+// concluded sets the reply after the machine has ended the wait.
 func (a *asked) concluded(ctx context.Context, end *requests.Conclusion) error {
 	if end.Lost {
 		return a.fail(outcome.ErrOutcomeUnknown)
@@ -63,7 +62,7 @@ func (a *asked) concluded(ctx context.Context, end *requests.Conclusion) error {
 	return nil
 }
 
-// hangUp is for a caller that is gone: no other one knows a one-shot without key.
+// hangUp ends a one-shot without key whose caller is gone: no other caller knows it.
 func (a *asked) hangUp(ctx context.Context) error {
 	if a.OneShot {
 		a.node.abandon(&a.call)
@@ -71,9 +70,9 @@ func (a *asked) hangUp(ctx context.Context) error {
 	return a.fail(context.Cause(ctx))
 }
 
-// stillWaiting makes the reply Waiting once a read index has confirmed it: otherwise this node
-// could deny a grant that another one has reported already. Without the confirmation
-// the reply stays as it was when the request was queued, beside an error.
+// stillWaiting sets the reply to Waiting once a read index has confirmed it: otherwise this node could deny a grant
+// that another node has already reported. If the read fails, the reply stays as it was when the request was queued,
+// together with the error.
 func (a *asked) stillWaiting(ctx context.Context, l *requests.Listener) error {
 	at, err := a.node.Read(ctx, Consistency{})
 	select {
@@ -101,10 +100,9 @@ func (a *asked) stillWaiting(ctx context.Context, l *requests.Listener) error {
 	return nil
 }
 
-// drained ends a wait because this node is about to stop. An ordinary session keeps
-// its place, and its caller learns that; a one-shot with a key keeps its place for the
-// repeat on another node; one without a key is withdrawn, and its client must ask
-// again.
+// drained ends a wait because this node is about to stop. An ordinary session keeps its place, and its caller learns
+// that. A one-shot with a key keeps its place for the repeat on another node. A one-shot without a key is withdrawn,
+// and its client must ask again.
 func (a *asked) drained(ctx context.Context, l *requests.Listener) error {
 	if a.OneShot {
 		a.node.abandon(&a.call)
@@ -117,8 +115,8 @@ func (a *asked) drained(ctx context.Context, l *requests.Listener) error {
 	return err
 }
 
-// fillWaiting sets in Waiting replies for how long their requests have been queued: 0
-// when they are new, end at this moment, or are not known here within a second.
+// fillWaiting sets in Waiting replies how long their requests have been queued. The time is 0 if a request is new, has
+// just ended, or is not known here within a second.
 func fillWaiting(ctx context.Context, state *replica.Replica, replies ...*Reply) {
 	if len(replies) == 0 {
 		return
@@ -150,15 +148,13 @@ func setWaiting(m *fsm.Machine, replies ...*Reply) {
 	}
 }
 
-// awaitEntry delivers an entry of the session's list, and waits for one. While the list has entries
-// and none is ready, it proposes the delivery again at each piece of news. Only the command
-// that finds an entry ready delivers it, so that each is delivered once, however many
-// nodes and calls listen.
+// awaitEntry delivers an entry of the session's list, and waits for one. While the list has entries and no entry is
+// ready, it proposes the delivery again whenever the list changes. Only the command that finds an entry ready delivers
+// it, so that each entry is delivered once, no matter how many nodes and calls listen.
 //
-// The machine records a key with a delivery or a refusal, and never with an empty
-// result: so each of these commands may have the call's key. A repeat gets the recorded
-// delivery; a repeat that comes before there is one waits like the first, and both get
-// the same.
+// The machine records a key with a delivery or a refusal, and never with an empty result. So each of these commands may
+// have the call's key. A repeat after the delivery gets the recorded delivery. A repeat before the delivery waits like
+// the first call, and both get the same delivery.
 func (a *asked) awaitEntry(ctx context.Context, session uint64) error {
 	timer := time.NewTimer(a.call.Wait)
 	defer timer.Stop()
@@ -172,7 +168,7 @@ func (a *asked) awaitEntry(ctx context.Context, session uint64) error {
 	for err == nil && a.Code == fsm.NothingReady && a.Found {
 		select {
 		case <-news:
-			if ctx.Err() == nil && a.promising(session) { // else the delivery would be lost
+			if ctx.Err() == nil && a.promising(session) { // otherwise the delivery would be lost
 				err = a.attempt(ctx)
 			}
 		case <-timer.C:
@@ -191,8 +187,8 @@ func (a *asked) attempt(ctx context.Context) error {
 	return a.node.propose(ctx, &a.call, a.node.build(&a.call), &a.Reply)
 }
 
-// last ends a wait for an entry. A read index confirms that none is ready, as it confirms the end
-// of every other wait; an entry that has just become ready is delivered.
+// last ends a wait for an entry. A read index confirms that no entry is ready, as it confirms the end of every other
+// wait. If an entry has just become ready, last delivers it.
 func (a *asked) last(ctx context.Context, session uint64) error {
 	at, err := a.node.Read(ctx, Consistency{})
 	switch {
@@ -207,8 +203,8 @@ func (a *asked) last(ctx context.Context, session uint64) error {
 	return nil
 }
 
-// promising reports whether an attempt would not have to wait, as far as this node's own
-// state shows: an entry is ready, none is left, or the session has ended.
+// promising reports whether an attempt would return at once, as far as this node's own state shows: an entry is ready,
+// the list is empty, or the session has ended.
 func (a *asked) promising(session uint64) (yes bool) {
 	a.node.View(func(m *fsm.Machine) {
 		list := m.WaitList(session)

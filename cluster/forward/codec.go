@@ -383,7 +383,7 @@ func decodeHello(buf []byte) (f helloFrame, err error) {
 }
 
 // clockFrame is a reading of the leader's forwarding clock. The first reading welcomes the origin. The leader adds a
-// reading to whatever it sends, and sends one about every clockEvery.
+// reading to everything that it sends, and sends one about every clockEvery.
 //
 //	reading | age | frames
 type clockFrame struct {

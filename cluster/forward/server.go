@@ -80,7 +80,7 @@ type peerStream struct {
 	welcomed             bool
 
 	frames atomic.Uint64 // that have arrived
-	fenced atomic.Bool   // a later stream has come: this one brings no commands
+	fenced atomic.Bool   // a later stream has come: this stream adds no commands
 	ageMS  atomic.Int64  // of the last frame of commands when it arrived
 }
 
@@ -267,7 +267,7 @@ func (s *Server) enter(p *peerStream) bool {
 	if p.term < s.term {
 		return false
 	}
-	if p.term > s.term { // streams of earlier terms bring no more commands
+	if p.term > s.term { // streams of earlier terms add no more commands
 		s.term, s.last = p.term, map[uint64]*peerStream{}
 	}
 	if before := s.last[p.origin]; before != nil {

@@ -92,7 +92,7 @@ func (c *clock) stalled() time.Duration {
 	return max(0, c.read().Sub(c.moved)-maxEntryTime)
 }
 
-// passed returns the time since the last stamp that counts. The caller holds mu.
+// passed returns how much of the time since the last stamp counts. The caller holds mu.
 func (c *clock) passed() time.Duration {
 	if c.held {
 		return 0

@@ -374,7 +374,7 @@ func (t *Term) Confirm(ctx context.Context) (index uint64, nowMS int64, err erro
 	}
 }
 
-// Land waits for a short time until Raft has replied about all entries.
+// Land blocks until Raft has replied about all entries, at most for landPatience.
 func (t *Term) Land() { wake.Within(landPatience, t.flying.Wait) }
 
 // applied wakes the ticker, and reports notices that an entry has made due.

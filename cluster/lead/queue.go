@@ -11,7 +11,7 @@ const (
 	ClassRenewal Class = iota // keeps what a session has
 	ClassRelease              // gives back
 	ClassSingle               // any other request
-	ClassListed               // a member of a list, whatever it does: see Node.DoMany
+	ClassListed               // any member of a list: see Node.DoMany
 	classes
 )
 

@@ -342,7 +342,7 @@ func (a *attempts) noteResult(replied, success bool) (hold bool) {
 	return hold
 }
 
-// heartbeats spaces the heartbeats: a follower that has just replied needs none.
+// heartbeats spaces the heartbeats: a follower that has just replied needs no heartbeat.
 type heartbeats struct {
 	lastReply time.Time // to a heartbeat, or a success
 }

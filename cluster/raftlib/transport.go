@@ -140,9 +140,9 @@ type AppendSource interface {
 	GetConfiguration() raft.ConfigurationFuture
 }
 
-// SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any other message. The library would
-// handle them in another goroutine, which could change the term while the main loop relies on it. A deposed leader
-// could then write an entry under the new term, and committed state would diverge (raft#695).
+// SetHeartbeatHandler ignores the handler, so heartbeats reach Raft's main loop like any other message. The library
+// would handle them in another goroutine, which could change the term while the main loop relies on it. A deposed
+// leader could then write an entry under the new term, and committed state would diverge (raft#695).
 func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
 // InstallSnapshot sends a snapshot and blocks for the reply. It passes the same fence as AppendEntries, since a

@@ -14,8 +14,8 @@ import (
 )
 
 // A snapshot is the index that the replica had reached, 8 bytes big-endian, and then the bytes of fsm.Frozen. The state
-// has an index, too, but a configuration raises only the replica's. Without the header, a node that restores such a
-// snapshot would wait for an index that never comes.
+// has an index, too, but a configuration raises only the index of the replica. Without the header, a node that restores
+// such a snapshot would wait for an index that never comes.
 const snapshotHeader = 8
 
 // frozen is the state at one index, on its way into a snapshot.
@@ -65,7 +65,7 @@ func (r *Replica) Freeze() *fsm.Frozen {
 	return r.state.Freeze()
 }
 
-// Persist implements [raft.FSMSnapshot]. The feed goes on to apply entries while it writes.
+// Persist implements [raft.FSMSnapshot]. The feed continues to apply entries while it writes.
 func (f *frozen) Persist(sink raft.SnapshotSink) error {
 	var written byteCount
 	err := WriteSnapshot(io.MultiWriter(sink, &written), f.index, f.state)
@@ -157,9 +157,9 @@ func (r *Replica) Prepare(index uint64, state *fsm.Machine) (taken <-chan struct
 	return next.taken, func() { r.prepared.CompareAndSwap(next, nil) }
 }
 
-// stateOf returns the state of a snapshot with this index: the prepared state if it has the same index and the same
-// standing, with the hash. Otherwise it decodes the snapshot. It reads the bytes to their end in both cases, so that
-// the reader checks them. The caller calls taken once the feed has the state.
+// stateOf returns the state of a snapshot with this index. It returns the prepared state if that has the same index and
+// the same fsm.Standing, which includes the hash; otherwise it decodes the snapshot. It reads the bytes to their end in
+// both cases, so that the reader checks them. The caller calls taken once the feed has the state.
 func (f *Feed) stateOf(snapshot io.Reader, index uint64) (state *fsm.Machine, taken func(), err error) {
 	next := f.replica.prepared.Swap(nil)
 	if next == nil || next.index != index {
