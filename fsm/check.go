@@ -9,10 +9,10 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// check returns the first invariant that the state breaks, or nil. It walks through the
-// whole state, in the order of the slots, which is that of memory: tests call it after every
-// step, Restore once. An index that is as long as its table, and has each record of it, has
-// no other.
+// check returns the first invariant that the state breaks, or nil. It reads every record, in
+// the order of the slots, which is the order in memory and so the fastest: tests call it after
+// every step, Restore once. If an index is as long as its table and has each record of the
+// table, it has no other record.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
 		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries, m.checkItems,
@@ -322,8 +322,8 @@ func (m *Machine) checkMemory() error {
 	return nil
 }
 
-// checkEntries: every entry of a wait list is reachable from its session and, while that
-// exists, its semaphore, and its request knows it.
+// checkEntries: every entry of a wait list is reachable from its session and, while its
+// semaphore exists, from the semaphore; its request refers to it.
 func (m *Machine) checkEntries() error {
 	listed, filed := 0, 0
 	for owner, s := range m.sessions.all() {
@@ -349,8 +349,8 @@ func (m *Machine) checkEntries() error {
 	return m.checkNotices()
 }
 
-// checkNotices: each notice is filed under its id and its semaphore, and is due once that
-// has enough permits available and no waiting request.
+// checkNotices: each notice is filed under its id and its semaphore, and is due once the
+// semaphore has enough permits available and no waiting request.
 func (m *Machine) checkNotices() error {
 	attached, waits := 0, 0
 	for id, r := range m.byNotice {
@@ -397,7 +397,7 @@ func (m *Machine) checkEntry(r ref, e *entry) error {
 }
 
 // checkHolders: the leases of a semaphore with an index are in the order of their tokens, and
-// those in the index near enough to each other.
+// at most holderStride leases lie between two indexed leases.
 func (m *Machine) checkHolders(r ref, s *semaphore) error {
 	index := m.holdersBy[r]
 	if (index != nil) != (s.holders.length() >= holderStride) {

@@ -5,7 +5,7 @@ import (
 	"maps"
 )
 
-// checkEnded: each end is filed once among those of its kind, and of its owner.
+// checkEnded: each ended session is in the list of its kind once, and in the list of its owner once.
 func (m *Machine) checkEnded() error {
 	filed := 0
 	for _, kind := range m.ends {
@@ -33,8 +33,8 @@ func (m *Machine) checkEnded() error {
 	return nil
 }
 
-// checkOwners: the counts of each owner are those of its keys, of its sessions with their
-// leases and requests, and of its shares.
+// checkOwners: the counts of each owner agree with its keys, with its sessions and their leases
+// and requests, and with its shares.
 func (m *Machine) checkOwners() error {
 	found := map[string]owned{}
 	m.countShares(func(owner string, more owned) {
@@ -70,7 +70,7 @@ func (m *Machine) checkOwners() error {
 	return nil
 }
 
-// countShares yields what each record of what all share counts for its owner.
+// countShares yields what each semaphore, notice, item and about of a session counts for its owner.
 func (m *Machine) countShares(yield func(owner string, more owned)) {
 	for _, r := range m.everySemaphore() {
 		if s := m.semaphores.at(r); !s.deleted {

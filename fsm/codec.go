@@ -193,7 +193,7 @@ func (r *Result) levels() [2]**int32 {
 
 // The first bit of each kind of member, with unused bits behind each kind.
 const (
-	bitFlags     = 0  // the flags have no bytes of their own
+	bitFlags     = 0  // the flags are bits of the mask only
 	bitIDs       = 8  //
 	bitNumbers   = 16 //
 	bitTexts     = 32 //

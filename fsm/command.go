@@ -64,7 +64,7 @@ type operation struct {
 	object  Object
 }
 
-// Class says what an operation does to what clients have, which decides its turn in the log.
+// Class says what an operation does to what clients have. It decides the priority in the leader's queue.
 type Class uint8
 
 const (
@@ -84,7 +84,7 @@ const (
 	RightAdmin       // the scope admin
 )
 
-// Object is what the names of a command are names of.
+// Object says what kind of thing a command names.
 type Object uint8
 
 const (
@@ -121,12 +121,12 @@ const (
 	noSession
 	opens     // makes a session, with an id that a node drew
 	oneShot   // makes a session for itself alone
-	goesOn    // names a session with which its client goes on
+	goesOn    // names a session that its client continues
 	givesBack // names a session, and only gives back: see takeOver
 	reclaims  // gives back, and an admin may do so in the sessions of all
 )
 
-// operations has a row for each operation, which also has a file and a script of its own.
+// operations has a row for each operation. Each operation also has one file and one script.
 var operations = [opCount]operation{
 	OpStartTerm:       {"start-term", decodeStartTerm, 0, ClassOther, RightNodes, keeps, noWait, noSession, ObjectNone},
 	OpPutSemaphore:    {"put", decodePutSemaphore, 0, ClassOther, RightUse, grows, noWait, noSession, ObjectSemaphore},
@@ -174,13 +174,13 @@ func (op Op) String() string {
 	return fmt.Sprintf("operation %d", uint64(op))
 }
 
-// Command is one operation with its parameters. Its types are those of this package, one
-// for each operation. They are values, and safe to share.
+// Command is one operation with its parameters. This package has one Command type for each
+// operation. Commands are values, and safe to share.
 type Command interface {
 	// Op returns the number of the operation.
 	Op() Op
 	names() []string // as Names
-	session() uint64 // the id of the session that it makes or names, 0: none, or several
+	session() uint64 // the id of the session that it makes or names, 0: no session, or several
 	encode(*encoder)
 	apply(*Machine) Result
 }
@@ -196,7 +196,7 @@ func namesOf(wants []Want) []string {
 	return names
 }
 
-// SessionOf returns the session that a command names; 0 if it names none, or makes one.
+// SessionOf returns the session that a command names, 0 if it names no session or makes a session.
 func SessionOf(c Command) uint64 {
 	if c.Op().Opens() {
 		return 0
@@ -212,8 +212,8 @@ func OneShotOf(c Command) uint64 {
 	return c.session()
 }
 
-// Redraw gives a command another session id in place of the id that a node drew. It reports
-// whether a node drew one.
+// Redraw replaces the session id that a node drew for a command. It reports whether the command
+// has such an id.
 func Redraw(c *Command, id uint64) bool {
 	drawn, ok := (*c).(interface{ redrawn(id uint64) Command })
 	if ok = ok && OneShotOf(*c) < DerivedSessions; ok {
@@ -287,7 +287,7 @@ func (op Op) MayTake() bool { return op.MayGrow() && op.row().growth != grows }
 // Class returns what an operation does to what clients have.
 func (op Op) Class() Class { return op.row().class }
 
-// Object returns what the names of an operation's commands are names of.
+// Object returns what kind of thing the commands of an operation name.
 func (op Op) Object() Object { return op.row().object }
 
 // Opens reports whether an operation makes a session.
@@ -311,12 +311,12 @@ const (
 // Envelope frames a command for the log.
 type Envelope struct {
 	Request RequestID
-	// Key is the Idempotency-Key, or empty. Each owner has keys of its own.
+	// Key is the Idempotency-Key, or empty. Two owners may use the same key for different requests.
 	Key string
-	// Owner is the identity on whose behalf the command acts, at most MaxOwnerBytes. It
-	// owns the sessions and keys that the command makes, and finds no session of another
-	// owner. An empty owner finds every session. A session or key without an owner becomes that of
-	// the first owner that goes on with it.
+	// Owner is the identity on whose behalf the command acts, at most MaxOwnerBytes. It owns
+	// the sessions and keys that the command makes, and finds no session of another owner. An
+	// empty owner finds every session. The first owner that continues a session without an
+	// owner becomes its owner.
 	Owner string
 	// Limits bound what the owner has. They are part of the command, so that a machine has
 	// no configuration of owners. Without an owner they have no effect.
@@ -503,8 +503,8 @@ func CommandLevel(buf []byte) uint32 {
 	return uint32(level)
 }
 
-// TraceOf returns the trace context of a command as [Envelope.Encode] made it, "" if it has
-// none or is malformed.
+// TraceOf returns the trace context of a command as [Envelope.Encode] made it, "" if the
+// command has no trace context or is malformed.
 func TraceOf(buf []byte) string {
 	d := newDecoder(buf)
 	var c decoded

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// A reader that asks for changes since a number must learn of deletes, too. So the machine
-// remembers for a while which names were deleted by which change: the last ones of each
-// folder, and of those before them only the highest number. The folder of a name is its text
-// up to the last slash.
+// A reader that asks for changes since a number must also see deletes. So the machine remembers
+// for a while which change deleted which name: the last deletes of each folder by name, and of
+// the deletes before them only the highest number. The folder of a name is its text up to the
+// last slash.
 
 // folderOf returns the folder of a name, with the slash at its end.
 func folderOf(name string) string { return name[:strings.LastIndexByte(name, '/')+1] }
@@ -16,8 +16,8 @@ func folderOf(name string) string { return name[:strings.LastIndexByte(name, '/'
 // last returns the number of the last delete in a folder.
 func (f *folder) last() uint64 { return f.names[len(f.names)-1].number }
 
-// rememberDelete notes that a change deleted an item. Beyond the bounds it forgets the folders
-// in which no item was deleted for longest.
+// rememberDelete records that a change deleted an item. Beyond the bounds it forgets the
+// folders whose last delete is the oldest.
 func (m *Machine) rememberDelete(name string, number uint64) {
 	text := folderOf(name)
 	r, known := m.byFolder.Get(text)
@@ -60,9 +60,9 @@ func (m *Machine) forgetFolder(r ref) {
 	m.folders.remove(r)
 }
 
-// deletedIn returns the highest number of a delete of a name in one folder that begins with a
-// prefix, as far as that is remembered. If none of the last deletes was of such a name, it is
-// that of the last delete before them, of whatever name.
+// deletedIn returns the number of the last delete, in one folder, of a name that begins with a
+// prefix. If no remembered name does, it returns the number of the last delete whose name the
+// folder has forgotten, since that name may begin with the prefix.
 func (m *Machine) deletedIn(text, prefix string) uint64 {
 	r, ok := m.byFolder.Get(text)
 	if !ok {
@@ -92,11 +92,11 @@ func (m *Machine) deletedAt(name string) uint64 {
 	return f.folded
 }
 
-// folderLooks bounds the folders that deletedBelow looks at.
+// folderLooks bounds the folders that one call of deletedBelow reads.
 const folderLooks = 10_000
 
-// deletedBelow returns the highest number of a delete of a name that begins with a prefix, as
-// deletedIn, in the folders from one on, and the folder after those that it has looked at.
+// deletedBelow returns the number of the last delete of a name that begins with a prefix, as deletedIn,
+// in up to folderLooks folders, beginning with from. next is the folder to continue with, or empty.
 func (m *Machine) deletedBelow(prefix, from string) (number uint64, next string) {
 	looks := 0
 	m.byFolder.Ascend(max(prefix, from), func(text string, r ref) bool {

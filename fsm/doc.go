@@ -14,7 +14,7 @@
 //   - Tokens rise with each grant. The tokens of the leases of one semaphore never fall.
 //   - A line is served in the order of its places. No request overtakes the head of a line.
 //   - A session ends when its deadline passes, with all that it holds and waits for.
-//   - A refused command changes nothing, except the ttl that an acquire gives its session.
+//   - A refused command leaves the state as it is, except the ttl that an acquire gives its session.
 //   - A command with an idempotency key is applied once while the key is remembered.
 //   - One entry applies within 50 ms of processor time, whatever the state: [EntryWeight]
 //     and [EntryBytes] bound its commands, the machine bounds the rest and reports
@@ -42,7 +42,8 @@
 //   - memory.go: the memory of ended sessions and of revoked leases
 //   - semaphores.go: finding, making and changing semaphores, ask and serve, which decide about grants
 //   - queue.go: requests in their lines, and the withdrawal of one
-//   - work.go: expire ends sessions that are past their deadline, with their leases and waits, also those of one-shots (ADR 7); then settle and serve (semaphores.go) grant; the budget of an entry, the cost of a command
+//   - work.go: expire ends sessions past their deadline, one-shots too (ADR 7); then settle and serve (semaphores.go)
+//     grant; MoreDue, Cost
 //   - keys.go: idempotency keys, and the marks that remain of them
 //   - items.go: items and the sessions that hold them, shades, the numbers of changes
 //   - deletes.go: the memory of deleted items
@@ -58,7 +59,7 @@
 //   - op_renew.go: renew sessions
 //   - op_end.go: end a session
 //   - op_acquire.go: acquire a lease in a session, and the rule of levels
-//   - op_acquire_once.go: acquire a lease in a session of its own
+//   - op_acquire_once.go: acquire a lease in a new one-shot session
 //   - op_acquire_many.go: acquire all or any of several semaphores
 //   - op_release.go: release a lease, or withdraw a request
 //   - op_resize.go: give back part of a lease
@@ -70,7 +71,7 @@
 //   - op_notice_done.go: remove notices
 //   - op_start_term.go: begin a leader's term
 //   - op_raise_level.go: raise the feature level
-//   - op_open_holder.go: open a session that holds items on terms of its own
+//   - op_open_holder.go: open a session with terms for the items that it holds
 //   - op_item_put.go: write an item
 //   - op_item_acquire.go: give an item to a session
 //   - op_item_release.go: end the hold of a session on an item

@@ -8,7 +8,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// terms are those on which open-holder opened a session. They never change.
+// terms are what open-holder sets for a session and its items. They never change.
 type terms struct {
 	about   string // opaque to the machine
 	deletes bool   // the end of the session deletes its items, instead of releasing them
@@ -16,7 +16,7 @@ type terms struct {
 	made    uint64 // the number of the change that opened it
 }
 
-// bytes and those of an item count against maxItemBytes.
+// bytes returns how much the terms count against maxItemBytes, as items do.
 func (t *terms) bytes() int64 { return int64(len(t.about)) + itemOverhead }
 
 func (i *item) bytes() int64 { return int64(len(i.name)+len(i.value)) + itemOverhead }
@@ -26,20 +26,20 @@ func validAbout(about string) bool {
 	return len(about) <= MaxAboutBytes && utf8.ValidString(about)
 }
 
-// validItem reports whether an item may have a name, which is as that of a semaphore, and a
-// value, which is any bytes.
+// validItem reports whether a name is valid for an item (as for a semaphore), and a value,
+// which may be any bytes, is not too long.
 func validItem(name, value string) bool { return ValidName(name) && len(value) <= MaxValueBytes }
 
-// nextChange returns the number of the next change of items. All that a command changes, or
-// the end of a session, has one number.
+// nextChange returns the number of the next change of items. One command, or the end of one
+// session, has one number for all items that it changes.
 func (m *Machine) nextChange() uint64 {
 	m.changes++
 	m.itemChange = m.changes
 	return m.changes
 }
 
-// jumpChanges makes the counter of changes skip numbers. Every index is at least the last one
-// skipped, so that a reader of a lost state learns that there is another one.
+// jumpChanges makes the counter of changes skip numbers. From then on every index is at least the last
+// skipped number, so that a reader that has seen a lost state learns that this is another state.
 func (m *Machine) jumpChanges(by uint64) {
 	m.changes += by
 	if by > 0 {
@@ -58,8 +58,8 @@ func (m *Machine) delayOf(name string) int64 {
 	return max(0, m.items.at(r).delayMS-m.nowMS)
 }
 
-// hasVersion reports whether an item has the version that a command names. An absent item is
-// one of version 0. If not, result is the refusal.
+// hasVersion reports whether an item has the version that a command expects; if not, result is
+// the refusal. An absent item has version 0.
 func (i *item) hasVersion(expected Change[uint64], result *Result) bool {
 	switch {
 	case !expected.Given || expected.Value == i.version:
@@ -77,8 +77,8 @@ func differs(rule Rule, version uint64) Result {
 	return Result{Code: ItemDiffers, Rule: rule, Version: version}
 }
 
-// roomForItems reports whether the bytes of items may grow by so many, with another item or
-// without, and the records of the caller as it says. What does not grow is never refused.
+// roomForItems reports whether items may grow by bytes, and by one item if another is set, and
+// the records of the caller by own. It never refuses a change that does not make them grow.
 func (m *Machine) roomForItems(another bool, bytes int64, own owned, result *Result) bool {
 	if another && !within(int64(m.items.live), maxItems, RuleItems, result) ||
 		bytes > 0 && !within(m.itemBytes+bytes-1, maxItemBytes, RuleItemBytes, result) {
@@ -92,8 +92,8 @@ func (m *Machine) roomForItems(another bool, bytes int64, own owned, result *Res
 // itemOf is what an item counts for its owner.
 func itemOf(i *item, sign int64) owned { return owned{items: sign, itemBytes: sign * i.bytes()} }
 
-// changeItem gives an item a value and flags, and makes it if there is none. holder says who
-// holds it after the change, or refuses: before is the item as it was, of version 0 if absent.
+// changeItem sets the value and flags of an item, or creates the item. It asks holder which session holds the
+// item after the change; holder may refuse. before is the item before the change, with version 0 if absent.
 func (m *Machine) changeItem(set item, cause Cause, holder func(before *item, result *Result) (ref, bool)) (result Result) {
 	if !validItem(set.name, set.value) {
 		return Result{Code: Malformed}
@@ -109,9 +109,9 @@ func (m *Machine) changeItem(set item, cause Cause, holder func(before *item, re
 	return result
 }
 
-// setItem does the change. If value, flags and holder are as before, it changes nothing and takes
-// no number. Without room, result is the refusal; else it has the version, and the number of
-// locks, after the change.
+// setItem makes the change for changeItem. If value, flags and holder are as before, it writes
+// no record and uses no number. Without room, result is the refusal; otherwise result has the
+// version and the number of locks after the change.
 func (m *Machine) setItem(set item, cause Cause, result *Result) {
 	r, exists := m.itemNames.Get(set.name)
 	if !exists {
@@ -169,7 +169,7 @@ func (m *Machine) setItem(set item, cause Cause, result *Result) {
 	result.Version, result.Locks = set.version, set.locks
 }
 
-// moveItem moves an item from the list of one session to that of another one. 0 is none.
+// moveItem moves an item from the list of one session to the list of another session; 0 is no session.
 func (m *Machine) moveItem(r, from, to ref) {
 	if from == to {
 		return
@@ -184,8 +184,8 @@ func (m *Machine) moveItem(r, from, to ref) {
 
 func (m *Machine) itemInSession(r ref) *links { return &m.items.mut(r).inSession }
 
-// deleteItem removes an item by a change with a number. While its delay runs, a shade stays,
-// which has its name and its delay.
+// deleteItem removes an item by the change with this number. While the item's delay runs it keeps a
+// shade with the name and the delay, since no session may acquire a new item of that name before.
 func (m *Machine) deleteItem(r ref, number uint64, cause Cause) {
 	gone := *m.items.at(r)
 	m.moveItem(r, gone.holder, 0)
@@ -205,8 +205,8 @@ func (m *Machine) deleteItem(r ref, number uint64, cause Cause) {
 	m.fileShade(r)
 }
 
-// endHolding releases or deletes the items of a session that ends, the one that was made first
-// first, as one change. Their delay begins.
+// endHolding releases or deletes the items of a session that ends, the oldest item first, as
+// one change, and starts their delay.
 func (m *Machine) endHolding(r ref, cause Cause) {
 	s := *m.sessions.at(r)
 	number := m.changes + 1
@@ -236,8 +236,8 @@ func (m *Machine) endHolding(r ref, cause Cause) {
 	}
 }
 
-// itemsOf returns the items that a session holds, the one that was made first first. Their
-// order in the list is that in which they were acquired, which a snapshot does not keep.
+// itemsOf returns the items that a session holds, the oldest item first. It sorts them, because
+// the list has them in the order of their acquires, which a snapshot does not keep.
 func (m *Machine) itemsOf(s *session) []ref {
 	var held []ref
 	for r := s.items.first; r != 0; r = m.items.at(r).inSession.next {
@@ -247,7 +247,7 @@ func (m *Machine) itemsOf(s *session) []ref {
 	return held
 }
 
-// shade is a deleted item whose delay runs, in the order in which they end.
+// shade is a deleted item whose delay runs. Shades are sorted by the end of their delay.
 type shade struct {
 	delayMS int64
 	created uint64 // unique
@@ -283,7 +283,7 @@ func (m *Machine) dropShades() {
 	}
 }
 
-// moveItemTimes moves all that items and their deletes have of cluster time.
+// moveItemTimes moves each cluster time in items and in the memory of deletes.
 func (m *Machine) moveItemTimes(move func(*int64)) {
 	changeEach(&m.items, func(i *item) {
 		if i.delayMS != 0 {

@@ -207,9 +207,9 @@ func (m *Machine) removeKey(r ref) {
 	m.keys.remove(r)
 }
 
-// roomForKey returns the rule that refuses a new key, or RuleNone: the table is full, or
-// the half of it that one owner may use is. The empty owner may use all of it, since it
-// stands for any number of clients.
+// roomForKey returns the rule that refuses a new key, or RuleNone. It refuses if the table is
+// full, or if the owner would use more than half of it. The empty owner may use all of it,
+// since it stands for any number of clients.
 func (m *Machine) roomForKey(name keyName, outcome int64) Rule {
 	more, l := name.bytes()+outcome, &m.limits
 	if int64(m.keys.live) >= l.Keys || m.keyBytes+more > l.KeyBytes {
@@ -231,9 +231,8 @@ func (m *Machine) countKey(k *key, sign int64) {
 	m.count(k.owner, owned{keys: sign, keyBytes: sign * k.bytes()})
 }
 
-// keysBeside returns how many keys wait for outcomes in the session in which a command
-// requests leases. It is 0 for other commands and for those that open a session of their
-// own.
+// keysBeside returns how many keys wait for outcomes in the session in which a command requests
+// leases. It is 0 for other commands, and for commands that open a session.
 func (m *Machine) keysBeside(c Command) int {
 	id := uint64(0)
 	if len(Wants(c)) > 0 {
@@ -265,9 +264,9 @@ func (n keyName) hash() [16]byte {
 // marksLimit returns how many marks are kept.
 func (l *Limits) marksLimit() int64 { return min(l.Keys, 1<<40) * marksPerKey }
 
-// followOneShot ties a key with its outcome to the one-shot session that it was granted:
-// both end together. A session takes only one key with it, the first that has an outcome,
-// so that its end stays one step. Keys of further acquires in the session live on.
+// followOneShot ties a key with its outcome to the one-shot session that it was granted: both
+// end together. Only one key ends with a session, the first key that has an outcome, so that
+// the end of the session stays one step. Keys of further acquires in the session live on.
 func (m *Machine) followOneShot(k ref, outcome *Result) {
 	if outcome.Code != OK || !outcome.OneShot || len(outcome.Grants) == 0 {
 		return

@@ -1,7 +1,7 @@
 package fsm
 
-// Limits bound the size of the state. Each StartTerm brings those of the leader's
-// configuration, so that all replicas refuse alike.
+// Limits bound the size of the state. Each StartTerm carries the limits of the leader's
+// configuration, so that all replicas refuse the same commands.
 type Limits struct {
 	Semaphores     int64
 	Sessions       int64
@@ -32,10 +32,10 @@ func DefaultLimits() Limits {
 	}
 }
 
-// MaxLimits returns the highest value of each limit of which more would make an entry longer
-// than 50 ms: those of one session, since a session ends in one entry. 0 is no bound: the limits
-// of the whole state cost an entry memory and logarithms only, since the machine bounds the work
-// of an entry on it.
+// MaxLimits returns the highest value of each limit, or 0 for no bound. The limits of one
+// session have a highest value, since a session ends in one entry, which must apply within 50
+// ms. The limits of the whole state need no bound: a larger state costs an entry memory and
+// logarithms only, since the machine bounds the work of an entry.
 func MaxLimits() Limits {
 	return Limits{SessionLeases: 4_096, SessionWaiting: 1_024, WaitList: 4_096}
 }

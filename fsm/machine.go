@@ -28,9 +28,9 @@ type state struct {
 
 	// Of items.
 	changes       uint64 // the number of the last change; never goes back
-	itemChange    uint64 // that of the last change of an item
-	sessionChange uint64 // that of the last open or end of a session that open-holder opened
-	jumped        uint64 // that at which the last jump ended, see jumpChanges
+	itemChange    uint64 // the number of the last change of an item
+	sessionChange uint64 // the number of the last open or end of a session that open-holder opened
+	jumped        uint64 // the number at which the last jump ended, see jumpChanges
 }
 
 // tables hold the primary records.
@@ -70,7 +70,7 @@ type indexes struct {
 	byWait       map[leaseKey]ref // requests for leases, by each of their members
 	byGroup      map[groupKey]ref // requests that list semaphores
 	byPlace      map[uint64]ref   // requests
-	byEntry      map[leaseKey]ref // entries of wait lists, except those of deleted semaphores
+	byEntry      map[leaseKey]ref // entries of wait lists, while they have a semaphore
 	byNotice     map[uint64]ref   // by id
 	byEnded      map[uint64]ref
 	byKey        map[keyName]ref

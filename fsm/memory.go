@@ -6,10 +6,10 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// The machine remembers for a while how sessions ended. The ends are of three kinds, and push
-// out only ends of their kind: those by operators, which stand against a restore; those by
-// deadlines; and the others. Beyond the bound of a kind the owner with the most ends loses its
-// oldest one, so that an owner pushes out no end of one that has fewer.
+// The machine remembers for a while how sessions ended, in three kinds: ends by operators,
+// which prevent a restore; ends by deadlines; and all others. Each kind has its own bound.
+// Beyond the bound, the machine forgets the oldest end of the owner with the most ends, so that
+// an owner can't push out the end of an owner that has fewer.
 
 // ends has the remembered ends of one kind.
 type ends struct {

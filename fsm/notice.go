@@ -93,7 +93,7 @@ func (m *Machine) detachNotice(r ref) {
 
 func (m *Machine) noticeInOrder(r ref) *links { return &m.notices.mut(r).inOrder }
 
-// outlast removes a notice from those that end by time.
+// outlast takes a notice that is not due out of the list of notices that end by time.
 func (m *Machine) outlast(r ref) {
 	if !m.notices.at(r).due {
 		m.patience.unlink(r, m.noticeInOrder)

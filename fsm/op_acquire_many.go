@@ -114,8 +114,8 @@ func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
 	return m.ask(&asking{request: asked, waits: !try})
 }
 
-// possible returns the members that could ever be granted: for "all", every one or none.
-// Without any, result is the refusal.
+// possible returns the members that could ever be granted; for "all" it returns every member,
+// or an empty list. If the list is empty, result is the refusal.
 func (m *Machine) possible(members []member, mode Mode, result *Result) []member {
 	kept := make([]member, 0, len(members))
 	for _, want := range members {

@@ -1,7 +1,7 @@
 package fsm
 
-// ItemAcquire gives an item to a session, with a value and flags, and makes it if there is
-// none. An item that the session holds gets the value and flags as by ItemPut.
+// ItemAcquire gives an item to a session, and sets its value and flags. It creates a missing
+// item. If the session holds the item already, only value and flags change, as by ItemPut.
 //
 // Codes, in the order of the checks: Malformed, ItemDiffers (RuleDelay, with DelayMS),
 // UnknownSession (ExpiredSession, Revoked), ItemDiffers (RuleHeld, with the Version),

@@ -1,6 +1,6 @@
 package fsm
 
-// ItemDelete removes an item, held or not. No delay follows; one that runs goes on.
+// ItemDelete removes an item, held or not. It starts no delay; a delay that runs continues.
 //
 // Codes: OK (Found: it existed, with the Version of the delete), Malformed, ItemDiffers
 // (RuleVersion, with the Version).

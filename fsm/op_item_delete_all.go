@@ -7,14 +7,14 @@ import "strings"
 //
 // Codes: OK (Value: how many; Version: of the delete, if any; More: others are left), Malformed.
 type ItemDeleteAll struct {
-	Prefix string // the beginning of a name; the empty one is that of all
+	Prefix string // the beginning of the names; empty: all items
 }
 
 // Op is OpItemDeleteAll.
 func (ItemDeleteAll) Op() Op            { return OpItemDeleteAll }
 func (c ItemDeleteAll) names() []string { return []string{c.Prefix} }
 func (ItemDeleteAll) session() uint64   { return 0 }
-func (ItemDeleteAll) weight() int       { return EntryWeight } // so many items take about its time
+func (ItemDeleteAll) weight() int       { return EntryWeight } // 8,192 items take about the time of a full entry
 
 func (c ItemDeleteAll) encode(e *encoder) { e.string(c.Prefix) }
 

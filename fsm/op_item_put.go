@@ -1,7 +1,7 @@
 package fsm
 
-// ItemPut replaces the value and the flags of an item, and makes it if there is none. A session
-// that holds it goes on with that. If nothing differs, nothing changes and the version stays.
+// ItemPut sets the value and the flags of an item, or creates the item. A session that holds
+// the item keeps it. If value and flags are as before, the version stays.
 //
 // Codes: OK (Version, Locks; Created or Found), Malformed, ItemDiffers (RuleVersion, with the
 // Version; RuleAbsent), LimitReached (RuleItems, RuleItemBytes).

@@ -71,8 +71,8 @@ func (c ListAdd) apply(m *Machine) Result {
 	return result
 }
 
-// wantMore raises the count of a request of an entry. It makes no grant possible, since the
-// request takes whatever is available at its turn. The caller has checked the sum.
+// wantMore raises the count of a request of an entry. That makes no grant possible, since one available
+// permit is enough to grant such a request, whatever its count. The caller has checked the sum.
 func (m *Machine) wantMore(r ref, count int64) (result Result) {
 	waiting := m.entries.at(r).waiting
 	q := m.requests.mut(waiting)

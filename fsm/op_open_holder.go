@@ -1,8 +1,8 @@
 package fsm
 
-// OpenHolder opens a session that holds items on terms of its own: its end deletes or releases
-// them, and for a while after it no session acquires them. Any session may hold items; those
-// of one that OpenSession opened are released without delay.
+// OpenHolder opens a session with terms for the items that it holds: its end deletes or
+// releases them, and for a while after that no session may acquire them. Any session may hold
+// items; a session that OpenSession opened releases its items at its end without a delay.
 //
 // Codes: OK (Session, Version: the number of the change), Malformed, SessionIDTaken,
 // LimitReached.

@@ -4,7 +4,7 @@ import "slices"
 
 // PutSemaphore creates a semaphore, or changes its given members. A new semaphore needs
 // Permits. More permits serve waiting requests at once; requests that can't be granted any
-// more end with Never. A repeat changes nothing.
+// more end with Never. A repeat changes no setting.
 //
 // Codes: OK (Created, Semaphore), Malformed, AlreadyExists, EpochMismatch, UnknownSemaphore
 // (it must exist, or an epoch or a version was named), VersionMismatch, PermitsRequired, Overflow,

@@ -1,8 +1,8 @@
 package fsm
 
-// RaiseLevel raises the feature level of the cluster, for ever. Its proposer has checked
-// that every member knows the level, since one that does not would halt. A level that is
-// already in force changes nothing.
+// RaiseLevel raises the feature level of the cluster, for ever. Its proposer has checked that
+// every member knows the level, since a member that does not know it would halt. A level that
+// is already in force leaves the state as it is.
 //
 // Codes: OK (Found: it was in force already).
 type RaiseLevel struct {

@@ -1,9 +1,9 @@
 package fsm
 
 // Release gives a lease back, or withdraws the whole request that waits for the semaphore.
-// It succeeds without either. A release with a token ends only the lease of that token: a
-// newer lease stays, and so does a waiting request, so that a late repeat ends nothing that
-// was acquired since.
+// Without a lease and a request it succeeds too. A release with a token ends only the lease of
+// that token: a newer lease stays, and so does a waiting request, so that a late repeat does
+// not end a newer acquire.
 //
 // Codes: OK (Found; Grants: the lease that was released, Place: of the request that was
 // withdrawn), UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession, Revoked).

@@ -74,7 +74,7 @@ func (c RestoreSession) apply(m *Machine) Result {
 	return c.restore(m, members)
 }
 
-// restoreLiving changes nothing, not even the deadline.
+// restoreLiving succeeds if a living session has exactly these leases and no request. It keeps the deadline.
 func (m *Machine) restoreLiving(living ref, members []member) Result {
 	s := m.sessions.at(living)
 	result := Result{Code: SessionExists, Session: s.id}

@@ -1,7 +1,7 @@
 package fsm
 
-// RevokeLease is for operators: it ends one lease, with a reason that every later call on
-// it returns. A one-shot session ends with it.
+// RevokeLease ends one lease for an operator, with a reason that every later call on the lease
+// returns. A one-shot session ends with its lease.
 //
 // Codes: OK (Grants: the lease), Malformed, UnknownSemaphore, EpochMismatch, UnknownSession
 // (ExpiredSession, Revoked), NotHeld.

@@ -60,10 +60,10 @@ func (c StartTerm) apply(m *Machine) Result {
 	return Result{Code: OK}
 }
 
-// jump makes the counters skip all numbers that lost entries may have given out. The lost
-// ones may have jumped too: so a jump is larger than all that may be lost below it. A
-// Succeed skips the least. A StartTerm with a jump, after the folders of all nodes were put
-// back, may lose those; Recovered, which goes on from a single folder, both.
+// jump makes the counters skip all numbers that lost entries may have given out. Lost entries may
+// contain jumps too, so a jump is larger than all jumps that may be lost with it. Succeed skips the
+// least. A StartTerm with a jump, after the folders of all nodes were put back, may follow the loss of
+// a Succeed; Recovered, which continues from a single folder, the loss of both.
 func (m *Machine) jump(by uint64) {
 	m.tokens += by
 	m.places += by
@@ -71,10 +71,10 @@ func (m *Machine) jump(by uint64) {
 	m.jumpChanges(by)
 }
 
-// Recovered makes the state that of another cluster, which goes on from here alone. Entries
-// after this one may be lost, so the counters of tokens, places and epochs jump. It is not
-// an operation: only a state that becomes the first snapshot of that cluster may be
-// changed so, since no replica may apply the entries of the cluster before to it.
+// Recovered turns the state into the first state of another cluster. Entries after this state
+// may be lost, so the counters of tokens, places and epochs jump. It is not an operation: only
+// a state that becomes the first snapshot of that cluster may be changed so, since no replica
+// may apply entries of the former cluster to it.
 func (m *Machine) Recovered(cluster ClusterID) {
 	m.jump(recoveredJump)
 	m.cluster = cluster

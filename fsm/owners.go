@@ -2,12 +2,12 @@ package fsm
 
 import "math"
 
-// OwnerLimits bound the records of one owner. 0 is no bound. The sessions that an owner has
-// opened are its own, with all that they hold and wait for.
+// OwnerLimits bound the records of one owner: the sessions that it has opened, with all that
+// they hold and wait for. 0 is no bound.
 type OwnerLimits struct {
-	Sessions int64 // sessions, including those of one lease or one wait
-	Leases   int64 // leases, including revoked ones, and those that waiting requests may become
-	Waiting  int64 // waiting requests; one for a list counts as many times as it has members
+	Sessions int64 // sessions, including one-shots
+	Leases   int64 // leases, including revoked leases and leases that waiting requests may become
+	Waiting  int64 // waiting requests; a request for a list counts once for each member
 }
 
 func (l *OwnerLimits) fields() [3]*int64 { return [...]*int64{&l.Sessions, &l.Leases, &l.Waiting} }
@@ -89,8 +89,8 @@ func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 	return false
 }
 
-// withinShare reports whether the caller may have more of what all share: an identity has up to
-// half of it. The empty owner may have all, since it stands for any number of clients.
+// withinShare reports whether the caller may have more records of a kind that all owners share: an identity may
+// have up to half of the limit. The empty owner may have all, since it stands for any number of clients.
 func (m *Machine) withinShare(has, more, limit int64, rule Rule, result *Result) bool {
 	return m.caller.Owner == "" || withinOwn(has, more, half(limit), rule, result)
 }
@@ -113,10 +113,10 @@ func (m *Machine) ownSession(id uint64) (ref, bool) {
 	return r, true
 }
 
-// takeOver makes the caller the owner of a session that has none, if the result of its
-// command is a success. Only commands by which a client goes on with its session call it:
-// a refused command takes nothing over, nor does one that only gives back, such as Release,
-// which an operator may give too.
+// takeOver makes the caller the owner of a session without an owner, if the result of its
+// command is a success. Only commands with which a client continues its session call it.
+// Commands that only give back, such as Release, do not call it, since an operator may give
+// them too.
 func (m *Machine) takeOver(r ref, result *Result) {
 	if !m.adopts() || m.sessions.at(r).owner != "" || result.Code != OK && result.Code != Waiting {
 		return
@@ -127,8 +127,8 @@ func (m *Machine) takeOver(r ref, result *Result) {
 	result.TookOver = true
 }
 
-// adopts reports whether the caller takes over what has no owner: sessions and keys from
-// before the cluster had identities, whose client goes on with one.
+// adopts reports whether the caller takes over sessions and keys without an owner: they were
+// made before the cluster had identities, and their client has an identity now.
 func (m *Machine) adopts() bool { return m.caller.Owner != "" }
 
 // replayUnowned returns the result of a repeat of a key without an owner, and takes over the
@@ -154,11 +154,11 @@ func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 // caller finds sessions without an owner, see takeOver.
 func (m *Machine) mayFind(owner string) bool { return finds(m.caller.Owner, owner) }
 
-// finds reports whether an identity, "" for none, finds the sessions of an owner.
+// finds reports whether an identity ("": no identity) finds the sessions of an owner.
 func finds(as, owner string) bool { return as == "" || owner == "" || as == owner }
 
-// FindsSession reports whether a session lives that a command of an identity, "" for none, would
-// find at this moment.
+// FindsSession reports whether a session lives that a command of an identity ("": no identity)
+// would find at this moment.
 func (m *Machine) FindsSession(as string, id uint64) bool {
 	r, lives := m.bySession.Get(id)
 	return lives && finds(as, m.sessions.at(r).owner)

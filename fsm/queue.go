@@ -122,7 +122,7 @@ func (m *Machine) withdrawn(r *request, want member, cause Cause) {
 }
 
 // loseMember ends a request's wait for one semaphore, with the code as the reason. An "any"
-// request goes on with its other members, every other request ends.
+// request keeps waiting for its other members; every other request ends.
 func (m *Machine) loseMember(waiting, semaphore ref, cause Cause, code Code) {
 	r := m.requests.at(waiting)
 	if r.mode != Any || len(r.members) == 1 {
@@ -213,8 +213,8 @@ func (a *askedCounts) remove(count int64, place uint64) {
 	}
 }
 
-// above returns up to most requests for more than count: those with the largest counts, in
-// the order of their places.
+// above returns up to most requests for more than count: the requests with the largest counts,
+// in the order of their places.
 func (a *askedCounts) above(count int64, most int) []ref {
 	var found btree.Map[uint64, ref] // by place
 	a.byCount.Reverse(func(asked int64, places *btree.Map[uint64, ref]) bool {

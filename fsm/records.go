@@ -23,7 +23,7 @@ type semaphore struct {
 	version  uint64 // of permits, level and metadata: starts at 1, rises at each change
 	owner    string // the identity that made it, which has a share of the names
 
-	// line is derived: its waiting requests, nil while there is none. It belongs to the live
+	// line is derived: its waiting requests, nil while no request waits. It belongs to the live
 	// machine: a frozen copy must not read it.
 	line    *line
 	holders list // derived: its leases, oldest first
@@ -51,7 +51,7 @@ type session struct {
 	members  int32 // derived: the members of its requests
 	keys     int32 // derived: the keys that wait for its requests
 
-	items list   // derived: those that it holds
+	items list   // derived: the items that it holds
 	terms *terms // immutable; nil unless open-holder opened it
 
 	oneShot bool // ends with its last lease or request
@@ -148,7 +148,7 @@ type ended struct {
 	reason string
 	owner  string // the session's
 
-	inOrder, inOwner links // derived: among those of its kind, and of its owner too
+	inOrder, inOwner links // derived: in the lists of its kind and of its owner
 }
 
 // key is an idempotency key. It is pending, without a result, while its request waits.
@@ -181,8 +181,8 @@ type revoked struct {
 	inOrder links // derived
 }
 
-// item is a small named value that a session may hold. A deleted one whose delay runs stays as
-// a shade, which readers don't see; a new item of its name takes its place, and its delay.
+// item is a small named value that a session may hold. A deleted item whose delay runs stays as
+// a shade, which readers don't see; a new item of its name takes over its record and its delay.
 type item struct {
 	name    string
 	value   string
@@ -211,7 +211,7 @@ type folder struct {
 }
 
 // deletedName is one delete. A folder has each name once, in the order of the deletes. Changes
-// of the list append to its array or make another one, so that a frozen copy may share it.
+// of the list append to its array or make another array, so that a frozen copy may share it.
 type deletedName struct {
 	name   string
 	number uint64 // of the change
@@ -230,7 +230,7 @@ const pageSize = 32
 type ref uint32
 
 // table holds records of one kind in pages that a frozen copy shares until they change.
-// Indexes beside it find records by anything but their ref.
+// Separate indexes find records by anything but their ref.
 type table[T any] struct {
 	pages []*page[T] // nil: all of its slots are free
 	roomy []int32    // each page that has a free slot, nil ones too, once; the last one is used first
@@ -368,7 +368,7 @@ func (t *table[T]) refs(key func(*T) uint64) []ref {
 // listPage is the number of values in a page of a paged list.
 const listPage = 1024
 
-// paged is a list that grows without a copy of it, and gives back what it does not need.
+// paged is a list that grows without copying its values, and frees pages that it does not need.
 type paged[T any] struct {
 	pages  []*[listPage]T
 	length int
@@ -398,8 +398,8 @@ func (l *paged[T]) pop() T {
 // trimAtOnce bounds the records of an index that an entry puts into a smaller map.
 const trimAtOnce = 1 << 16
 
-// trim replaces an index that has had eight times as many records by a smaller one, since a map
-// keeps the room that it has had, and reports whether it did. peak is the most since the last time.
+// trim copies an index into a smaller map if the index has had eight times as many records, since a Go map
+// never shrinks, and reports whether it did. peak is the highest number of records since the last copy.
 func trim[K comparable, V any](index *map[K]V, peak *int) bool {
 	records := len(*index)
 	*peak = max(*peak, records)

@@ -40,8 +40,8 @@ type builder struct {
 	last    uint64  // the key of the section's last record
 }
 
-// ReadStanding reads the beginning of a snapshot, and what the state has beside its records.
-// It may read more of r than that.
+// ReadStanding reads the Standing of a state from the beginning of its snapshot. It buffers,
+// and so may read more of r than it needs.
 func ReadStanding(r io.Reader) (Standing, error) {
 	b := &builder{m: New(), in: &snapshotReader{r: bufio.NewReader(r)}}
 	err := b.begin()
@@ -102,15 +102,15 @@ func (b *builder) read() error {
 }
 
 const (
-	// roomAfter is after how many records of a section the indexes get room for the rest of
-	// it: the section's head alone is not to be believed.
+	// roomAfter is the number of records of a section after which we allocate room for the
+	// rest: the number in the section's head alone may be wrong.
 	roomAfter = 1 << 14
-	// roomFor is the most records for which there is room in advance.
+	// roomFor bounds the records for which we allocate room in advance.
 	roomFor = 1 << 20
 )
 
-// makeRoom spares the largest index its growing, which is a part of the time to read a large
-// state.
+// makeRoom allocates the largest index for all of its records, since growing it costs a part of
+// the time to read a large state.
 func (b *builder) makeRoom(tag byte, records int) {
 	if tag == sectionKeys {
 		byKey := make(map[keyName]ref, records)
@@ -187,8 +187,8 @@ func (b *builder) findUnserved() {
 	})
 }
 
-// valid reports whether a record was read, follows the last one in the canonical order, and
-// does not conflict with one before it.
+// valid reports whether a record was read, follows the last record in the canonical order, and
+// does not conflict with an earlier record.
 func (b *builder) valid(d *decoder, key uint64, conflict bool) bool {
 	if key <= b.last || conflict {
 		d.Fail()

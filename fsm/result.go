@@ -4,8 +4,8 @@ package fsm
 // the peer port: a number is never used again.
 type Code uint8
 
-// The codes. OK and Waiting are successes, the others are refusals: a refused command
-// changed nothing, except that an acquire gives its session the ttl (semantics, Order of
+// The codes. OK and Waiting are successes, the others are refusals: a refused command left the
+// state as it was, except that an acquire gives its session the ttl (semantics, Order of
 // checks).
 const (
 	OK               Code = 0
@@ -81,7 +81,7 @@ const (
 	RuleDelay         Rule = 23 // item-differs: no session acquires it yet, see DelayMS
 	RuleNotHolder     Rule = 24 // item-differs: the session does not hold it
 
-	// What all share has shares, see withinShare.
+	// Each owner may have a share of what all owners share, see withinShare.
 	RuleOwnerSemaphores Rule = 25 // limit: how many semaphores one owner made
 	RuleOwnerNotices    Rule = 26 // limit: one owner's notices, in all or for one semaphore
 	RuleOwnerItems      Rule = 27 // limit: one owner's items
@@ -104,19 +104,19 @@ func (r Rule) String() string { return nameOfNumber(int(r), ruleNames[:]...) }
 // determine which members are set; the others are zero.
 type Result struct {
 	Code     Code
-	Replayed bool // the recorded outcome of an idempotency key; nothing changed
-	Joined   bool // the request of the key still waits, at the same place; nothing changed
+	Replayed bool // the recorded outcome of an idempotency key; the command was not applied again
+	Joined   bool // the request of the key still waits, at the same place
 	Waiting  bool // the session still has a waiting request
 	Created  bool // a new semaphore, session or item was made
 	Found    bool // end, release, delete: the session, lease, semaphore or item was there
 	OneShot  bool // Session ends with its last lease or request
-	TookOver bool // the caller has become the owner of the session, which had none
+	TookOver bool // the caller has become the owner of the session, which had no owner
 
 	Session    uint64
 	TTLMS      int64 // the session's ttl
 	DeadlineMS int64 // the session's deadline, in cluster time
 
-	Place    uint64 // of the waiting request, 0 when none
+	Place    uint64 // of the waiting request; 0: no request waits
 	Position int64  // of the request in its (first) line, from 1
 
 	Epoch   uint64 // of the semaphore

@@ -214,9 +214,9 @@ type asking struct {
 	listed bool    // it belongs to the wait list of its session, which gets an entry unless the request has one
 }
 
-// ask decides about each new request: it grants the request at once, or adds it to its lines, or
-// refuses it, which changes nothing. A grant to a new session sets its deadline to now + ttl. A
-// down that is granted at once opens no session.
+// ask decides about each new request: it grants the request at once, or adds it to its lines,
+// or refuses it, which leaves the state as it is. A grant to a new session sets its deadline to
+// now + ttl. A down that is granted at once opens no session.
 func (m *Machine) ask(a *asking) (result Result) {
 	a.place = m.places + 1
 	i := m.servable(&a.request)
@@ -255,10 +255,10 @@ func (m *Machine) ask(a *asking) (result Result) {
 	return result
 }
 
-// serve is the grant decision. Of all heads of touched lines, and those that an earlier
-// entry left over, it grants the one with the lowest place that can be granted now; this
-// touches further lines. It stops when no head can be granted. Tokens rise in the order of
-// the grants.
+// serve grants waiting requests. Its candidates are the heads of touched lines, and the heads
+// that an earlier entry left over. It grants the candidate with the lowest place that can be
+// granted now, which touches further lines, and repeats this until no head can be granted.
+// Tokens rise in the order of the grants.
 //
 // It takes a head that can't be granted off its list of candidates; the request keeps its
 // place. Only a change in one of its lines could change that, and the change touches the line

@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/tidwall/btree"
 
-// DerivedSessions is the lowest session id that is derived from names, for example those of a
-// machine and its group: so every node finds the session of the machine. Nodes draw smaller ids.
+// DerivedSessions is the lowest session id that is derived from names, for example from the names of a
+// machine and its group, so that every node finds the machine's session. Nodes draw smaller ids.
 const DerivedSessions uint64 = 1 << 63
 
 // openSession makes a session and files it under its deadline.
@@ -36,8 +36,8 @@ func (m *Machine) endIfDue(s *session) {
 	}
 }
 
-// setTTL gives a session a ttl and the deadline that follows from it. If that is not in the
-// future, the session ends as the last step of the command.
+// setTTL gives a session a ttl and the deadline that follows from it. If the deadline is not in
+// the future, the session ends as the last step of the command.
 func (m *Machine) setTTL(r ref, ttlMS int64) {
 	m.setLife(r, ttlMS, m.nowMS+ttlMS)
 	m.endIfDue(m.sessions.at(r))
@@ -54,7 +54,7 @@ func (m *Machine) giveTTL(r ref, ttlMS int64) {
 	}
 }
 
-// waitOver notes the end of a request's wait, and reports whether a one-shot session was
+// waitOver records the end of a request's wait, and reports whether a one-shot session was
 // opened for this request.
 func (m *Machine) waitOver(r *request) bool {
 	if r.session == 0 || r.place == 0 || m.sessions.at(r.session).first != r.place {
@@ -125,8 +125,8 @@ func (m *Machine) endIfSpent(r ref, cause Cause) {
 	}
 }
 
-// findSession returns the living session with an id. If there is none, result is the
-// refusal, with the way in which the session ended while that is remembered.
+// findSession returns the living session with an id. Without such a session, result is the
+// refusal; it says how the session ended, as long as the machine remembers it.
 func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
 	if r, ok := m.ownSession(id); ok {
 		return r, true
@@ -194,7 +194,7 @@ func (m *Machine) roomToHold(owner *session, asked *request, result *Result) boo
 	return owner == nil || within(int64(owner.leases.length())+int64(owner.reserved)+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
 }
 
-// within reports whether one more fits below a limit; if not, result is the refusal.
+// within reports whether one more record fits below a limit; if not, result is the refusal.
 func within(have, limit int64, rule Rule, result *Result) bool {
 	if have < limit {
 		return true

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// Standing is what a state has beside its records: how far its counters, its time and its
-// level have come, and whose it is. It never changes.
+// Standing is a state without its records: its counters, its time, its level, and the id of its
+// cluster. It never changes.
 type Standing struct{ of state }
 
 // Standing returns the standing of the state.
@@ -35,13 +35,13 @@ func (s Standing) FeatureLevel() uint32 { return s.of.feature }
 // ClusterID returns the id of the cluster.
 func (s Standing) ClusterID() ClusterID { return s.of.cluster }
 
-// Headless is that of [Machine.Headless].
+// Headless reports the same as [Machine.Headless].
 func (s Standing) Headless() bool { return s.of.term != 0 && s.of.leader == "" }
 
-// Succession says how a state follows another one that it does not come from.
+// Succession says how a state follows another state that it does not come from.
 type Succession struct {
 	Own         Standing // of the state that is followed
-	Index       uint64   // at which the new state takes its place, above those of both
+	Index       uint64   // at which the new state takes its place, above the indexes of both
 	NowMS       int64    // cluster time has come to this, at least
 	EndSessions bool     // all sessions end, as if their deadlines had passed
 }
@@ -50,16 +50,16 @@ type Succession struct {
 // place. No cluster comes that far; a file may say anything.
 const maxSucceeded = 1 << 52
 
-// Succeed turns a state that was read from a backup into the one that follows another
-// state of a running cluster, at an index. It returns an error, and the machine is of no
-// further use, if the two can't be joined.
+// Succeed turns a state that was read from a backup into the successor of another state of a
+// running cluster, at an index. It returns an error if the two states can't be joined; the
+// machine must not be used after that.
 //
 //   - The counters of tokens, places and epochs skip 2^32 beyond both states, so that no
 //     value is given twice.
-//   - The cluster's id and limits are those of the followed state, the feature level the
-//     higher one of both.
-//   - Cluster time goes on from the later one of both, and each deadline is as far ahead as
-//     it was.
+//   - The cluster's id and limits come from the followed state; the feature level is the higher
+//     level of both.
+//   - Cluster time continues from the later time of both, or NowMS if that is later, and each
+//     deadline is as far ahead as it was.
 //   - Each semaphore counts as changed at the index. Its settings have a new version if the
 //     followed state may have had a semaphore of its epoch.
 //   - The numbers of changes of items skip 2^32, too, and each item has a new version.
@@ -135,7 +135,7 @@ func (m *Machine) endAll() {
 	m.applied, m.effects = nil, nil // no one follows them: the state begins a new history
 }
 
-// moveTime sets cluster time and moves all that the state has of it by as much.
+// moveTime sets cluster time, and moves every time in the state by the same number of milliseconds.
 func (m *Machine) moveTime(nowMS int64) error {
 	by := nowMS - m.nowMS
 	if by == 0 {

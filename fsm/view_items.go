@@ -41,8 +41,8 @@ func (m *Machine) viewItem(r ref) ItemView {
 	return view
 }
 
-// ItemsAfter returns the items in the order of their names: those that begin with prefix and
-// come after the given name; of an empty one, from the first.
+// ItemsAfter returns, in the order of names, the items whose names begin with prefix and come
+// after the given name; an empty name means: from the first item.
 func (m *Machine) ItemsAfter(prefix, after string) func(yield func(ItemView) bool) {
 	return func(yield func(ItemView) bool) {
 		m.itemNames.Ascend(max(prefix, after), func(name string, r ref) bool {
@@ -54,10 +54,10 @@ func (m *Machine) ItemsAfter(prefix, after string) func(yield func(ItemView) boo
 	}
 }
 
-// ItemIndex returns the number of the last change of the item of a name, also if that was its
-// delete. Changes of other names do not move it, but for one case: of deletes that are not
-// remembered one by one, the index of a name without an item is the highest in its folder. 0
-// is no change that is remembered.
+// ItemIndex returns the number of the last change of an item, or of its delete. Changes of
+// other names do not move it, with one exception: if the delete of the name is not remembered
+// by name, the index is the number of the last such delete in its folder. 0: no change is
+// remembered.
 func (m *Machine) ItemIndex(name string) uint64 {
 	if r, ok := m.itemNames.Get(name); ok {
 		return max(m.items.at(r).version, m.jumped)
@@ -66,8 +66,8 @@ func (m *Machine) ItemIndex(name string) uint64 {
 }
 
 // ItemsIndex returns the number of the last change of all items whose names begin with prefix,
-// also if that was a delete, as ItemIndex. It looks at each of these items, and at the folders
-// below prefix in which an item was deleted; for the empty prefix at neither.
+// deletes included, as ItemIndex. It reads each of these items, and the folders below prefix in
+// which an item was deleted; for the empty prefix it reads one counter.
 func (m *Machine) ItemsIndex(prefix string) uint64 {
 	if prefix == "" {
 		return m.itemChange
@@ -88,19 +88,19 @@ func (m *Machine) ItemsIndex(prefix string) uint64 {
 	return index
 }
 
-// DeletesIndex returns a part of ItemsIndex that does not come from the items that there are: that of 10,000 folders
-// at most, from the one that is named. An empty from begins with the first one; next names the one to go on with, and is
-// empty after the last.
+// DeletesIndex returns the part of ItemsIndex that comes from deleted items, in up to 10,000
+// folders, beginning with the folder from (empty: the first folder). next is the folder to
+// continue with, and is empty after the last folder.
 func (m *Machine) DeletesIndex(prefix, from string) (index uint64, next string) {
 	index, next = m.deletedBelow(prefix, from)
 	return max(index, m.jumped), next
 }
 
-// HoldersIndex returns the number of the last open or end of a session that open-holder
-// opened, 0 if there was none.
+// HoldersIndex returns the number of the last open or end of a session that open-holder opened,
+// 0 before the first such session.
 func (m *Machine) HoldersIndex() uint64 { return m.sessionChange }
 
-// Holder returns what open-holder gave a session; ok is false if it did not open it.
+// Holder returns what open-holder gave a session; ok is false unless the session lives and open-holder opened it.
 func (m *Machine) Holder(session uint64) (view HolderView, ok bool) {
 	r, lives := m.bySession.Get(session)
 	if !lives || m.sessions.at(r).terms == nil {
@@ -110,8 +110,7 @@ func (m *Machine) Holder(session uint64) (view HolderView, ok bool) {
 	return HolderView{About: on.about, DeleteItems: on.deletes, DelayMS: on.delayMS, Made: on.made}, true
 }
 
-// HeldItems returns the names of the items that a session holds, the one that was made first
-// first.
+// HeldItems returns the names of the items that a session holds, the oldest item first.
 func (m *Machine) HeldItems(session uint64) (names []string) {
 	r, lives := m.bySession.Get(session)
 	if !lives {

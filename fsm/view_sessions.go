@@ -128,8 +128,8 @@ func (m *Machine) Lease(session uint64, name string) (LeaseView, bool) {
 	return m.viewLease(held), true
 }
 
-// Request returns the request of a session that waits for a lease of a semaphore. Its
-// position is that in the first line of its list.
+// Request returns the request of a session that waits for a lease of a semaphore. Its position
+// is its rank in the first line of its list.
 func (m *Machine) Request(session uint64, name string) (RequestView, bool) {
 	owner, known := m.bySession.Get(session)
 	semaphore, exists := m.byName[name]

@@ -4,9 +4,8 @@ import (
 	"container/heap"
 )
 
-// budget bounds the work of one entry that the state causes. The
-// commands bound the work that they list. The next entries begin with the work that is left
-// over, see MoreDue and ADR 9.
+// budget bounds the work of one entry that the state causes. The commands bound the work that
+// they list. The next entries begin with the work that is left over, see MoreDue and ADR 9.
 type budget struct {
 	ended  int // bounds work.ended
 	swept  int // the share of an entry that is kept for deleted semaphores and sessions with ttl 0; a mass expiry can't use it
@@ -179,8 +178,8 @@ func (m *Machine) endImpossible(r ref, limit int) bool {
 	}
 }
 
-// endOrphan ends a session's request for a list at once, before its turn, if deleted
-// semaphores have made it impossible, so that a repeat is a new request.
+// endOrphan ends a session's request for a list if deleted semaphores have made it impossible.
+// It does not wait for sweep, so that a repeat is a new request.
 func (m *Machine) endOrphan(owner ref, group uint64) {
 	waiting, ok := m.byGroup[groupKey{owner, group}]
 	if !ok {
@@ -221,7 +220,7 @@ func (m *Machine) left(members []member) []member {
 	return found
 }
 
-// has counts the leases and requests of a session, except those of deleted semaphores.
+// has counts the leases and requests of a session, without those for deleted semaphores.
 func (m *Machine) has(owner ref) (leases, requests int) {
 	s := m.sessions.at(owner)
 	if m.unswept.Len() == 0 {
@@ -315,10 +314,10 @@ func (h *deadlineHeap) Pop() any {
 	return gone
 }
 
-// EntryWeight and EntryBytes bound the commands of one entry by their Cost and their
-// size, so that a machine applies it within 50 ms of processor time. The leader that fills
-// an entry keeps to them; a machine applies larger ones, so another version may have
-// other bounds.
+// EntryWeight and EntryBytes bound the commands of one entry by their Cost and their size, so
+// that a machine applies it within 50 ms of processor time. The leader that fills an entry
+// keeps to them. A machine also applies larger entries, so another version may have other
+// bounds.
 const (
 	EntryWeight = 1024
 	EntryBytes  = 256 << 10 // of encoded commands
@@ -357,10 +356,10 @@ type SessionSize struct {
 // keysOfRequest returns an upper bound of the keys that wait for one request.
 func (s SessionSize) keysOfRequest() int { return min(s.Keys, maxRequestKeys) }
 
-// Cost returns how much work a command is, in units of one acquire of one
-// semaphore: its Weight, plus the records that it may end or look through in the session
-// that [CostlySession] names, of which size is the size. The machine itself bounds other
-// work that depends on the state, such as the grants that follow from an up.
+// Cost returns how much work a command is, in units of one acquire of one semaphore: its
+// Weight, plus the records that it may end or look through in the session that [CostlySession]
+// names. size is the size of that session. The machine bounds other work that depends on the
+// state, such as the grants that follow from an up.
 func Cost(c Command, size SessionSize) int {
 	if walker, ok := c.(sessionWalker); ok {
 		return walker.cost(size)

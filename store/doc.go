@@ -1,7 +1,6 @@
-// Package store owns a node's data folder: the Raft log and the stable values in
-// raft-boltdb, perhaps with a journal before the log, the snapshots in a bbolt file of
-// their own, the lock file, the record of format and identity, and the checks that
-// keep damage from passing for data.
+// Package store owns a node's data folder: the Raft log and the stable values in raft-boltdb,
+// perhaps with a journal before the log, the snapshots in another bbolt file, the lock file,
+// the record of format and identity, and the checks that keep damage from passing for data.
 //
 // # What it promises
 //
@@ -11,8 +10,8 @@
 //
 //   - at Open, before bbolt maps a file: every page of it is read and checked
 //     (package boltcheck), and every entry, value and chunk with its checksum.
-//     bbolt would end the process on a damaged file, from a goroutine that it starts
-//     that cannot be recovered;
+//     On a damaged file bbolt would end the process: it panics in a goroutine
+//     that it starts itself, where we can't recover;
 //   - the witness (package folder), a lower bound of what was stored: a page that
 //     lost its last entries, or an older root, is well-formed, and only something
 //     outside the file can show it;
@@ -32,8 +31,8 @@
 //
 // # Concurrency
 //
-// A Store and everything it hands out may be used by any number of goroutines.
-// Close may run beside other calls; they then fail with damage.ErrClosed.
+// A Store and everything it hands out may be used by any number of goroutines. Close may run
+// during other calls; these then fail with damage.ErrClosed.
 //
 // # Where to read
 //

@@ -27,10 +27,10 @@ type Options struct {
 	// Logger receives what happens in the folder. nil: no log.
 	Logger hclog.Logger
 	// OnDamage is called once, when damage is first found in an open Store, with a
-	// damage.Error. It is called by the goroutine that read, often Raft's main one,
-	// so it must return soon and must not wait for Raft or close the Store; what
-	// it may well do is log and end the process. Raft itself panics right after it
-	// when a committed entry can't be read. nil: reads just fail.
+	// damage.Error. The goroutine that read calls it, often Raft's main goroutine, so it must
+	// return soon and must not wait for Raft or close the Store. For example, it may log and
+	// end the process. Raft panics right after it when a committed entry can't be read. nil:
+	// reads just fail.
 	OnDamage func(error)
 	// MinFree is the free space, in bytes, below which Space reports low; 0 for
 	// DefaultMinFree.

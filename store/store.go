@@ -116,8 +116,8 @@ func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err err
 }
 
 // changeJournal puts a journal before the log, or brings its entries into the log and removes it,
-// unless the folder is as it should be. A crash leaves a journal that is not in the record
-// at most: the next one takes its place. Where there is no room the folder stays as it is.
+// unless the folder is as it should be. A crash leaves at most a journal that is not in the record, and
+// the next journal takes its place. If the disk has no room, the folder stays as it is.
 func changeJournal(o Options, home *folder.Folder, c logs.Config, found logs.Contents) (logs.Contents, error) {
 	switch {
 	case o.Journal && home.Journal():
@@ -174,10 +174,10 @@ func addJournal(o Options, home *folder.Folder, c logs.Config, found logs.Conten
 	return journaled, err
 }
 
-// verify reads all of the folder's files, before bbolt opens them, and judges whether
-// together they are what this node stored, given what the witness has seen. Entries
-// that a readable snapshot covers may be missing: Raft doesn't need them, and takes them
-// for cut off. The error is a damage.Error, or says what can't be read.
+// verify reads all of the folder's files, before bbolt opens them, and checks by the bounds of
+// the witness that together they have what this node stored. Entries that a readable snapshot
+// covers may be missing: Raft doesn't need them, and takes them for cut off. The error is a
+// damage.Error, or says what can't be read.
 func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
 	log, err := logs.Read(home.Path(), home.Journal())
 	if err != nil {
@@ -190,7 +190,7 @@ func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
 	return log, contents, judge(home.Path(), home.Witness().Known(), log, contents)
 }
 
-// judge returns why log and snapshots, each of them sound, lack something that was stored.
+// judge returns why log and snapshots, each of them sound, lack content that the node stored.
 func judge(path string, seen folder.Bounds, log logs.Contents, inSnapshots snapshots.Contents) (err error) {
 	damaged := func(file string, index uint64, cause error, detail string, arguments ...any) error {
 		return &damage.Error{Folder: path, File: file, Index: index, Detail: fmt.Sprintf(detail, arguments...), Err: cause}
@@ -211,8 +211,8 @@ func judge(path string, seen folder.Bounds, log logs.Contents, inSnapshots snaps
 	return err
 }
 
-// Snapshots returns the store of snapshots. It keeps the newest two. One is
-// durable when its sink's Close returns nil, and not to be seen before.
+// Snapshots returns the store of snapshots. It keeps the newest two. A snapshot is durable when
+// its sink's Close returns nil, and is not listed before.
 func (s *Store) Snapshots() raft.SnapshotStore { return s.snapshots }
 
 // DropSnapshot removes the newest snapshot, durably. The caller makes sure that log and earlier
@@ -236,8 +236,8 @@ func (s *Store) Empty() bool {
 // there is one, everything is refused with it.
 func (s *Store) Damage() error { return s.guard.Found() }
 
-// Close closes the files and gives the folder free. It waits for calls that are
-// under way: as long as a write hangs on the disk, so does Close. Further calls
+// Close drains the journal, closes the files and releases the lock on the folder. It waits for
+// calls that are under way: as long as a write hangs on the disk, so does Close. Further calls
 // return nil at once.
 func (s *Store) Close() error {
 	drained := s.Stores.Drain() // what can't be drained now stays in the journal

@@ -14,8 +14,8 @@ import (
 	"github.com/signalbox/signalbox/store/snapshots"
 )
 
-// View is a data folder that is read while no node has it. All of its files were
-// checked, and what is damaged is left out. One goroutine may use it at a time.
+// View is a data folder that is read while no node has it open. All of its files were checked,
+// and what is damaged is left out. One goroutine may use it at a time.
 type View struct {
 	Facts     folder.Facts
 	Log       logs.Contents
@@ -27,9 +27,9 @@ type View struct {
 	held io.Closer
 }
 
-// Look opens a data folder for reading, and changes no byte of it. Until Close no node
-// can open it. It takes as long as reading the files. With alone nothing else can read
-// it meanwhile, which Replace needs; see folder.Look, also for the errors.
+// Look opens a data folder for reading; without alone it writes no file. Until Close no node
+// can open the folder. It takes as long as reading the files. With alone no other Look can read
+// the folder until Close, which Replace needs; see folder.Look, also for the errors.
 func Look(path string, alone bool) (*View, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -78,7 +78,7 @@ func (v *View) read() (contents snapshots.Contents, sound bool) {
 	return contents, sound
 }
 
-// Close gives the folder free.
+// Close releases the lock on the folder.
 func (v *View) Close() error { return v.held.Close() }
 
 // Snapshot returns a reader of one of Snapshots, which must be closed. For one goroutine.
@@ -116,16 +116,16 @@ func (v *View) Entries(after uint64, each func(*raft.Log) error) error {
 // Replacement is the whole content of a folder: one snapshot of another cluster.
 type Replacement struct {
 	ClusterID   string
-	Index, Term uint64 // of the snapshot; a node goes on in a later term
+	Index, Term uint64 // of the snapshot; a node continues in a later term
 	State       raft.FSMSnapshot
 	// Configuration returns the configuration of the snapshot, for the folder with its new id.
 	Configuration func(folder.ID) raft.Configuration
 }
 
-// Replace makes another content for the folder, which was opened alone, and puts it in
-// place in one step: after a crash the old content or the new one is in force. It is
-// durable on return. The old content is kept, as a data folder, at the path that is
-// returned. The view must not be used after that, but for Close.
+// Replace makes new content for the folder, which Look opened alone, and puts it in place in
+// one step: after a crash the old content or the new content is in force. It is durable on
+// return. It keeps the old content, as a data folder, at the path former. After that the view
+// must not be used, but for Close.
 func (v *View) Replace(r Replacement) (former string, err error) {
 	path, err := folder.BeginReplacement(v.Facts.Path)
 	if err != nil {

@@ -4,11 +4,10 @@
 //
 // # What it promises
 //
-//   - A [Reader] returns io.EOF only if every byte of the backup is the one that was
-//     written, and none is missing or left over. Each chunk has been verified by the time
-//     that its bytes are returned.
-//   - A stream that is damaged, cut short, of a later format, or no backup at all, is an
-//     different error: [ErrDamaged], [ErrCut], [ErrNewer], [ErrNoBackup].
+//   - A [Reader] returns io.EOF only if it has read exactly the bytes that were written. It
+//     verifies each chunk before it returns the bytes of the chunk.
+//   - A stream that is damaged, cut short, of a later format, or no backup at all, gives a
+//     different error each: [ErrDamaged], [ErrCut], [ErrNewer], [ErrNoBackup].
 //   - [Save] leaves a complete and verified file, or no file.
 //   - Memory is bounded by one chunk, whatever the stream says.
 //   - Equal headers and equal states give equal bytes.

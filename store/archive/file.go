@@ -16,9 +16,9 @@ const (
 	tempSuffix = ".part"
 )
 
-// Save makes the file of a backup that write writes: it is complete, verified and durable
-// under its name, or there is no such file. A file of that name is replaced. Only its owner may
-// read it. It returns the header and the length of the file.
+// Save makes the file of a backup, with the content that write writes. The file is complete,
+// verified and durable under its name, or there is no such file. Save replaces a file of that
+// name. Only its owner may read it. It returns the header and the length of the file.
 func Save(name string, write func(io.Writer) error) (h Header, size int64, err error) {
 	return save(name, write, (*os.File).Sync)
 }

@@ -2,9 +2,9 @@
 // about its structure that bbolt takes on trust. Once a file has passed, bbolt finds no
 // page in it that it would panic on.
 //
-// bbolt itself can't check it: it maps the file, and on a damaged one it panics, also in
-// a goroutine of its own that it starts at open to find the free pages, which ends the
-// process; and Tx.Check needs an open file.
+// bbolt itself can't check it. It maps the file, and panics on a damaged file; at open it also
+// starts a goroutine that finds the free pages, and a panic there ends the process. Tx.Check
+// needs an open file.
 //
 // The format is bbolt's version 2, which has not changed since 2014; it is in the byte
 // order of the machine, like bbolt's own. The package knows no keys and no checksums of

@@ -55,10 +55,9 @@ type walk struct {
 	spare    [][]byte // buffers of pages already done with
 }
 
-// Walk checks a file of the given size and visits each key of it in order, a bucket
-// before its keys. The error is visit's, or a PageError, also where the file can't be
-// read. Walk takes memory for a bit for each page, and for the pages on the way to one
-// key.
+// Walk checks a file of the given size and visits each key of it in order, a bucket before its
+// keys. It returns visit's error, or a PageError, also where the file can't be read. It needs
+// memory for one bit for each page, and for the pages on the way to one key.
 func Walk(reader io.ReaderAt, size int64, visit func(Item) error) error {
 	f := &walk{reader: reader, size: size, visit: visit, order: binary.NativeEndian}
 	root, err := f.readMetas()
@@ -74,10 +73,10 @@ type metaPage struct {
 	root, pages, transaction uint64
 }
 
-// readMetas reads both meta pages, sets pageSize and pages, and returns the page
-// of the root bucket. bbolt would be content with one: with the older one when
-// the newer is unreadable, and so lose the last transaction in silence. A write that a
-// crash cuts short doesn't leave that: the content of a meta page lies in one sector.
+// readMetas reads both meta pages, sets pageSize and pages, and returns the page of the root
+// bucket. Both pages must be readable. bbolt would open the file with the older page if the
+// newer page is unreadable, and so lose the last transaction without an error. A crash can't
+// leave an unreadable page, since the content of a meta page lies in one sector.
 func (f *walk) readMetas() (root uint64, err error) {
 	first := make([]byte, headerBytes+metaBytes)
 	if _, err := f.reader.ReadAt(first, 0); err != nil {
@@ -126,7 +125,7 @@ func (f *walk) parseMeta(page uint64, content []byte) (metaPage, error) {
 		return meta, badPage(page, "its header is not that of a meta page")
 	case meta.transaction%2 != page:
 		return meta, badPage(page, "it holds transaction %d, which belongs to the other meta page", meta.transaction)
-	case f.order.Uint64(body[32:]) != noFreelist && meta.transaction > 1: // 0 and 1 are those of a new file
+	case f.order.Uint64(body[32:]) != noFreelist && meta.transaction > 1: // a new file has transactions 0 and 1
 		return meta, badPage(page, "it names a list of free pages, which this program never writes")
 	}
 	return meta, nil
@@ -144,7 +143,7 @@ func readError(page uint64, err error) error {
 // keyRange bounds the keys of a page: at least low, below high; nil is no bound.
 type keyRange struct{ low, high []byte }
 
-// take notes that something points to a page and the pages that it runs on over.
+// take marks a page and its overflow pages as used. It fails if one of them is marked already.
 func (f *walk) take(page, overflow uint64) error {
 	if page < 2 || page >= f.pages || overflow >= f.pages-page {
 		return badPage(page, "it lies outside the file's %d pages", f.pages)
@@ -205,8 +204,8 @@ func (f *walk) buffer(length int) []byte {
 	return make([]byte, length)
 }
 
-// check makes sure that a key follows the one before it on the same page, and
-// lies between the bounds that the page above gives.
+// check makes sure that a key follows the key before it on the same page, and lies between the
+// bounds that the page above gives.
 func (k keyRange) check(page uint64, key, before []byte, first bool) error {
 	switch {
 	case !first && bytes.Compare(before, key) >= 0:

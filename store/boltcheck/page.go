@@ -2,8 +2,8 @@ package boltcheck
 
 import "slices"
 
-// treePage is a page of elements, with the pages it runs on over: a branch, whose
-// elements point to pages, or a leaf, whose elements are keys with values.
+// treePage is a page of elements, with its overflow pages: a branch, whose elements point to
+// pages, or a leaf, whose elements are keys with values.
 type treePage struct {
 	walk    *walk
 	number  uint64 // of the page; of the page around it for a bucket stored inside a value

@@ -47,9 +47,9 @@ func BoltOptions() *bbolt.Options {
 // metaReach is where the second meta page ends at most: pages have up to 64 KiB.
 const metaReach = 128 << 10
 
-// openSynced opens a file of bbolt, and writes its meta pages again, synced. The newest one may be in the page cache
-// alone: its sync failed, or the program was killed before it. The first commit of this program takes the pages
-// that only the tree before has. If it came to the disk before that meta page, a loss of power would leave neither tree.
+// openSynced opens a bbolt file, writes its meta pages again and syncs them. The newest meta page may be only in the
+// page cache: its sync failed, or the program was killed before the sync. Our first commit reuses pages of the tree
+// before. If that commit reached the disk before the meta page, a power loss would leave neither tree.
 func openSynced(path string, flag int, mode os.FileMode) (*os.File, error) {
 	file, err := os.OpenFile(path, flag, mode)
 	if err != nil {
@@ -89,18 +89,16 @@ func Walk(folder, name string, visit func(boltcheck.Item) error) error {
 	return err
 }
 
-// Guard stands between a store and bbolt. It turns what bbolt does on damaged
-// data, a panic, or a fault of the processor where its memory map reaches past
-// the end of a shortened file (SIGBUS), into an Error, and remembers it:
-// after the first one it refuses all reads and writes. A panic may have left
-// bbolt's locks held, so going on could hang; and a node that has seen damage
-// must not vote or acknowledge on the strength of the rest.
+// Guard runs every call of a store into bbolt. On damaged data bbolt panics, or the processor
+// faults (SIGBUS) where the memory map reaches past the end of a shortened file. Guard turns
+// both into an Error and remembers it: after the first Error it refuses all reads and writes. A
+// panic may have left bbolt's locks held, so the next call could hang; and a node that has seen
+// damage must not vote or acknowledge on the strength of the rest.
 //
-// A guard can't catch two things, which end the process and so are not silent
-// either: a fault in the goroutine that bbolt starts to look for free pages, and a
-// tree that leads back into itself, which overflows the stack. Neither can happen
-// at open, since the file has just been checked with plain reads (Walk); both need
-// a file that is damaged under a running node, the first a failed commit besides.
+// A guard can't catch two faults, which end the process: a fault in the goroutine that bbolt
+// starts to look for free pages, and a tree that leads back into itself, which overflows the
+// stack. Neither can happen at open, since Walk has just checked the file with plain reads.
+// Both need a file that is damaged under a running node; the first also needs a failed commit.
 //
 // Safe for concurrent use.
 type Guard struct {
@@ -119,9 +117,8 @@ func NewGuard(folder string, onDamage func(error)) *Guard {
 	return &Guard{folder: folder, onDamage: onDamage}
 }
 
-// Run calls f, which uses bbolt on the named file, unless damage was found
-// earlier or the guard is closed. index is that of the entry or snapshot being
-// read, 0 for neither.
+// Run calls f, which uses bbolt on the named file, unless damage was found earlier or the guard
+// is closed. index is the index of the entry or snapshot that f reads, or 0.
 func (g *Guard) Run(file string, index uint64, f func() error) (err error) {
 	if err := g.Refusal(); err != nil {
 		return err
@@ -142,8 +139,8 @@ func (g *Guard) Run(file string, index uint64, f func() error) (err error) {
 	return err
 }
 
-// Open calls f, which opens the named file with bbolt. Of an error it says which file
-// can't be opened.
+// Open calls f, which opens the named file with bbolt. Its error names the file that can't be
+// opened.
 func (g *Guard) Open(file string, f func() error) error {
 	err := g.Run(file, 0, f)
 	if err == nil || errors.Is(err, ErrDamaged) {
@@ -152,8 +149,8 @@ func (g *Guard) Open(file string, f func() error) error {
 	return AsFull(file, fmt.Errorf("%s in %s can't be opened: %w", file, g.folder, err))
 }
 
-// Refusal returns the reason why nothing may be read or written, or nil: the damage
-// that was found first, or ErrClosed.
+// Refusal returns why the store must not read or write, or nil: the damage that was found
+// first, or ErrClosed.
 func (g *Guard) Refusal() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,8 +170,8 @@ func (g *Guard) Found() error {
 	return g.err
 }
 
-// Damaged records damage and returns the error to be returned for it. The first
-// one is also given to onDamage, from this goroutine.
+// Damaged records damage and returns the error for the caller. It also calls onDamage with the
+// first damage, from this goroutine.
 func (g *Guard) Damaged(file string, index uint64, detail string, cause error) error {
 	found := &Error{Folder: g.folder, File: file, Index: index, Detail: detail, Err: cause}
 	g.mu.Lock()
@@ -189,10 +186,10 @@ func (g *Guard) Damaged(file string, index uint64, detail string, cause error) e
 	return found
 }
 
-// WriteFailed judges an error of a write to the named file: no room is a
-// FullError and passes; ErrClosed passes; after any other it is not known what the
-// disk holds (a failed fsync may have dropped what it should have written, and
-// will not report it again), so that it counts as damage.
+// WriteFailed decides what an error of a write to the named file means. No room is a FullError
+// and passes; ErrClosed passes. Any other error counts as damage, since we don't know what the
+// disk holds: a failed fsync may have dropped what it should have written, and the next fsync
+// does not report it again.
 func (g *Guard) WriteFailed(file string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, ErrDamaged), errors.Is(err, ErrClosed):
@@ -204,9 +201,9 @@ func (g *Guard) WriteFailed(file string, err error) error {
 	}
 }
 
-// Close refuses everything from now on, and calls files, which closes bbolt's files.
-// If the guard is closed already, first is false and Close does no more. After a panic
-// in bbolt, which may have left its locks held, files is given up after a while.
+// Close refuses everything from now on, and calls files, which closes bbolt's files. If the
+// guard is closed already, first is false and Close does no more. After a panic in bbolt, which
+// may have left its locks held, Close waits for files no longer than closeTimeout.
 func (g *Guard) Close(files func() error) (first bool, err error) {
 	g.mu.Lock()
 	closed, panicked := g.closed, g.panicked

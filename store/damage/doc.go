@@ -1,6 +1,6 @@
-// Package damage keeps damaged files from being believed. The rooms of package store
-// share it: its errors say that a file is damaged, or that the disk has no room, and
-// its Guard stands between them and bbolt.
+// Package damage keeps the other packages of the store from using damaged files. They share it:
+// its errors say that a file is damaged, or that the disk has no room, and its Guard runs their
+// calls into bbolt.
 //
 // The first damage is final: a Guard that has found it refuses everything from then on.
 // The package imports boltcheck and internal/wake. It writes no content of a file; the options

@@ -24,7 +24,7 @@ var (
 type LockedError struct {
 	Folder string
 	PID    int    // of the holder; 0 when it isn't known
-	Host   string // of the holder, as it calls itself (containers have PIDs of their own); "" when it isn't known
+	Host   string // of the holder, its host name (each container has its own PIDs); "" when it isn't known
 }
 
 func (e *LockedError) Error() string {

@@ -31,9 +31,9 @@ const (
 // maxIDBytes bounds the ids of nodes and clusters.
 const maxIDBytes = 255
 
-// harmless are names that may stand in a folder that counts as empty: what a
-// start that was cut short leaves before its record is in place, and what a file
-// system makes in the root of a volume.
+// harmless are names that may stand in a folder that counts as empty: the files that an
+// interrupted start leaves before its record is in place, and the folder that a file system
+// makes in the root of a volume.
 var harmless = []string{lockFile, recordFile + temporarySuffix, "lost+found"}
 
 // Config says which data folder to open. Guard and Logger are required.
@@ -65,9 +65,9 @@ type Folder struct {
 	record record
 }
 
-// Open opens a data folder: it makes sure that it is one of ours, of a known format,
-// of the given node, complete, and locked by this Folder; a missing or empty one is
-// made so. On any error the lock is free again.
+// Open opens and locks a data folder. It makes sure that the folder is ours, has a known
+// format, belongs to the given node and is complete; it makes and fills a missing or empty
+// folder. On any error it releases the lock.
 //
 // Errors: LockedError, ForeignError, NewerFormatError, OldFormatError, IdentityError (the folder was
 // not changed), damage.Error, damage.FullError, and errors of the system.
@@ -143,7 +143,7 @@ func (f *Folder) Witness() *Witness { return f.witness }
 // Reserve returns the room that is reserved; nil for a folder in memory.
 func (f *Folder) Reserve() *Reserve { return f.reserve }
 
-// Close closes the folder's own files and gives it free. Call it once, after all other
+// Close closes the folder's own files and releases the lock. Call it once, after all other
 // files are closed.
 func (f *Folder) Close() error {
 	if f.lock == nil {
@@ -152,10 +152,10 @@ func (f *Folder) Close() error {
 	return errors.Join(f.witness.close(), f.lock.Close())
 }
 
-// lockFolder locks a folder, at once or not at all, until the file is closed. When
-// another Folder has it the error is a LockedError. It is a lock of the kernel (flock)
-// on the file "lock", so that it ends with the process however that ends; the file
-// itself stays, and its content counts only while the lock is held.
+// lockFolder locks a folder until the returned file is closed. It does not wait: if another
+// Folder has the lock, the error is a LockedError. We use a lock of the kernel (flock) on the
+// file "lock", so that it ends with the process, even after a crash. The file itself stays, and
+// its content counts only while the lock is held.
 func lockFolder(folder string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(folder, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -195,7 +195,7 @@ func lockHolder(file *os.File, folder string) *LockedError {
 // prepare fills a locked folder that is empty, and brings the record of another one up
 // to date.
 func (c Config) prepare() (record, error) {
-	found, err := c.inspect() // again: another process may have been at work
+	found, err := c.inspect() // again: another process may have changed it
 	if err == nil && !found.complete {
 		found, err = c.fill()
 	}
@@ -215,9 +215,8 @@ func (c Config) prepare() (record, error) {
 	return found, found.write(c.Path)
 }
 
-// inspect reads the state of a folder, without a change. Its record is zero when
-// there is none yet and the folder is missing or empty. The error says why this
-// folder can't be used with this Config.
+// inspect reads the record of a folder, and changes no file. The record is zero if the folder
+// is missing or empty. The error says why this folder can't be used with this Config.
 func (c Config) inspect() (record, error) {
 	found, err := readRecord(c.Path)
 	switch {
@@ -233,8 +232,7 @@ func (c Config) inspect() (record, error) {
 	return found, nil
 }
 
-// readRecord reads the record of a folder. It is zero when there is none yet and the
-// folder is missing or empty.
+// readRecord reads the record of a folder. It is zero if the folder is missing or empty.
 func readRecord(folder string) (record, error) {
 	content, err := os.ReadFile(filepath.Join(folder, recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -295,8 +293,8 @@ func makeFolder(folder string) error {
 	return nil
 }
 
-// syncName returns when the name of a folder is on the disk. The folder may be that of a
-// program that was killed before it had synced the name.
+// syncName returns when the name of a folder is on the disk. It also syncs the name of an old
+// folder: the program that made it may have been killed before it had synced the name.
 func syncName(folder string) error {
 	if err := syncFolder(filepath.Dir(folder)); !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -304,10 +302,10 @@ func syncName(folder string) error {
 	return nil
 }
 
-// fill creates the files of a new data folder. The record comes first,
-// saying "creating", and last, saying "complete": so a crash at any step leaves
-// a folder that the next start recognises, empties and fills again, and a
-// complete one never gets an empty file in place of one that it lost.
+// fill creates the files of a new data folder. It writes the record with "creating", then the
+// files, then the record with "complete". So after a crash at any step the next start
+// recognises the folder, empties it and fills it again, and a complete folder never gets an
+// empty file in place of a lost file.
 func (c Config) fill() (record, error) {
 	fail := func(err error) (record, error) {
 		return record{}, fmt.Errorf("data folder %s can't be made: %w", c.Path, damage.AsFull(c.Path, err))
@@ -343,8 +341,8 @@ func (c Config) fill() (record, error) {
 	return fresh, nil
 }
 
-// checkFiles makes sure that the files of a complete folder are there: bbolt
-// would make a missing one anew, empty, and the node would forget its votes.
+// checkFiles makes sure that the files of a complete folder exist. bbolt would create a missing
+// file, empty, and the node would forget its votes.
 func (c Config) checkFiles() error {
 	for _, name := range c.dataFiles() {
 		info, err := os.Stat(filepath.Join(c.Path, name))

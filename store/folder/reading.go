@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// Facts is what a data folder says of itself.
+// Facts are what the record and the witness of a data folder say, and the damage that Look found.
 type Facts struct {
 	Path      string // absolute
 	Format    int
@@ -26,16 +26,16 @@ type Facts struct {
 	Damage    []error
 }
 
-// Look locks a data folder and reads what it says of itself. Until held is closed no node
-// can open the folder. It writes nothing and needs no more than leave to read, unless
-// alone is set: then no other Look has the folder either, and a replacement that was
-// interrupted is finished first. files are those of other packages that a complete folder
-// has; a missing one is damage, which is reported in the facts.
+// Look locks a data folder and reads its facts. Until holder is closed no node can open the
+// folder. Without alone, Look writes no file and needs only permission to read. With alone, it
+// excludes other calls of Look too, and first finishes a replacement that was interrupted.
+// files are the files of other packages that a complete folder has; Look reports a missing file
+// as damage in the facts.
 //
-// Errors: LockedError, ForeignError, NewerFormatError, a damage.Error for the record,
-// without which the rest has no meaning, and those of the system.
+// Errors: LockedError, ForeignError, NewerFormatError, a damage.Error for the record, without
+// which the rest has no meaning, and errors of the system.
 func Look(path string, files []string, alone bool) (facts Facts, holder io.Closer, err error) {
-	if _, err := lookRecord(path); err != nil { // an other folder gets no lock file
+	if _, err := lookRecord(path); err != nil { // a foreign folder gets no lock file
 		return Facts{}, nil, err
 	}
 	var lock *os.File
@@ -73,9 +73,9 @@ func lookRecord(path string) (record, error) {
 	return found, err
 }
 
-// shareFolder is lockFolder for readers, who share the lock: it writes nothing. A folder
-// without the file, such as a copy of another one, is in use by no process; then it
-// returns a file that locks nothing.
+// shareFolder locks a folder for readers, which share the lock. It writes no file. A folder
+// without a lock file, for example a copy of another folder, is in use by no process; then
+// shareFolder returns a file without a lock.
 func shareFolder(folder string) (*os.File, error) {
 	file, err := os.Open(filepath.Join(folder, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,9 +23,9 @@ const recordTitle = "signalbox data folder"
 // castagnoli is the polynomial of the checksums of record and witness (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The values of the line "journal". noJournal is that of a folder whose log is in Bolt
-// alone. twoHalves is that of a folder with the file of package journal before it: programs
-// that don't know it refuse the folder, since Bolt may lack entries.
+// The values of the line "journal". noJournal says that the log is in Bolt alone. twoHalves
+// says that the folder has the file of package journal too: programs that don't know this file
+// refuse the folder, since Bolt may lack entries.
 const (
 	noJournal = "none"
 	twoHalves = "two-halves"
@@ -143,8 +143,7 @@ func (c Config) newRecord() record {
 	return made
 }
 
-// write puts the record in place of the one before it, in one step, and returns
-// when that is on the disk.
+// write replaces the former record in one step, and returns when the new record is on the disk.
 func (r record) write(folder string) error {
 	temporary := filepath.Join(folder, recordFile+temporarySuffix)
 	if err := writeSynced(temporary, r.encode()); err != nil {

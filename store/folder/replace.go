@@ -18,18 +18,18 @@ const (
 	keptPrefix  = "before-"      // and the id of the cluster: the content before
 )
 
-// BeginReplacement returns the path of a data folder inside the given one, which must be
-// locked. It does not exist yet. A folder made there takes the place of the content of
-// the given one by Replace, or is removed when that is opened the next time.
+// BeginReplacement returns a path inside the given data folder, which must be locked, and
+// removes what is there. The caller makes a data folder at the path, and calls Replace to put
+// it in place of the given folder's content. Without Replace, the next Open removes it.
 func BeginReplacement(folder string) (path string, err error) {
 	path = filepath.Join(folder, newFolder)
 	return path, os.RemoveAll(path)
 }
 
-// Replace makes the folder of BeginReplacement, which is closed and complete, the content
-// of the locked data folder. The content before is kept: kept is its path, and that of a
-// data folder as well. A crash leaves either content in force: until one rename the old
-// one, and then the new one, which the next Open or Look puts in place.
+// Replace puts the folder of BeginReplacement, which is closed and complete, in place of the
+// content of the locked data folder. It keeps the old content, as a data folder, at the path
+// former. After a crash before the first rename the old content is in force; after that rename
+// the new content is, and the next Open, or Look with alone, puts it in place.
 func Replace(folder string) (former string, err error) {
 	return replace(folder, func() error { return nil })
 }
@@ -68,9 +68,9 @@ func finishReplacement(folder string) error {
 	return os.RemoveAll(filepath.Join(folder, newFolder))
 }
 
-// moveIn puts the files of readyFolder in place, and those before them aside. It may be
-// interrupted anywhere and called again. The record comes last: it is always there, so
-// that the folder is never taken for a foreign one.
+// moveIn moves the old files aside and the files of readyFolder into place. It may be
+// interrupted anywhere and called again. It moves the record last: so the folder always has a
+// record, and is never taken for a foreign folder.
 func moveIn(folder string, step func() error) error {
 	fail := func(err error) error {
 		return fmt.Errorf("the recovery of data folder %s was interrupted, and is finished by its next start: %w", folder, err)

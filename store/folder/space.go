@@ -32,7 +32,7 @@ func newWatermark(minFree uint64) *watermark {
 	return &watermark{minFree: minFree, enough: enough}
 }
 
-// observe takes in how many bytes are free now, and reports whether that is low.
+// observe records how many bytes are free now, and reports whether that is low.
 func (w *watermark) observe(free uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,7 +47,7 @@ func (w *watermark) observe(free uint64) bool {
 // reserveShare says which part of Config.MinFree is the reserve: a quarter.
 const reserveShare = 4
 
-// Space is how things stand on the disk that holds the data folder.
+// Space is the state of the disk that holds the data folder.
 type Space struct {
 	Free uint64 // bytes that this process may still use; the maximum for a folder in memory
 	// Low is the first mark: below Config.MinFree, and since then not a quarter
@@ -98,11 +98,11 @@ func (f *Folder) free() (uint64, error) {
 // vote, each of a few pages.
 const reserveBytes = 1 << 20
 
-// Reserve is a file of zeros that keeps some room on a disk that runs full. Raft
-// ends the process when it can't store a new term, and terms change just then:
-// a full disk makes a leader give way. So a stable write that finds no room
-// releases it and is tried again. It is made again when there is room (Folder.Space).
-// Safe for concurrent use.
+// Reserve is a file of zeros that keeps some room on the disk for a term or a vote. Raft ends
+// the process when it can't store a new term, and a full disk leads to new terms, since it
+// makes a leader step down. So a stable write that finds no room releases the reserve and is
+// tried again. Folder.Space makes the reserve again when there is room. Safe for concurrent
+// use.
 type Reserve struct {
 	folder string
 	logger hclog.Logger
@@ -122,8 +122,8 @@ func (r *Reserve) Release() bool {
 	return os.Remove(filepath.Join(r.folder, reserveFile)) == nil
 }
 
-// Refill reserves room unless that is done. Not finding any is no error: it is
-// tried again at the next call.
+// Refill makes the reserve, unless it exists. Without room it returns, and the next call tries
+// again.
 func (r *Reserve) Refill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,17 +23,15 @@ type Bounds struct {
 	Stable   uint64 // the stable record has this generation or a higher one
 }
 
-// Witness keeps bounds in a file of their own. A checksum shows that bytes were
-// written once; only the witness shows that later ones are missing: a page of Bolt that
-// lost its last elements, or a root that points to an older state, is
-// well-formed, and a node that trusted it would deny an entry it acknowledged,
-// or vote twice.
+// Witness keeps the bounds in a separate file. A checksum shows that bytes were written once;
+// only the witness shows that later bytes are missing. For example, a page of Bolt that lost
+// its last elements, or a root that points to an older state, is well-formed, and a node that
+// trusted it would deny an entry that it acknowledged, or vote twice.
 //
-// A rise is written after what it speaks of is stored, and not synced: after a
-// power cut the file may hold less than it could, never more than is stored. A
-// fall (a cut-off log tail) is synced before anything is removed. So it costs
-// one small write to the page cache for each append, and never gives a false
-// alarm.
+// A bound is raised after the content is stored, without a sync: after a power cut the file may
+// hold a lower bound, never a bound above what is stored. A bound is lowered (for example
+// before the tail of the log is cut off) with a sync, before any content is removed. So each
+// append costs one small write to the page cache, and there is never a false alarm.
 //
 // Two slots, each within one sector, are written in turn, so that a torn write
 // leaves the other. Safe for concurrent use.
@@ -134,18 +132,18 @@ func (w *Witness) Known() Bounds {
 	return w.now
 }
 
-// RaiseEntry lifts the bound of the log to index. Call it after the entry is stored.
-// It is not durable on return. A failure is logged alone: all is stored, and only the
-// proof of it is weaker.
+// RaiseEntry raises the bound of the log to index. Call it after the entry is stored. It is not
+// durable on return. A failure is only logged: the entry is stored, and only the proof of it is
+// weaker.
 func (w *Witness) RaiseEntry(index uint64) { w.raise(Bounds{Entry: index}) }
 
-// RaiseSnapshot lifts the bound of the snapshots likewise.
+// RaiseSnapshot raises the bound of the snapshots, as RaiseEntry does for the log.
 func (w *Witness) RaiseSnapshot(index uint64) { w.raise(Bounds{Snapshot: index}) }
 
-// RaiseStable lifts the bound of the stable values likewise.
+// RaiseStable raises the bound of the stable values, as RaiseEntry does for the log.
 func (w *Witness) RaiseStable(generation uint64) { w.raise(Bounds{Stable: generation}) }
 
-// raise lifts each bound that is below the given one.
+// raise raises each bound that is below the given bound.
 func (w *Witness) raise(to Bounds) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,15 +19,15 @@ var (
 type Journal struct {
 	state
 	file    File
-	unsure  bool          // a write failed, and its record may be there all the same
+	unsure  bool          // a write failed, and its record may be in the file nevertheless
 	buffer  []byte        // of the last record, for the next one
 	drained atomic.Uint64 // see Drained
 }
 
-// Open returns a journal that goes on where Read found its end. Changes up to the sequence
-// drained are drained. The last record is written again: Read may have it from the page cache,
-// while its sync failed or never came to its end. Those before it are on the disk, since each
-// was synced before the next one was written.
+// Open returns a journal that continues at the end that Read found. Changes up to the sequence
+// drained are drained. Open writes the last record again: Read may have it from the page cache,
+// while its sync failed or was interrupted. Earlier records are on the disk, since each record
+// is synced before the next record is written.
 func Open(file File, found Contents, drained uint64) (*Journal, error) {
 	j := &Journal{state: found.state, file: file}
 	j.drained.Store(drained)
@@ -38,10 +38,10 @@ func Open(file File, found Contents, drained uint64) (*Journal, error) {
 	return j, err
 }
 
-// Append stores a change and returns its sequence. It is on the disk on return. With
-// ErrNoRoom and ErrTooLarge nothing was written; other errors are of the system, and then it is
-// not known whether the disk has the record: Settle removes it. After an error that is not a full
-// disk the caller must not append again.
+// Append stores a change and returns its sequence. The change is on the disk on return. With
+// ErrNoRoom and ErrTooLarge it is not written; other errors are of the system, and then we
+// don't know whether the disk has the record: Settle removes it. After an error that is not a
+// full disk the caller must not append again.
 func (j *Journal) Append(op Op) (sequence uint64, err error) {
 	if err := j.Settle(); err != nil {
 		return 0, err
@@ -104,8 +104,8 @@ func (j *Journal) Close() error { return j.file.Close() }
 // place is where in the file the next record goes.
 func (s state) place() int64 { return fileHead + int64(s.generation%2)*s.half + s.at }
 
-// Entry is an entry of the log. Its bytes are the caller's, or, of a record that was read,
-// those of the journal's content.
+// Entry is an entry of the log. Its bytes belong to the caller; an entry that Read returns
+// shares them with the content that Read has read.
 type Entry struct {
 	Index, Term      uint64
 	Kind             uint8
@@ -113,7 +113,7 @@ type Entry struct {
 	Data, Extensions []byte
 }
 
-// Op is one change of the log: entries are stored, or those from First to Last are removed.
+// Op is one change of the log: entries are stored, or the entries from First to Last are removed.
 type Op struct {
 	Sequence    uint64 // one more than the sequence of the change before; Append sets it
 	Entries     []Entry

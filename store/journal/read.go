@@ -93,7 +93,7 @@ func scan(head state, half []byte, parity uint64) scanned {
 	}
 }
 
-// join judges whether the halves together are what was stored.
+// join compares the halves, and decides whether a bad record was torn or is damage.
 func join(head state, newest, older scanned, drained uint64) (Contents, error) {
 	if newest.generation == 0 { // no record yet, or the first one was torn
 		newest.state = head
@@ -112,7 +112,7 @@ func join(head state, newest, older scanned, drained uint64) (Contents, error) {
 	return newest.complete(older, drained)
 }
 
-// complete makes sure that all changes after the drained ones are there, and returns them.
+// complete makes sure that all changes after the drained changes are there, and returns them.
 func (s scanned) complete(older scanned, drained uint64) (Contents, error) {
 	ops := s.ops
 	switch {

@@ -21,7 +21,7 @@ type boltLog struct {
 	logger  hclog.Logger
 
 	writing sync.Mutex // held during StoreLogs and DeleteRange, which bbolt puts in a row anyway
-	unsure  bool       // a write failed, and may be in the file all the same; under writing
+	unsure  bool       // a write failed, and may be in the file nevertheless; under writing
 
 	mu     sync.Mutex
 	extent Extent
@@ -65,8 +65,8 @@ func (b *boltLog) GetLog(index uint64, log *raft.Log) error {
 	case !errors.Is(err, raft.ErrLogNotFound):
 		return b.guard.Damaged(FileName, index, "the entry can't be decoded", err)
 	}
-	// Entries are cut off beside this, and others may come after that with the
-	// same index: only if there was no cut is a missing entry a lost one.
+	// Another goroutine may cut entries off during this call, and store others with the same
+	// index. So only without a cut is a missing entry a lost entry.
 	if after := b.now(); before.cuts == after.cuts && before.holds(index) {
 		return b.guard.Damaged(FileName, index, "the entry was stored, and is missing", nil)
 	}
@@ -95,9 +95,9 @@ func (b *boltLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// dropUnsure removes what a failed write left in the file after all. (When the
-// last sync of a commit fails, its data is there.) Raft believes that it isn't;
-// entries of an old term after newer ones would make this node vote wrongly.
+// dropUnsure removes what a failed write left in the file. (When the last sync of a commit
+// fails, its data is there.) Raft believes that these entries are not stored; with entries of
+// an old term after newer entries this node would vote wrongly.
 func (b *boltLog) dropUnsure() error {
 	if !b.unsure {
 		return nil
@@ -144,7 +144,7 @@ func (b *boltLog) DeleteRange(first, last uint64) error {
 		if failed != nil && !damage.IsFull(failed) {
 			return failed
 		}
-		// Without room it may be in the file all the same, and then it is done.
+		// If there was no room, the cut may be in the file nevertheless, and is done.
 		if after, err = b.ask(after); failed != nil && err != nil {
 			return failed
 		}
@@ -177,9 +177,8 @@ func (e Extent) with(index uint64) Extent {
 	return e
 }
 
-// without is the extent after the entries from first to last are removed. What
-// remains may end, or begin, in a hole: then its last, or first, says what it is
-// at most, or at least, and ask corrects it.
+// without is the extent after the entries from first to last are removed. If the rest ends or
+// begins in a hole, Last is an upper bound, or First a lower bound, and ask corrects it.
 func (e Extent) without(first, last uint64) Extent {
 	e.cuts++
 	switch {
@@ -208,8 +207,8 @@ func (e Extent) floor() uint64 {
 	return e.First
 }
 
-// ask returns the extent after a cut with the first and last entry that the file
-// has. The error says that it has others than it should have.
+// ask returns the extent after a cut, with the first and last entry that the file has. It
+// returns an error if the file has entries that it should not have, or lacks entries.
 func (b *boltLog) ask(e Extent) (Extent, error) {
 	first, err := b.bolt.FirstIndex()
 	if err != nil {

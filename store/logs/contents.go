@@ -34,8 +34,8 @@ func (c Contents) Generation() uint64 { return c.stable.generation }
 // Term returns the term that Raft has stored last.
 func (c Contents) Term() uint64 { return c.stable.number(keyCurrentTerm) }
 
-// Vote returns the term of the last vote and the address of its candidate; 0 and "" if
-// there was none.
+// Vote returns the term of the last vote and the address of its candidate; 0 and "" before the
+// first vote.
 func (c Contents) Vote() (term uint64, candidate string) {
 	return c.stable.number(keyVoteTerm), string(c.stable.values[keyVoteCandidate])
 }
@@ -73,10 +73,10 @@ func Read(folder string, journaled bool) (Contents, error) {
 	return Scan(folder, journaled, func(*raft.Log) error { return nil }, func(err error) error { return err })
 }
 
-// Scan is Read for a visitor. each gets the sound entries in their order, and must not
-// keep them; damaged gets the damage to an entry or to the stable values. An error that either
-// returns ends the scan and becomes its own. Contents lack all that is damaged. With an
-// error they are what was found before it.
+// Scan is Read for a visitor. each gets the sound entries in their order, and must not keep
+// them; damaged gets the damage to an entry or to the stable values. An error of each or
+// damaged ends the scan, and Scan returns it. Contents lack all that is damaged. With an error
+// they are what was found before it.
 func Scan(folder string, journaled bool, each func(*raft.Log) error, damaged func(error) error) (Contents, error) {
 	r := &fileReader{folder: folder, journaled: journaled, each: each, damage: damaged, decoder: codec.NewDecoderBytes(nil, &codec.MsgpackHandle{})}
 	err := r.read()
@@ -198,7 +198,7 @@ func (r *fileReader) mergeBelow(index uint64) error {
 	return nil
 }
 
-// found takes in an entry of the log.
+// found counts an entry of the log, and gives it to the visitor.
 func (r *fileReader) found(log *raft.Log) error {
 	r.log = r.log.with(log.Index)
 	return r.each(log)

@@ -12,9 +12,9 @@
 //
 // With a journal (package journal), each change is one synced write there, and goes to bbolt
 // later: when a half of the journal is full, after a cut, after a second or two without a
-// change, and at Drain. A crash at any time leaves changes in both; those after the sequence that bbolt has
-// are applied again at the next start. A full disk keeps entries from bbolt and not from the
-// journal, as long as that has room. One goroutine, until Close, is for that.
+// change, and at Drain. After a crash both may have some changes: the next start applies again
+// those changes that come after the sequence that bbolt has. On a full disk entries stay in the
+// journal, as long as it has room. One goroutine moves changes to bbolt, until Close.
 //
 // Package store calls it. It imports journal, damage and boltcheck, and touches the file
 // FileName and the journal in the data folder. Its stores may be used by any number of goroutines.

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// drainPortion is how many bytes of entries go to bbolt in one transaction: appends
-	// are synced beside it on the same disk.
+	// drainPortion is how many bytes of entries go to bbolt in one transaction. It is small,
+	// since appends sync on the same disk at the same time.
 	drainPortion = 1 << 20
 	// drainIdle is the time without a change after which all of them go to bbolt.
 	drainIdle = time.Second
@@ -49,7 +49,7 @@ func (l *journaledLog) drainTo(sequence uint64) error {
 
 // copyToBolt makes changes in bbolt. draining is held.
 func (l *journaledLog) copyToBolt(cuts []cut, tail []held) error {
-	// What an attempt that failed has left may be cut since, and then no write replaces it.
+	// A failed attempt may have left entries that were cut since: no later write replaces these.
 	if err := l.bolt.settle(); err != nil {
 		return err
 	}
@@ -74,9 +74,9 @@ func (l *journaledLog) copyToBolt(cuts []cut, tail []held) error {
 	return nil
 }
 
-// finish stores that bbolt has the changes up to a sequence, and forgets them. If it fails, that
-// may be stored all the same: then nothing may be removed from bbolt before it succeeds, since
-// the journal would not bring it back. draining is held.
+// finish stores that bbolt has the changes up to a sequence, and forgets them. If it fails, the
+// sequence may be stored nevertheless: then no entry may be removed from bbolt before finish
+// succeeds, since the journal would not bring the entry back. draining is held.
 func (l *journaledLog) finish(reached uint64) error {
 	if err := l.sequel.setDrained(reached); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (l *journaledLog) finish(reached uint64) error {
 	return nil
 }
 
-// run drains when a half is full, and when there was no change for a while. A full disk ends
-// an attempt; the next one comes with a change.
+// run drains when a half is full, and when there was no change for a while. A full disk ends an
+// attempt; the next change starts another attempt.
 func (l *journaledLog) run() {
 	defer close(l.ended)
 	timer := time.NewTimer(drainIdle)

@@ -19,8 +19,8 @@ import (
 // in memory what bbolt doesn't have yet: the entries of the tail, and cuts, which hide what is
 // to be removed. A change is durable on return.
 //
-// Changes become part of the journal, the memory and the witness in turn (writing). bbolt gets
-// them from drain, which any goroutine may call, and which never waits for a change.
+// Changes go to the journal, to memory and to the witness one at a time (writing). drain copies
+// them to bbolt: any goroutine may call it, and it never waits for a change.
 type journaledLog struct {
 	bolt    *boltLog
 	sequel  interface{ setDrained(uint64) error } // keeps the sequence that bbolt has
@@ -226,7 +226,7 @@ func (l *journaledLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// append stores a change in the journal, when there is room for it. writing is held.
+// append stores a change in the journal, which it drains first if there is no room. writing is held.
 func (l *journaledLog) append(op journal.Op) (uint64, error) {
 	if err := l.settle(); err != nil {
 		return 0, err
@@ -272,8 +272,8 @@ func (l *journaledLog) settle() error {
 	return err
 }
 
-// storeDirectly stores entries that no half of the journal holds. All changes before are in
-// bbolt then, and the journal has none that would be applied again. writing is held.
+// storeDirectly stores entries in bbolt that are too large for a half of the journal. It drains first,
+// so that a restart applies no older change of the journal over these entries. writing is held.
 func (l *journaledLog) storeDirectly(logs []*raft.Log) error {
 	if err := l.drain(); err != nil {
 		return err
@@ -330,8 +330,8 @@ func (l *journaledLog) close() error {
 	return l.journal.Close()
 }
 
-// silent is the witness of the log in bbolt that follows a journal: what is in bbolt is less
-// than what is stored.
+// silent is the witness of the log in bbolt behind a journal. It ignores calls, since bbolt may
+// have less than what is stored.
 type silent struct{}
 
 func (silent) RaiseEntry(uint64)       {}
@@ -355,8 +355,8 @@ func (l *journaledLog) changed() {
 // span is a range of indexes, both ends included.
 type span struct{ first, last uint64 }
 
-// spans are which entries a log has, in order; no two of them touch. There is one, or two with
-// a hole between them where a snapshot took over.
+// spans are which entries a log has, in order; no two of them touch. There is one span, or two
+// with a hole between them where a snapshot took over.
 type spans []span
 
 // with returns the spans and an index. It may change them.

@@ -48,7 +48,7 @@ type checkedLog struct {
 
 	// covered is Config.Covered. Raft stores entries beyond its newest snapshot only, with one exception: a
 	// node has the snapshot of a restore that never came into force, its log ends before that snapshot, and the
-	// next leader goes on there. Raft would store and acknowledge such entries, and never apply them.
+	// next leader continues there. Raft would store and acknowledge such entries, and never apply them.
 	covered *atomic.Uint64
 	// headless reports whether the newest snapshot is not in force. Without it no newest snapshot counts as in force.
 	headless atomic.Pointer[func() bool]
@@ -93,12 +93,12 @@ func (c *checkedLog) refusesCovered() bool {
 }
 
 // RefuseCovered lets Logs take entries that the newest snapshot covers while headless returns
-// false: the snapshot is in force, so the entries are the ones that led to it. A leader sends them if
-// the first entry after a snapshot could not be stored. headless must not block.
+// false: the snapshot is in force, so these entries led to it. A leader sends them if the first
+// entry after a snapshot could not be stored. headless must not block.
 func (s *Stores) RefuseCovered(headless func() bool) { s.log.headless.Store(&headless) }
 
 func (c *checkedLog) GetLog(index uint64, log *raft.Log) error {
-	// Before the cache is read: a damaged node must not go on replicating.
+	// Before the cache is read: a damaged node must not continue to replicate.
 	if err := c.guard.Refusal(); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (c *checkedLog) GetLog(index uint64, log *raft.Log) error {
 	if err == nil {
 		return nil
 	}
-	*log = raft.Log{} // never wrong bytes, not even beside an error
+	*log = raft.Log{} // never wrong bytes, not even with an error
 	file := c.watched.file
 	var stored raft.Log
 	if c.watched.GetLog(index, &stored) == nil && checkRead(index, &stored) == nil {
@@ -118,9 +118,9 @@ func (c *checkedLog) GetLog(index uint64, log *raft.Log) error {
 	return c.guard.Damaged(file, index, err.Error(), nil)
 }
 
-// watchedLog times the writes to the log beneath it, so that a leader whose disk
-// hangs can be found out: the library never does, since its heartbeats go on (raft#503). It
-// also finds the errors that mean a full disk.
+// watchedLog times the writes to the log beneath it, so that a leader notices when its disk
+// hangs. Raft does not notice, since its heartbeats continue (raft#503). watchedLog also finds
+// the errors that mean a full disk.
 type watchedLog struct {
 	raft.LogStore
 	file string // for messages

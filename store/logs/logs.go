@@ -47,8 +47,8 @@ type Config struct {
 
 // Witness keeps lower bounds of the content.
 type Witness interface {
-	// RaiseEntry and RaiseStable lift the bounds of the log's last index and of the
-	// generation of the stable values. They are called after that is stored.
+	// RaiseEntry and RaiseStable raise the bounds of the log's last index and of the generation
+	// of the stable values. They are called after the content is stored.
 	RaiseEntry(index uint64)
 	RaiseStable(generation uint64)
 	// LowerEntry makes the bound of the log at most index, durably. It is called before
@@ -130,7 +130,7 @@ func openJournaled(c Config, bolt raft.LogStore, found Contents, stable *stableV
 }
 
 // Drain brings all entries of the journal into raft-boltdb, so that the next start is quick.
-// Without a journal it does nothing. Entries may be stored beside it.
+// Without a journal it returns at once. Other goroutines may store entries during the call.
 func (s *Stores) Drain() error {
 	if s == nil || s.journaled == nil || s.journaled.guard.Refusal() != nil {
 		return nil
@@ -138,9 +138,9 @@ func (s *Stores) Drain() error {
 	return s.journaled.drain()
 }
 
-// CreateJournal makes a new journal in a folder whose log has none, or has one that is
-// drained: found is its content. half is the size of its halves in bytes, 0 for the
-// default. It returns the content of the log with the journal. It is durable on return.
+// CreateJournal makes a new journal in a folder whose log has no journal, or has a drained
+// journal: found is its content. half is the size of its halves in bytes, 0 for the default. It
+// returns the content of the log with the journal. It is durable on return.
 func CreateJournal(folder string, half int64, found Contents) (Contents, error) {
 	if err := journal.Create(folder, cmp.Or(half, journal.DefaultHalf), found.stable.drained()); err != nil {
 		return found, damage.AsFull(journal.FileName, err)
@@ -168,14 +168,12 @@ func OpenMemory(c Config) (*Stores, error) {
 	return &Stores{log: log, stable: raft.NewInmemStore()}, err
 }
 
-// Logs returns the log. Entries are durable when StoreLogs returns. Each has a
-// checksum in its Extensions: StoreLogs adds a missing checksum, and refuses
-// an entry that doesn't match its checksum (EntryError), and entries that the newest
-// snapshot covers (ErrCovered). Other errors are
-// damage.FullError, damage.Error and damage.ErrClosed; GetLog returns
-// raft.ErrLogNotFound for an entry that isn't stored. Entries passed in must not be
-// changed afterwards; those read must not be changed either, since the cache has the
-// same bytes.
+// Logs returns the log. Entries are durable when StoreLogs returns. Each has a checksum in its
+// Extensions: StoreLogs adds a missing checksum, and refuses an entry that doesn't match its
+// checksum (EntryError), and entries that the newest snapshot covers (ErrCovered). Other errors
+// are damage.FullError, damage.Error and damage.ErrClosed; GetLog returns raft.ErrLogNotFound
+// for an entry that isn't stored. The caller must not change entries that it stored or read,
+// since the cache has the same bytes.
 func (s *Stores) Logs() raft.LogStore { return s.log }
 
 // Stable returns the store of Raft's term and vote. Values are durable when Set
@@ -183,10 +181,10 @@ func (s *Stores) Logs() raft.LogStore { return s.log }
 // candidate. The text of the error for a missing key is "not found", as Raft expects.
 func (s *Stores) Stable() raft.StableStore { return s.stable }
 
-// UndoBootstrap forgets a term that stands alone, with no vote and no log. It is for a
-// store without snapshots: there a crash in the middle of raft.BootstrapCluster has left
-// the term. The node would count as having state, could not be bootstrapped any more,
-// and would have no configuration to start with. It has not promised anything yet.
+// UndoBootstrap resets the term if it is 1, with no vote and no log. It is for a store without
+// snapshots: there a crash in the middle of raft.BootstrapCluster has left the term. With the
+// term the node would count as having state: it could not be bootstrapped any more, and would
+// have no configuration to start with. It has not promised anything yet.
 func (s *Stores) UndoBootstrap() error {
 	stable, inFile := s.stable.(*stableValues)
 	if last, err := s.log.LastIndex(); err != nil || last != 0 || !inFile || !stable.onlyTerm(1) {

@@ -8,9 +8,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// memoryLog is a raft.LogStore in memory. The library has one, which reckons
-// where the log begins and ends instead of looking: wrongly after a cut that
-// ends in a hole, and absurdly after RecoverCluster of an empty log.
+// memoryLog is a raft.LogStore in memory. We don't use raft.InmemStore for the log: it computes
+// its first and last index instead of looking, wrongly after a cut that ends in a hole, and
+// after RecoverCluster of an empty log.
 type memoryLog struct {
 	mu     sync.RWMutex
 	stored []*raft.Log // by index; never changed

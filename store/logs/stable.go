@@ -25,27 +25,25 @@ const (
 	keyCurrentTerm   = "CurrentTerm"
 )
 
-// keyDrained is a value of our own: the sequence of the last change in the journal that
-// raft-boltdb has.
+// keyDrained is our own value: the sequence of the last change in the journal that raft-boltdb
+// has.
 const keyDrained = "journal"
 
 // castagnoli is the polynomial of all checksums (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// stableKey is the one key under which all stable values are in raft-boltdb.
+// stableKey is the key of the record in raft-boltdb that has all stable values.
 var stableKey = []byte("stable")
 
-// stableValues keeps Raft's term and vote. All values together are one record
-// with one checksum and a generation that rises with each write: so none can
-// change, vanish or fall back to an older state unnoticed (the witness has the
-// generation), and each write is one transaction.
+// stableValues keeps Raft's term and vote. All values together are one record with one checksum
+// and a generation that rises with each write: so no value can change, vanish or fall back to
+// an older state unnoticed (the witness has the generation), and each write is one transaction.
 //
-// Raft stores a vote in two calls, first the term, then the candidate (raft#661).
-// A crash between them would leave a vote in the new term for the old candidate,
-// whom it would then be given to without any check of its log. So the term of
-// the vote is held in memory until the candidate comes, and both are written in
-// one record. A crash in between means "has not voted in that term", and that is
-// true: the vote is sent only after both calls.
+// Raft stores a vote in two calls, first the term, then the candidate (raft#661). A crash
+// between them would leave a vote in the new term for the old candidate, and Raft would then
+// vote for that candidate without a check of its log. So the term of the vote is held in memory
+// until the candidate comes, and both are written in one record. A crash in between means "has
+// not voted in that term", and that is true: the vote is sent only after both calls.
 //
 // Reads return the values in memory; the file is read and checked at Open.
 type stableValues struct {
@@ -123,8 +121,8 @@ func (s *stableValues) Set(key, value []byte) error {
 	return s.write(next, s.reserve.Release)
 }
 
-// setDrained stores the sequence of the journal that raft-boltdb has. It takes nothing of
-// the room for a term or a vote.
+// setDrained stores up to which sequence raft-boltdb has the changes of the journal. It does
+// not use the room for a term or a vote.
 func (s *stableValues) setDrained(sequence uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,7 +48,7 @@ func newerFirst(a, b snapshotRecord) int {
 // snapshotID names a snapshot like the library's file store does.
 func snapshotID(term, index, stamp uint64) string { return fmt.Sprintf("%d-%d-%d", term, index, stamp) }
 
-// errSnapshotRecord and errChunk: the bytes are not the stored ones.
+// errSnapshotRecord and errChunk: the bytes are not the bytes that were stored.
 var (
 	errSnapshotRecord = errors.New("its record can't be read")
 	errChunk          = errors.New("a chunk can't be read")

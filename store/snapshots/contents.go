@@ -18,8 +18,8 @@ type Contents struct {
 	bad      []Bad            // the highest index first
 }
 
-// Bad is a snapshot whose record or chunks are not what was stored. Its zero value is
-// none.
+// Bad is a snapshot whose record or chunks are not what was stored. The zero value stands for
+// no snapshot.
 type Bad struct {
 	ID    string
 	Index uint64
@@ -86,8 +86,8 @@ type chunkCount struct {
 	err    error
 }
 
-// Read checks the whole file of a folder, before bbolt opens it. Damage to its structure is an error;
-// damage inside a snapshot only takes that one out.
+// Read checks the whole file of a folder, before bbolt opens it. Damage to its structure is an
+// error; damage inside a snapshot makes only that snapshot unreadable.
 func Read(folder string) (Contents, error) {
 	r := &fileReader{folder: folder, records: map[string]snapshotRecord{}, bad: map[string]error{}, data: map[string]*chunkCount{}}
 	if err := damage.Walk(folder, FileName, r.visit); err != nil {
@@ -156,8 +156,8 @@ func (c *chunkCount) add(item boltcheck.Item) {
 	c.size += int64(len(content))
 }
 
-// matches compares the chunks with the record. There are none, and
-// no bucket, for an empty snapshot.
+// matches compares the chunks with the record. c is nil for an empty snapshot, which has no
+// chunk and no bucket.
 func (c *chunkCount) matches(record snapshotRecord) error {
 	if c == nil {
 		c = &chunkCount{}

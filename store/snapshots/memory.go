@@ -11,14 +11,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Memory is a raft.SnapshotStore in memory. The library has one, which
-// doesn't do: it lists a snapshot that is only begun in place of the finished
-// one before it, ignores Cancel, and hands out metadata that a sink still
-// changes.
+// Memory is a raft.SnapshotStore in memory. We don't use raft.InmemSnapshotStore: it lists an
+// unfinished snapshot in place of the finished snapshot before it, ignores Cancel, and hands
+// out metadata that a sink still changes.
 type Memory struct {
 	mu     sync.Mutex
 	stored []memorySnapshot // the newest first
-	stamp  uint64           // the highest one given out
+	stamp  uint64           // the highest stamp given out
 	newest *atomic.Uint64   // the index of the first snapshot that List returns
 }
 
@@ -97,7 +96,7 @@ func (m *Memory) Drop(id string) error {
 	return nil
 }
 
-// memorySink takes in a snapshot.
+// memorySink receives a snapshot.
 type memorySink struct {
 	store *Memory
 

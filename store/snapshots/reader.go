@@ -7,10 +7,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// reader reads a snapshot chunk by chunk, each in a read transaction of its
-// own: one that lasted as long as a transfer to a slow follower would keep
-// bbolt from using freed pages again, and the file would grow. For one goroutine
-// at a time.
+// reader reads a snapshot chunk by chunk, each in a separate read transaction: a transaction as
+// long as a transfer to a slow follower would keep bbolt from using freed pages again, and the
+// file would grow. For one goroutine at a time.
 type reader struct {
 	store  *Store
 	record snapshotRecord
@@ -20,8 +19,8 @@ type reader struct {
 	closed bool
 }
 
-// check reads all chunks, and makes sure that together they are what the record
-// says. The reader then stands at the beginning again.
+// check reads all chunks, and makes sure that together they are what the record says. After
+// that the reader begins at the first chunk again.
 func (r *reader) check() error {
 	var size int64
 	for r.next = 0; r.next < r.record.chunks; {

@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// sink takes in a snapshot. It holds up to chunksPerWrite chunks (4 MiB) in
-// memory. Safe for concurrent use.
+// sink receives a snapshot. It holds up to chunksPerWrite chunks (4 MiB) in memory. Safe for
+// concurrent use.
 type sink struct {
 	store *Store
 
@@ -32,8 +32,8 @@ var errCancelled = errors.New("the snapshot was cancelled")
 // ID returns the id under which the snapshot can be opened after Close.
 func (s *sink) ID() string { return s.record.meta.ID }
 
-// Write takes in the next bytes of the snapshot; at times it waits for the disk.
-// After an error the snapshot can't be finished.
+// Write receives the next bytes of the snapshot; at times it waits for the disk. After an error
+// the snapshot can't be finished.
 func (s *sink) Write(content []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +63,8 @@ func (s *sink) noMore() error {
 	return fmt.Errorf("snapshot %s is finished", s.record.meta.ID)
 }
 
-// room returns a chunk that isn't full; it stores those that are, when there are
-// enough.
+// room returns a chunk that isn't full; it stores the full chunks first, when there are
+// chunksPerWrite of them.
 func (s *sink) room() (*[]byte, error) {
 	last := len(s.chunks) - 1
 	if last >= 0 && len(s.chunks[last]) < chunkHead+chunkBytes {
@@ -133,8 +133,8 @@ func (s *sink) Cancel() error {
 	return s.end(errCancelled)
 }
 
-// end frees what the sink holds; when it didn't end well, its chunks in the file
-// too. If that fails they remain for the next sweep, and the error says so.
+// end frees what the sink holds; if the snapshot failed, it also removes its chunks from the
+// file. If that fails they remain for the next sweep, and the error says so.
 func (s *sink) end(result error) error {
 	s.done, s.result = true, result
 	s.chunks, s.spare = nil, nil

@@ -45,21 +45,20 @@ type Config struct {
 
 // Witness keeps a lower bound of the newest snapshot's index.
 type Witness interface {
-	// RaiseSnapshot lifts the bound. It is called after the snapshot is stored.
+	// RaiseSnapshot raises the bound. It is called after the snapshot is stored.
 	RaiseSnapshot(index uint64)
 	// LowerSnapshot makes the bound at most index, durably. It is called before a newer
 	// snapshot is removed. Its error has been judged by the guard.
 	LowerSnapshot(index uint64) error
 }
 
-// Store is a raft.SnapshotStore in a separate bbolt file: in one file
-// with the log, its large transactions would hold up the log's small ones, which
-// wait for the same writer's lock.
+// Store is a raft.SnapshotStore in a separate bbolt file. In one file with the log, the large
+// transactions of snapshots would delay the small transactions of the log, since bbolt has one
+// writer's lock for each file.
 //
-// A snapshot exists exactly when its meta record does. That is written in the
-// last transaction, together with the last chunks and with the removal of the
-// snapshots that are now too many. What a crash or an error leaves before is
-// chunks without a record: they are removed at the next open or Create.
+// A snapshot exists exactly when its meta record does. The last transaction writes the record,
+// together with the last chunks, and removes the snapshots that are now too many. A crash or an
+// error before that leaves chunks without a record: the next Tidy or Create removes them.
 type Store struct {
 	db      *bbolt.DB
 	guard   *damage.Guard
@@ -75,7 +74,7 @@ type Store struct {
 	open   map[string]int  // readers of a snapshot: it isn't removed under them
 	begun  map[string]bool // being written: chunks without a record that are no orphans
 	dying  map[string]bool // being removed
-	stamp  uint64          // the highest one given out
+	stamp  uint64          // the highest stamp given out
 }
 
 var _ raft.SnapshotStore = (*Store)(nil)
@@ -93,8 +92,8 @@ func Create(folder string) error {
 	}), db.Close())
 }
 
-// Open opens the file, whose content was found by Read. Call Tidy next. What a program that was
-// killed had not synced yet is synced first: the node goes on from a snapshot that is listed.
+// Open opens the file; found is what Read found in it. Call Tidy next. Open syncs the file, since a killed
+// program may have left writes without a sync, and the node continues from a snapshot that is listed.
 func Open(c Config, found Contents) (*Store, error) {
 	s := &Store{
 		guard: c.Guard, witness: c.Witness, logger: c.Logger, newest: cmp.Or(c.Newest, new(atomic.Uint64)), stored: found.readable,
@@ -122,7 +121,7 @@ func Open(c Config, found Contents) (*Store, error) {
 // Close closes the file. After a panic in bbolt it may never return; see damage.Guard.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Tidy removes the snapshots that were found damaged, and unfinished ones.
+// Tidy removes the snapshots that were found damaged, and unfinished snapshots.
 func (s *Store) Tidy(found Contents) error {
 	if len(found.bad) > 0 {
 		if err := s.witness.LowerSnapshot(found.Newest()); err != nil {
@@ -197,8 +196,8 @@ func (s *Store) find(id string) (snapshotRecord, bool) {
 	return snapshotRecord{}, false
 }
 
-// removeData removes the chunks of a snapshot, if it has any, and a record that publish did not
-// make sure of.
+// removeData removes the chunks of a snapshot, if it has any, and the record that a failed
+// publish may have left.
 func (s *Store) removeData(id string) error {
 	return s.update("remove "+id, func(tx *bbolt.Tx) error {
 		return errors.Join(tx.Bucket(metaBucket).Delete([]byte(id)), dropData(tx, id))
@@ -232,7 +231,7 @@ func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, configu
 	return &sink{store: s, record: record}, nil
 }
 
-// begin returns the record of a snapshot that is begun, after one with the given stamp.
+// begin returns the record of a new snapshot, with a stamp above last.
 func begin(last uint64, version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64) (snapshotRecord, error) {
 	if version != 1 {
@@ -266,8 +265,8 @@ func cloneMeta(meta raft.SnapshotMeta) *raft.SnapshotMeta {
 	return &meta
 }
 
-// Open checks the whole snapshot and returns a reader of it. The snapshot stays
-// until the reader is closed, also when newer ones come.
+// Open checks the whole snapshot and returns a reader of it. The snapshot stays until the
+// reader is closed, also when newer snapshots come.
 func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if err := s.guard.Refusal(); err != nil {
 		return nil, nil, err
@@ -312,9 +311,8 @@ func (s *Store) Drop(id string) error {
 	return nil
 }
 
-// publish stores the record of a finished snapshot with its last chunks, and
-// removes what is too many. A snapshot that is being read is left to the next
-// time.
+// publish stores the record of a finished snapshot with its last chunks, and removes the oldest
+// snapshots beyond maxKept. It leaves a snapshot that is being read to the next call.
 func (s *Store) publish(record snapshotRecord, write func(*bbolt.Tx) error) error {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
@@ -339,7 +337,7 @@ func (s *Store) publish(record snapshotRecord, write func(*bbolt.Tx) error) erro
 			return err
 		})
 	}
-	if err != nil { // the record may be on the disk all the same; if this fails too, sweep does it
+	if err != nil { // the record may be on the disk nevertheless; if this fails too, sweep does it
 		if again := s.removeData(record.meta.ID); again != nil {
 			s.logger.Warn("a snapshot that failed may be there after a restart", "id", record.meta.ID, "error", again)
 		}
