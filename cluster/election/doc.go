@@ -21,8 +21,9 @@
 //
 //  1. Safety is Raft's. The package only chooses the moment of a campaign: terms, votes and the
 //     comparison of logs are left to Raft, so a wrong proof may cost an election, never an entry.
-//  2. A living leader is deposed only if a majority of voters each see the end of a stream and
-//     a refused connection. The next process of a member is known by its incarnation. A process can die only once: a second proof against the same
+//  2. A living leader is deposed only if a majority of voters each know no leader, or find its process
+//     dead by a dial, after the end of their stream or without contact for a time. The next process of a
+//     member is known by its incarnation. A process can die only once: a second proof against the same
 //     process is not believed for 30 s, a third for 60 s, and so on.
 //
 // The package knows no port and no store: package cluster gives it Raft, the questions to other

@@ -232,7 +232,7 @@ func (r *run) gaps() (list []loss) {
 	slices.Sort(ends)
 	next := loss{term: r.term()}
 	for _, l := range slices.Backward(r.losses) {
-		l.terms, l.until = next.term-l.term, max(0, time.Duration(next.at-l.at))
+		l.terms, l.until = max(next.term, l.term)-l.term, max(0, time.Duration(next.at-l.at))
 		latest := l.at + int64(cmp.Or(min(l.until, time.Second), time.Second))
 		for i, end := range ends {
 			if i > 0 && end > l.at && ends[i-1] < latest {
