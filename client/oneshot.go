@@ -112,7 +112,7 @@ func gone(err error) bool {
 func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	o.call.Body, o.call.Longest = o.body, o.life.TTL*2/3 // a grant is noticed before it lapses
 	if name := o.call.Operation.Semaphore; o.try || !c.contention.expected(name) {
-		o.call.Key, o.call.Try = calls.NewKey(), !o.try
+		o.call.Key, o.call.Try, o.call.Until = calls.NewKey(), !o.try, time.Time{}
 		r, err := c.inLine(ctx, o)
 		if errors.Is(err, ErrUnavailable) {
 			c.contention.add(name)

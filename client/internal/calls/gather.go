@@ -234,6 +234,10 @@ func (s *shared) deliver(r *Reply, err error) {
 		switch refusal.Status {
 		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
 			err = errSeparate
+		case http.StatusForbidden:
+			if refusal.Code == "" { // a proxy that does not let the route through
+				err = errSeparate
+			}
 		}
 	}
 	var body struct {

@@ -250,7 +250,7 @@ func TestGatherFallsApart(t *testing.T) {
 	for _, refusal := range []struct {
 		status int
 		body   string
-	}{{404, "<html>"}, {404, `{"code":"unknown-route"}`}, {405, ""}, {413, `{"code":"too-large"}`}, {400, `{"code":"invalid-request"}`}} {
+	}{{403, "<html>"}, {404, "<html>"}, {404, `{"code":"unknown-route"}`}, {405, ""}, {413, `{"code":"too-large"}`}, {400, `{"code":"invalid-request"}`}} {
 		virtually(t, 1, func(r *http.Request, nth int) (*http.Response, error) {
 			if r.URL.Path == "/v1/batch" {
 				return replying(refusal.status, refusal.body)
