@@ -60,7 +60,7 @@ func TestRenewalsOutliveALongApply(t *testing.T) {
 		slow := background(t.Context(), leader, Call{Command: fsm.Up{Name: "slow", Count: 1}})
 		<-slow
 		ended := func() (over bool) {
-			leader.View(func(m *fsm.Machine) { _, lives := m.Session(left); over = !lives })
+			leader.View(func(m *fsm.Machine) { _, ok := m.Session(left); over = !ok })
 			return over
 		}
 		c.until("the end of the session that was left", ended)
@@ -84,9 +84,9 @@ func TestClockOfANode(t *testing.T) {
 		opened := time.Now()
 		session := c.open(leader, 10*time.Second)
 		c.until("the session is over", func() bool {
-			lives := false
-			leader.View(func(m *fsm.Machine) { _, lives = m.Session(session) })
-			return !lives
+			ok := false
+			leader.View(func(m *fsm.Machine) { _, ok = m.Session(session) })
+			return !ok
 		})
 		if lived := time.Since(opened); lived < 5*time.Second || lived > 5100*time.Millisecond {
 			t.Errorf("it lived for %v", lived)

@@ -21,8 +21,7 @@ import (
 )
 
 // testdata has the data folders of three nodes n1, n2 and n3 at each feature level, and every later program opens
-// them. This command writes the folders of the program's own level anew. It is for the time before the release of that
-// level, since the folders of released levels stay as they are:
+// them. The folders of released levels stay as they are. Before a level is released, this command rewrites its folders:
 //
 //	go test ./cluster -run 'TestFoldersOfThisLevel|TestFoldersWithoutJournal' -update
 var updateFolders = flag.Bool("update", false, "write the data folders of this level anew")

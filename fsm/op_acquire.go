@@ -101,7 +101,7 @@ func (m *Machine) acquire(owner, semaphore ref, c Acquire) (result Result) {
 	if !m.mayAsk(owner, asked.members, &result) {
 		return result
 	}
-	return m.ask(&asking{request: asked, waits: !c.Try})
+	return m.ask(&demand{request: asked, waits: !c.Try})
 }
 
 // acquireHeld returns the result of an acquire of a semaphore of which the session has a

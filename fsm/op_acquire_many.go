@@ -111,7 +111,7 @@ func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
 	if !m.mayAsk(asked.session, asked.members, &result) {
 		return result
 	}
-	return m.ask(&asking{request: asked, waits: !try})
+	return m.ask(&demand{request: asked, waits: !try})
 }
 
 // possible returns the members that could ever be granted; for "all" it returns every member,

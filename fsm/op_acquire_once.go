@@ -68,7 +68,7 @@ func (c AcquireOnce) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, r, c.Count)
 		return result
 	}
-	result = m.ask(&asking{
+	result = m.ask(&demand{
 		request: request{members: []member{{r, c.Count}}},
 		waits:   c.WaitMS > 0,
 		opens:   session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.WaitMS, metadata: c.Metadata, oneShot: true},

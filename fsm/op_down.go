@@ -59,7 +59,7 @@ func (c Down) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, r, c.Count)
 		return result
 	}
-	result = m.ask(&asking{
+	result = m.ask(&demand{
 		request: request{members: []member{{r, c.Count}}, unowned: true, partial: c.Partial},
 		waits:   c.WaitMS > 0,
 		opens:   session{id: c.Session, ttlMS: c.WaitMS, deadlineMS: m.nowMS + c.WaitMS, oneShot: true},

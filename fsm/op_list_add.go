@@ -57,16 +57,16 @@ func (c ListAdd) apply(m *Machine) Result {
 	if r == 0 && !within(int64(m.sessions.at(owner).entries.length()), m.limits.WaitList, RuleWaitList, &result) {
 		return result
 	}
-	asked := asking{
+	d := demand{
 		request: request{session: owner, members: []member{{semaphore, c.Count}}, unowned: true, partial: true, entry: r},
 		waits:   true,
 		listed:  true,
 	}
-	if refused := m.ask(&asked); refused.Code == LimitReached {
+	if refused := m.ask(&d); refused.Code == LimitReached {
 		refused.Epoch = result.Epoch
 		return refused
 	}
-	m.describeEntry(&result, asked.entry)
+	m.describeEntry(&result, d.entry)
 	m.takeOver(owner, &result)
 	return result
 }

@@ -206,8 +206,8 @@ func appendOnce(list []ref, r ref) []ref {
 	return append(list, r)
 }
 
-// asking is a new request, with what it needs to be granted or to wait.
-type asking struct {
+// demand is a new request, with what it needs to be granted or to wait.
+type demand struct {
 	request
 	waits  bool    // in its lines, if it can't be granted at once
 	opens  session // the one-shot session of the request, with the end of its wait as deadline; zero: it has a session
@@ -217,40 +217,40 @@ type asking struct {
 // ask decides about each new request: it grants the request at once, or adds it to its lines,
 // or refuses it, which leaves the state as it is. A grant to a new session sets its deadline to
 // now + ttl. A down that is granted at once opens no session.
-func (m *Machine) ask(a *asking) (result Result) {
-	a.place = m.places + 1
-	i := m.servable(&a.request)
-	if i < 0 && !a.waits {
-		m.refuse(&result, Unavailable, a.members[0].semaphore, a.members[0].count)
+func (m *Machine) ask(d *demand) (result Result) {
+	d.place = m.places + 1
+	i := m.servable(&d.request)
+	if i < 0 && !d.waits {
+		m.refuse(&result, Unavailable, d.members[0].semaphore, d.members[0].count)
 		return result
 	}
-	opens := a.opens.id != 0 && (i < 0 || !a.unowned)
-	if opens && !m.roomToOpen(a.opens.id, &result) {
+	opens := d.opens.id != 0 && (i < 0 || !d.unowned)
+	if opens && !m.roomToOpen(d.opens.id, &result) {
 		return result
 	}
 	var owner *session
-	if a.session != 0 {
-		owner = m.sessions.at(a.session)
+	if d.session != 0 {
+		owner = m.sessions.at(d.session)
 	}
-	if i < 0 && !m.roomToWait(owner, &a.request, &result) || i >= 0 && !m.roomToHold(owner, &a.request, &result) {
+	if i < 0 && !m.roomToWait(owner, &d.request, &result) || i >= 0 && !m.roomToHold(owner, &d.request, &result) {
 		return result
 	}
 	if opens {
 		if i >= 0 {
-			a.opens.deadlineMS = m.nowMS + a.opens.ttlMS
+			d.opens.deadlineMS = m.nowMS + d.opens.ttlMS
 		}
-		a.session = m.openSession(a.opens)
+		d.session = m.openSession(d.opens)
 	}
-	if a.listed && a.entry == 0 {
-		a.entry = m.addEntry(a.session, a.members[0].semaphore)
+	if d.listed && d.entry == 0 {
+		d.entry = m.addEntry(d.session, d.members[0].semaphore)
 	}
 	if i < 0 {
-		return m.waitingResult(m.enqueue(a.request, opens))
+		return m.waitingResult(m.enqueue(d.request, opens))
 	}
-	a.place = 0
-	result = m.grant(&a.request, i)
+	d.place = 0
+	result = m.grant(&d.request, i)
 	if opens {
-		m.endIfDue(m.sessions.at(a.session))
+		m.endIfDue(m.sessions.at(d.session))
 	}
 	return result
 }

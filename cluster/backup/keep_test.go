@@ -156,8 +156,8 @@ func TestBackupsOfTheFutureDoNotCount(t *testing.T) {
 	})
 }
 
-// TestKeeperOfALeaderAlone: a node that does not lead makes no file, and one that takes over
-// goes on with the schedule of a shared folder.
+// TestKeeperOfALeaderAlone: a node that does not lead makes no file. A new leader continues the schedule that it finds
+// in a shared folder.
 func TestKeeperOfALeaderAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()

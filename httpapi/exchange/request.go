@@ -238,8 +238,8 @@ func ModeName(m fsm.Mode) string {
 	return "all"
 }
 
-// Query is the query of a request. It is read strictly: an unknown parameter, or one that is
-// given twice, is refused, because the restriction that it sets (?epoch=) would be lost.
+// Query is the query of a request. An unknown or repeated parameter is refused: if it were ignored, a restriction that
+// the caller wants (for example ?epoch=) would be lost.
 type Query map[string][]string
 
 // ParseQuery reads the query of a route that knows these parameters.

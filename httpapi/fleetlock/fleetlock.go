@@ -92,9 +92,9 @@ func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
 	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: index}); err != nil {
 		return err
 	}
-	lives := false
-	d.Reads.View(c, func(m *fsm.Machine) { lives = m.HasSession(session) })
-	if lives {
+	ok := false
+	d.Reads.View(c, func(m *fsm.Machine) { ok = m.HasSession(session) })
+	if ok {
 		return errOtherIdentity
 	}
 	return nil

@@ -46,8 +46,8 @@ func startZookeeper(ctx context.Context, dir string) (*service, error) {
 	for i := range servers {
 		folder := filepath.Join(dir, fmt.Sprint("s", i+1))
 		settings := filepath.Join(folder, "zoo.cfg")
-		// The first five lines are those of the sample that ZooKeeper ships; its limit of 60 connections of a host would
-		// refuse 256 clients of one machine.
+		// The first five lines are as in the sample file of ZooKeeper. We lift the limit of 60 connections from one
+		// host, since up to 256 clients run on this machine.
 		text := fmt.Sprintf("tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=%s\nclientPort=%d\nmaxClientCnxns=0\nadmin.enableServer=false\n%s",
 			folder, ports[i], ensemble.String())
 		if err = os.MkdirAll(folder, 0o700); err == nil {
