@@ -35,8 +35,9 @@ type sceneAnswer struct {
 	clocked  time.Duration // of a read, in cluster time since the read before
 }
 
-// prepare returns what a call does: "read NAME [stale] [linearizable] [written|never]", where written is the index
-// of the last `do`, and never one that does not come, or "OP OPERANDS… [OPTION VALUE…]".
+// prepare returns what a call does: "OP OPERANDS… [OPTION VALUE…]", or "read NAME [stale] [linearizable]
+// [written|never] [current]". With written the read names the index of the last `do`, with never an index that does not
+// come. With current the read must show the value of the last `up`, at its index or later.
 func (s *scene) prepare(n *testNode, words []string) func(ctx context.Context) sceneAnswer {
 	s.t.Helper()
 	if words[0] != "read" {
@@ -53,6 +54,7 @@ func (s *scene) prepare(n *testNode, words []string) func(ctx context.Context) s
 	if slices.Contains(words, "never") {
 		c.MinIndex = 1 << 40
 	}
+	current := slices.Contains(words, "current")
 	return func(ctx context.Context) sceneAnswer {
 		at, err := n.Read(ctx, c)
 		view, ok := stale(n, words[1])
@@ -65,6 +67,10 @@ func (s *scene) prepare(n *testNode, words []string) func(ctx context.Context) s
 				text = "no semaphore"
 			case at.Index < c.MinIndex:
 				return "an index that is too small"
+			case current && (view.Available != s.value || at.Index < s.written):
+				text += fmt.Sprintf(" at index %d, not %d at %d", at.Index, s.value, s.written)
+			case current:
+				text = "current"
 			}
 			if at.Stale {
 				text += ", stale"
@@ -304,6 +310,9 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 		got := s.prepare(n, words[1:])(t.Context())
 		if words[1] != "read" {
 			s.written = got.Index
+		}
+		if words[1] == "up" {
+			s.value = got.Value
 		}
 		if got.NowMS != 0 {
 			s.nowMS, got.clocked = got.NowMS, time.Duration(got.NowMS-s.nowMS)*time.Millisecond

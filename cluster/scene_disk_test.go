@@ -53,7 +53,7 @@ var sceneDiskCommands = map[string]func(s *scene, t *testing.T, words []string) 
 		switch {
 		case refused == 0:
 			return []string{"all renewals are taken"}
-		case refused < int(d/(2*time.Second))*9/10:
+		case refused < int(d/(2*time.Second))*14/15:
 			return []string{fmt.Sprintf("%d renewals are refused, the last: %v", refused, last)}
 		}
 		return []string{"renewals are refused: " + outcomeName(last)}

@@ -64,6 +64,9 @@ type scene struct {
 
 	campaigns int // as `campaigns` saw them last
 
+	line  string // that runs
+	value int64  // of the last `do … up`
+
 	first *testNode // n1, or as `first` saw it
 
 	withheld atomic.Pointer[string] // the node that gets heartbeats, but no entries
@@ -91,36 +94,54 @@ func (s *scene) run(t *testing.T, d *datadriven.TestData) string {
 	for _, arg := range d.CmdArgs {
 		first += " " + arg.String()
 	}
-	var out strings.Builder
-	var line string
 	defer func() {
 		if t.Failed() {
-			t.Logf("%s: %s", d.Pos, line)
+			t.Logf("%s: %s", d.Pos, s.line)
 		}
 	}()
-	for line = range strings.SplitSeq(first+"\n"+d.Input, "\n") {
-		words := strings.Fields(line)
-		if len(words) == 0 {
-			continue
-		}
-		if command := sceneCommands[words[0]]; command != nil {
-			for _, text := range command(s, t, words[1:]) {
-				fmt.Fprintln(&out, text)
-			}
-			continue
-		}
-		s.wait(t, words)
-	}
+	printed := s.play(t, strings.Split(first+"\n"+d.Input, "\n"))
 	for _, c := range []*lifeNodes{s.lifeNodes, s.elsewhere} {
 		for _, n := range c.having() {
 			s.label(n)
 		}
 	}
-	text := sourcePort.ReplaceAllString(out.String(), "")
+	text := sourcePort.ReplaceAllString(printed, "")
 	for id, label := range s.labels {
 		text = strings.ReplaceAll(text, id, label)
 	}
 	return refusingMember.ReplaceAllString(text, "refused by a member")
+}
+
+// play runs the lines of a directive, and returns what they print. The lines from "repeat COUNT" to "end" run so
+// many times: each time they print the same, apart from numbers, and it is shown once.
+func (s *scene) play(t *testing.T, lines []string) string {
+	var out strings.Builder
+	for i := 0; i < len(lines); i++ {
+		s.line = lines[i]
+		words := strings.Fields(s.line)
+		switch command := sceneCommands[word(words, 0)]; {
+		case len(words) == 0:
+		case words[0] == "repeat":
+			length := slices.Index(lines[i+1:], "end")
+			count, err := strconv.Atoi(words[1])
+			if err != nil || length < 0 {
+				t.Fatalf("no count, or no end: %q", s.line)
+			}
+			printed := map[string]bool{}
+			for range count {
+				printed[numbers.ReplaceAllString(s.play(t, lines[i+1:i+1+length]), "N")] = true
+			}
+			out.WriteString(strings.Join(slices.Sorted(maps.Keys(printed)), "or\n"))
+			i += 1 + length
+		case command != nil:
+			for _, text := range command(s, t, words[1:]) {
+				fmt.Fprintln(&out, text)
+			}
+		default:
+			s.wait(t, words)
+		}
+	}
+	return out.String()
 }
 
 // sourcePort and refusingMember differ from run to run.
