@@ -178,6 +178,33 @@ func TestLapsedGrantIsAskedAnew(t *testing.T) {
 	})
 }
 
+// The reply to the grant of a wait is lost for longer than the lease lives. The next request is a try, which names
+// no wait, since the semaphore is not contended any more.
+func TestLapsedGrantOfAWaitIsTriedAgain(t *testing.T) {
+	virtually(t, 1, func(b *bed) {
+		b.put("db", 1)
+		free := b.occupy("db", 1)
+		b.contend("db")
+		began, key, path := time.Now(), "", ""
+		b.net.follow(func(s sent, _ int) fault {
+			if s.method != "POST" {
+				return fault{}
+			}
+			key, path = s.key, s.path
+			return fault{lose: time.Since(began) < 6*time.Second}
+		})
+		waits := later(func() (*client.Lease, error) { return b.c.Acquire(b.ctx, "db", client.TTL(2*time.Second)) })
+		time.Sleep(time.Second) // virtual
+		free()
+		time.Sleep(4 * time.Second) // virtual
+		first := key
+		b.ok((<-waits).err)
+		if key == first || strings.Contains(path, "wait=") {
+			b.Errorf("asked with %s", path)
+		}
+	})
+}
+
 // Neither a repeat's reply, which has the wait of the first attempt, nor a wait
 // longer than the call took may prolong a lease.
 func TestUntrueWaitDoesNotCount(t *testing.T) {
