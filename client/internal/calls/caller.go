@@ -119,7 +119,7 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 		a := c.allow(ctx, &k, &t)
 		r, err := c.try(ctx, node, &k, body, a)
 		if err == nil {
-			c.nodes.Worked(node)
+			c.nodes.Worked(node, a.began)
 			return r, nil
 		}
 		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
@@ -153,7 +153,7 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 		if refusal.ofNode() {
 			c.nodes.Failed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins elsewhere
 		} else {
-			c.nodes.Worked(node)
+			c.nodes.Worked(node, a.began)
 		}
 		if t.ambiguous && !refusal.final() && k.Method != http.MethodGet {
 			err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)

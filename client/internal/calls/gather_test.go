@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// flight is how long a node takes for a request, less than slowFlight.
+const flight = 4 * time.Millisecond
+
 // sharing is a node that replies after a time: to a shared request with one result for
 // each member, made by of, and to any other request with 200 and {}.
 func sharing(after time.Duration, of func(member map[string]any) string) script {
@@ -87,7 +90,7 @@ func TestGatherEachItsOwnResult(t *testing.T) {
 		}
 		return `{"status":201,"body":` + string(text) + `}`
 	}
-	virtually(t, 1, sharing(10*time.Millisecond, echo), func(b *rig) {
+	virtually(t, 1, sharing(flight, echo), func(b *rig) {
 		ctx, began := b.Context(), time.Now()
 		var calls []<-chan ended
 		for n := range 6 {
@@ -101,7 +104,7 @@ func TestGatherEachItsOwnResult(t *testing.T) {
 		for _, c := range calls {
 			got = append(got, <-c)
 		}
-		b.took(began, 20*time.Millisecond, 20*time.Millisecond)
+		b.took(began, 2*flight, 2*flight)
 		if b.paths() != "thing batch" {
 			t.Errorf("requests %q", b.paths())
 		}
@@ -111,7 +114,7 @@ func TestGatherEachItsOwnResult(t *testing.T) {
 				t.Errorf("call %d: %q, %v, %t", n, text, got[n].err, got[n].Replayed)
 			}
 		}
-		if got[1].Status != 201 || got[5].Status != 204 || got[1].Index != 7 || got[1].Sent.Sub(Moment(began.Sub(epoch))) != 10*time.Millisecond || !errors.Is(got[3].err, Code("unknown-semaphore")) {
+		if got[1].Status != 201 || got[5].Status != 204 || got[1].Index != 7 || got[1].Sent.Sub(Moment(began.Sub(epoch))) != flight || !errors.Is(got[3].err, Code("unknown-semaphore")) {
 			t.Errorf("%+v\n%+v\n%v", got[1], got[5], got[3].err)
 		}
 	})
@@ -121,8 +124,8 @@ func TestGatherEachItsOwnResult(t *testing.T) {
 // for it: a node that is far away, or silent, holds up no other call.
 func TestGatherNoLonger(t *testing.T) {
 	ok := func(map[string]any) string { return `{"status":200,"body":{}}` }
-	for flight, want := range map[time.Duration]time.Duration{300 * time.Microsecond: 600 * time.Microsecond, time.Second: 1010 * time.Millisecond} {
-		virtually(t, 1, sharing(flight, ok), func(b *rig) {
+	for takes, want := range map[time.Duration]time.Duration{300 * time.Microsecond: 600 * time.Microsecond, time.Second: 1010 * time.Millisecond} {
+		virtually(t, 1, sharing(takes, ok), func(b *rig) {
 			began := time.Now()
 			first, second := b.begin(b.Context(), numbered(0)), b.begin(b.Context(), numbered(1))
 			<-first
@@ -139,7 +142,7 @@ func TestGatherOneGivesUp(t *testing.T) {
 	ok := func(m map[string]any) string {
 		return `{"status":200,"body":{"of":"` + fmt.Sprint(m["semaphore"]) + `"}}`
 	}
-	virtually(t, 1, sharing(4*time.Millisecond, ok), func(b *rig) {
+	virtually(t, 1, sharing(flight, ok), func(b *rig) {
 		first := b.begin(b.Context(), numbered(0))
 		early, leave := context.WithCancel(b.Context())
 		gone := b.begin(early, numbered(1))
@@ -177,7 +180,7 @@ func TestGatherOneGivesUp(t *testing.T) {
 		}
 		b.took(left, 0, 0)
 	})
-	virtually(t, 1, sharing(10*time.Millisecond, ok), func(b *rig) { // all leave before it is sent
+	virtually(t, 1, sharing(flight, ok), func(b *rig) { // all leave before it is sent
 		first := b.begin(b.Context(), numbered(0))
 		ctx, leave := context.WithCancel(b.Context())
 		gone := b.begin(ctx, numbered(1))
@@ -203,24 +206,24 @@ func TestGatherRepeats(t *testing.T) {
 		node1   script
 		repeats string // of call 1 and call 2
 	}{
-		"503 of a member": {sharing(10*time.Millisecond, busy), "n2 n1"},
+		"503 of a member": {sharing(flight, busy), "n2 n1"},
 		"lost": {func(r *http.Request, nth int) (*http.Response, error) {
 			if r.URL.Path == "/v1/batch" {
 				return nil, io.ErrUnexpectedEOF
 			}
-			return sharing(10*time.Millisecond, busy)(r, nth)
+			return sharing(flight, busy)(r, nth)
 		}, "n2 n2"},
 		"a result too few": {func(r *http.Request, nth int) (*http.Response, error) {
 			if r.URL.Path == "/v1/batch" {
 				return replying(200, ` {"results":[{"status":200,"body":{}}]}`)
 			}
-			return sharing(10*time.Millisecond, busy)(r, nth)
+			return sharing(flight, busy)(r, nth)
 		}, "n2 n2"},
 		"503": {func(r *http.Request, nth int) (*http.Response, error) {
 			if r.URL.Path == "/v1/batch" {
 				return replying(503, `{"code":"no-leader"}`)
 			}
-			return sharing(10*time.Millisecond, busy)(r, nth)
+			return sharing(flight, busy)(r, nth)
 		}, "n2 n2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +232,7 @@ func TestGatherRepeats(t *testing.T) {
 				if r.URL.Host == "n1" {
 					return c.node1(r, nth)
 				}
-				return sharing(10*time.Millisecond, ok)(r, nth)
+				return sharing(flight, ok)(r, nth)
 			}, func(b *rig) {
 				first, one, two := b.begin(b.Context(), numbered(0)), b.begin(b.Context(), numbered(1)), b.begin(b.Context(), numbered(2))
 				<-first
@@ -255,7 +258,7 @@ func TestGatherFallsApart(t *testing.T) {
 			if r.URL.Path == "/v1/batch" {
 				return replying(refusal.status, refusal.body)
 			}
-			return sharing(10*time.Millisecond, nil)(r, nth)
+			return sharing(flight, nil)(r, nth)
 		}, func(b *rig) {
 			for _, c := range []<-chan ended{b.begin(b.Context(), numbered(0)), b.begin(b.Context(), numbered(1)), b.begin(b.Context(), numbered(2))} {
 				if e := <-c; e.err != nil || e.Status != 200 {
@@ -281,7 +284,7 @@ func TestGatherWhichCalls(t *testing.T) {
 		"a header":     func(k *Call) { k.Header = http.Header{"If-None-Match": {"*"}} },
 		"no UTF-8":     func(k *Call) { k.Operation.Semaphore = "\xff" },
 	} {
-		virtually(t, 1, sharing(10*time.Millisecond, ok), func(b *rig) {
+		virtually(t, 1, sharing(flight, ok), func(b *rig) {
 			first := b.begin(b.Context(), numbered(0))
 			k := numbered(1)
 			change(&k)
@@ -296,7 +299,7 @@ func TestGatherWhichCalls(t *testing.T) {
 			}
 		})
 	}
-	virtually(t, 1, sharing(10*time.Millisecond, ok), func(b *rig) {
+	virtually(t, 1, sharing(flight, ok), func(b *rig) {
 		end := Call{Operation: Operation{Name: "end", Session: "5", Late: true}}
 		calls := []<-chan ended{b.begin(b.Context(), numbered(0))}
 		for range maxMembers + 1 {
@@ -322,7 +325,7 @@ func TestGatherGivesBackFirst(t *testing.T) {
 		k.Operation.Name = "release"
 		return k
 	}
-	virtually(t, 1, sharing(10*time.Millisecond, overloaded), func(b *rig) {
+	virtually(t, 1, sharing(flight, overloaded), func(b *rig) {
 		for _, want := range []string{"thing batch thing", "thing batch thing thing thing"} {
 			began := time.Now()
 			first, second := b.begin(b.Context(), back(0)), b.begin(b.Context(), back(1))

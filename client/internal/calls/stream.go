@@ -39,7 +39,7 @@ func Open(ctx context.Context, c *Caller, path []string, query url.Values, quiet
 		a := allowance{began: time.Now(), total: c.cfg.AttemptTimeout}
 		s, err := open(ctx, c, node, &k, a)
 		if err == nil {
-			c.nodes.Worked(node)
+			c.nodes.Worked(node, a.began)
 			s.quiet, s.endCall = quiet, end
 			s.alarm.Stop()
 			return s, nil

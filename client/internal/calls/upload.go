@@ -24,7 +24,7 @@ func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64
 		began := time.Now()
 		r, err := upload(ctx, c, node, &k, io.NewSectionReader(body, 0, size))
 		if err == nil {
-			c.nodes.Worked(node)
+			c.nodes.Worked(node, began)
 			return r, nil
 		}
 		var refusal *Refusal

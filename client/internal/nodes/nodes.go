@@ -23,6 +23,7 @@ type Node struct {
 	// Guarded by List.mu.
 	notBefore time.Time // it asked for no request before that
 	suspect   bool      // it left its latest request without a reply
+	failedAt  time.Time // when it failed, other than by silence
 }
 
 // List remembers which node works.
@@ -104,16 +105,23 @@ func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
 func (l *List) Failed(which *Node, notBefore time.Time, silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	which.notBefore, which.suspect = notBefore, silent
+	which.notBefore, which.suspect, which.failedAt = notBefore, silent, time.Time{}
+	if !silent {
+		which.failedAt = time.Now()
+	}
 	if l.nodes[l.current] == which {
 		l.current = (l.current + 1) % len(l.nodes)
 	}
 }
 
-// Worked stays with a node.
-func (l *List) Worked(which *Node) {
+// Worked stays with a node, unless the node has failed since the attempt that worked began. For example, one reply
+// to several calls may be a success for a call, and ask another call for a pause.
+func (l *List) Worked(which *Node, began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if which.failedAt.After(began) {
+		return
+	}
 	which.notBefore, which.suspect = time.Time{}, false
 	l.current = slices.Index(l.nodes, which)
 }

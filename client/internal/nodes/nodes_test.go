@@ -70,14 +70,18 @@ func TestPick(t *testing.T) {
 		{"elsewhere", func() {}, true, "b", 0},
 		{"after a failure", func() { l.Failed(byHost["a"], time.Time{}, false) }, false, "b", 0},
 		{"a failure that another call has seen already", func() { l.Failed(byHost["a"], time.Time{}, false) }, false, "b", 0},
-		{"stays with the one that worked", func() { l.Worked(byHost["c"]) }, false, "c", 0},
+		{"stays with the one that worked", func() { l.Worked(byHost["c"], time.Now()) }, false, "c", 0},
 		{"leaves a pause", func() { l.Failed(byHost["c"], now.Add(time.Second), false) }, false, "a", 0},
 		{"a suspect one comes after that pause", func() {
 			l.Failed(byHost["a"], time.Time{}, true)
 			l.Failed(byHost["b"], time.Time{}, true)
 		}, false, "c", time.Second},
 		{"a suspect one comes before a longer pause", func() { l.Failed(byHost["c"], now.Add(time.Minute), false) }, false, "a", 0},
-		{"no longer suspect", func() { l.Worked(byHost["b"]) }, false, "b", 0},
+		{"no longer suspect, by a late reply", func() { l.Worked(byHost["b"], now) }, false, "b", 0},
+		{"has failed since the attempt began", func() {
+			l.Failed(byHost["b"], now.Add(time.Second), false)
+			l.Worked(byHost["b"], now)
+		}, false, "b", time.Second},
 	} {
 		step.happens()
 		if n, pause := l.Pick(now, step.elsewhere); n.Host() != step.host || pause != step.pause {
