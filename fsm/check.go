@@ -239,9 +239,9 @@ func (m *Machine) checkWaits() error {
 		if r.place != place {
 			return fmt.Errorf("place %d is filed wrongly", place)
 		}
-		if r.group != 0 {
+		if r.listHash != 0 {
 			lists++
-			if m.byGroup[groupKey{r.session, r.group}] != q {
+			if m.byList[listKey{r.session, r.listHash}] != q {
 				return fmt.Errorf("place %d: its list is filed wrongly", place)
 			}
 		}
@@ -268,7 +268,7 @@ func (m *Machine) checkWaits() error {
 			})
 		}
 	}
-	if len(m.byPlace) != m.requests.live || members != len(m.byWait) || lists != len(m.byGroup) || members != asked || members+unowned != m.members {
+	if len(m.byPlace) != m.requests.live || members != len(m.byWait) || lists != len(m.byList) || members != asked || members+unowned != m.members {
 		return errors.New("index of waiting requests and requests differ")
 	}
 	return nil

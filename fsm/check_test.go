@@ -123,14 +123,14 @@ var brokenInvariants = []brokenInvariant{
 	{"a key waits for it that does not know it", func(b brokenState) { b.key("waits").place++ }},
 	{"a waiting request without its session", func(b brokenState) { b.reserved++ }},
 	{"a waiting request without its session", func(b brokenState) { b.requests.add(request{}) }},
-	{"its list is filed wrongly", func(b brokenState) { clear(b.byGroup) }},
+	{"its list is filed wrongly", func(b brokenState) { clear(b.byList) }},
 	{"does not know what it waits for", func(b brokenState) { delete(b.byWait, leaseKey{b.sessionOf(6), b.byName["a"]}) }},
 	{"is not filed under its count", func(b brokenState) {
 		places, _ := b.semaphore("a").line.asked.byCount.Get(1)
 		places.Delete(b.request(6).place)
 	}},
 	{"index of waiting requests and requests", func(b brokenState) { b.members++ }},
-	{"index of waiting requests and requests", func(b brokenState) { b.byGroup[groupKey{1, 1}] = 1 }},
+	{"index of waiting requests and requests", func(b brokenState) { b.byList[listKey{1, 1}] = 1 }},
 	{"index of waiting requests and requests", func(b brokenState) { b.byWait[leaseKey{99, 99}] = 1 }},
 	{"index of waiting requests and requests", func(b brokenState) { delete(b.byPlace, b.request(5).place) }},
 	{`key "waits" is filed wrongly`, func(b brokenState) { b.key("waits").reserved = 0 }},

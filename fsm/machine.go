@@ -53,10 +53,10 @@ type tables struct {
 // a wait list has both.
 type leaseKey struct{ session, semaphore ref }
 
-// groupKey names a session and a list, see groupOf: at most one waiting request has both.
-type groupKey struct {
-	session ref
-	group   uint64
+// listKey names a session and a list, see listHashOf: at most one waiting request has both.
+type listKey struct {
+	session  ref
+	listHash uint64
 }
 
 // indexes are derived from the records. Restore rebuilds them, Freeze does not copy them.
@@ -68,7 +68,7 @@ type indexes struct {
 	bySession    btree.Map[uint64, ref]
 	byLease      map[leaseKey]ref // may lack the first lease of a session, see leaseOf
 	byWait       map[leaseKey]ref // requests for leases, by each of their members
-	byGroup      map[groupKey]ref // requests that list semaphores
+	byList       map[listKey]ref  // requests that list semaphores
 	byPlace      map[uint64]ref   // requests
 	byEntry      map[leaseKey]ref // entries of wait lists, while they have a semaphore
 	byNotice     map[uint64]ref   // by id
@@ -127,7 +127,7 @@ func New() *Machine {
 		byName:    map[string]ref{},
 		byLease:   map[leaseKey]ref{},
 		byWait:    map[leaseKey]ref{},
-		byGroup:   map[groupKey]ref{},
+		byList:    map[listKey]ref{},
 		byPlace:   map[uint64]ref{},
 		byEntry:   map[leaseKey]ref{},
 		byNotice:  map[uint64]ref{},

@@ -46,13 +46,13 @@ func (c AcquireMany) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	group := groupOf(c.Mode, c.Wants)
+	listHash := listHashOf(c.Mode, c.Wants)
 	if owner, ok := m.ownSession(c.Session); ok {
-		m.endOrphan(owner, group)
+		m.endOrphan(owner, listHash)
 	}
 	known, isKnown := m.ownSession(c.Session) // a one-shot may have ended with the orphan
 	if isKnown {
-		if same, ok := m.askedBefore(known, c.Wants, c.Mode, group); ok {
+		if same, ok := m.askedBefore(known, c.Wants, c.Mode, listHash); ok {
 			m.takeOver(known, &same)
 			return same
 		}
@@ -77,7 +77,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	result = m.acquireMany(request{session: owner, members: possible, mode: c.Mode, group: group}, members, c.Try)
+	result = m.acquireMany(request{session: owner, members: possible, mode: c.Mode, listHash: listHash}, members, c.Try)
 	if result.Code != Waiting {
 		m.describeSession(&result, owner)
 	}
@@ -133,14 +133,14 @@ func (m *Machine) possible(members []member, mode Mode, result *Result) []member
 
 // askedBefore finds the same request of the same session: still waiting, or granted with
 // all leases still held. An "any" request may have lost a semaphore since, by its deletion.
-func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, group uint64) (Result, bool) {
-	if waiting, ok := m.byGroup[groupKey{owner, group}]; ok {
+func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, listHash uint64) (Result, bool) {
+	if waiting, ok := m.byList[listKey{owner, listHash}]; ok {
 		return m.waitingResult(waiting), true
 	}
 	result := Result{Code: OK, Found: true}
 	for _, want := range wants {
 		r, ok := m.leaseOf(owner, m.byName[want.Semaphore])
-		if !ok || m.leases.at(r).group != group || m.leases.at(r).revoked || m.leases.at(r).count != want.Count {
+		if !ok || m.leases.at(r).listHash != listHash || m.leases.at(r).revoked || m.leases.at(r).count != want.Count {
 			if mode == All {
 				return Result{}, false
 			}
@@ -163,9 +163,9 @@ func repeats(wants []Want) bool {
 	return false
 }
 
-// groupOf identifies a list and its mode, so that a repeat of the request in the same
+// listHashOf identifies a list and its mode, so that a repeat of the request in the same
 // session is recognized, whether it waits or was granted. It is never 0.
-func groupOf(mode Mode, list []Want) uint64 {
+func listHashOf(mode Mode, list []Want) uint64 {
 	e := encoder{buf: make([]byte, 0, 64)}
 	e.byte(byte(mode))
 	e.wants(list)

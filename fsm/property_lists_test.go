@@ -17,13 +17,13 @@ type ledger struct {
 	value   map[string]int64           // by semaphore
 	place   map[string]uint64          // of the last grant to a waiting request
 	waiting map[string]map[uint64]bool // the places in each line
-	entries map[listKey]*ledgerEntry
+	entries map[waitListKey]*ledgerEntry
 	kept    map[uint64]bool // sessions with on_end keep
 	names   []string
 	index   uint64
 }
 
-type listKey struct {
+type waitListKey struct {
 	session uint64
 	name    string
 	epoch   uint64
@@ -43,7 +43,7 @@ func TestPropertyListsAddUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l := &ledger{t: t, m: New(), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]map[uint64]bool{},
-			entries: map[listKey]*ledgerEntry{}, kept: map[uint64]bool{}, names: []string{"a", "b", "c"}}
+			entries: map[waitListKey]*ledgerEntry{}, kept: map[uint64]bool{}, names: []string{"a", "b", "c"}}
 		l.apply(StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits()})
 		for i := range rapid.IntRange(20, 120).Draw(t, "steps") {
 			l.step(uint64(i))
@@ -132,13 +132,13 @@ func (l *ledger) book(command Command, result *Result) {
 		}
 		l.value[c.Name] -= result.Granted
 	case ListAdd:
-		l.entry(listKey{c.Session, c.Name, result.Epoch}).wanted += c.Count
+		l.entry(waitListKey{c.Session, c.Name, result.Epoch}).wanted += c.Count
 	case ListRemove:
-		l.forget(func(k listKey) bool { return k.session == c.Session && k.name == c.Name }, true)
+		l.forget(func(k waitListKey) bool { return k.session == c.Session && k.name == c.Name }, true)
 	}
 }
 
-func (l *ledger) entry(k listKey) *ledgerEntry {
+func (l *ledger) entry(k waitListKey) *ledgerEntry {
 	if l.entries[k] == nil {
 		l.entries[k] = &ledgerEntry{}
 	}
@@ -146,7 +146,7 @@ func (l *ledger) entry(k listKey) *ledgerEntry {
 }
 
 // forget removes entries. It books undelivered grants as given back if they are.
-func (l *ledger) forget(which func(listKey) bool, back bool) {
+func (l *ledger) forget(which func(waitListKey) bool, back bool) {
 	for k, e := range l.entries {
 		if which(k) {
 			if back && !e.deleted {
@@ -177,7 +177,7 @@ func (l *ledger) see(e Effect) {
 			l.value[e.Semaphore] -= e.Count
 		}
 	case EffectListReady:
-		entry := l.entry(listKey{e.Session, e.Semaphore, e.Epoch})
+		entry := l.entry(waitListKey{e.Session, e.Semaphore, e.Epoch})
 		if e.Cause == CauseDeleted {
 			*entry = ledgerEntry{deleted: true}
 			return
@@ -193,7 +193,7 @@ func (l *ledger) see(e Effect) {
 		}
 		delete(l.value, e.Semaphore)
 	case EffectSessionEnded:
-		l.forget(func(k listKey) bool { return k.session == e.Session }, !l.kept[e.Session])
+		l.forget(func(k waitListKey) bool { return k.session == e.Session }, !l.kept[e.Session])
 	}
 }
 

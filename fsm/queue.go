@@ -41,8 +41,8 @@ func (m *Machine) linkRequest(waiting ref) {
 		}
 	}
 	m.byPlace[r.place] = waiting
-	if r.group != 0 {
-		m.byGroup[groupKey{r.session, r.group}] = waiting
+	if r.listHash != 0 {
+		m.byList[listKey{r.session, r.listHash}] = waiting
 	}
 	owner := m.sessions.mut(r.session)
 	owner.requests.push(waiting, m.requestInSession)
@@ -67,8 +67,8 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	}
 	delete(m.byPlace, r.place)
 	m.unserved.Delete(r.place)
-	if r.group != 0 {
-		delete(m.byGroup, groupKey{r.session, r.group})
+	if r.listHash != 0 {
+		delete(m.byList, listKey{r.session, r.listHash})
 	}
 	owner := m.sessions.mut(r.session)
 	owner.requests.unlink(waiting, m.requestInSession)

@@ -69,7 +69,7 @@ type lease struct {
 	count     int64
 	token     uint64 // unique; leases are ordered by it
 	grantedMS int64
-	group     uint64 // of the list that asked for it, see groupOf; 0: a single acquire
+	listHash  uint64 // of the list that asked for it, see listHashOf; 0: a single acquire
 	revoked   bool   // it holds no permits any more, and held does not include its count
 	reason    string
 
@@ -88,7 +88,7 @@ type request struct {
 	mode       Mode     // 0: a single semaphore
 	unowned    bool     // a down: takes permits from the offset, makes no lease
 	partial    bool     // unowned only: takes less than count if less is available
-	group      uint64   // see groupOf
+	listHash   uint64   // see listHashOf
 	enqueuedMS int64
 	keys       []ref // immutable: idempotency keys that wait for its outcome
 	entry      ref   // of a wait list, or 0; with an entry it is unowned and partial
@@ -415,7 +415,7 @@ func trim[K comparable, V any](index *map[K]V, peak *int) bool {
 // trim gives back the room of one index that has become much smaller.
 func (m *Machine) trim() {
 	p := &m.peaks
-	_ = trim(&m.byName, &p[0]) || trim(&m.byLease, &p[1]) || trim(&m.byWait, &p[2]) || trim(&m.byGroup, &p[3]) ||
+	_ = trim(&m.byName, &p[0]) || trim(&m.byLease, &p[1]) || trim(&m.byWait, &p[2]) || trim(&m.byList, &p[3]) ||
 		trim(&m.byPlace, &p[4]) || trim(&m.byEntry, &p[5]) || trim(&m.byNotice, &p[6]) || trim(&m.byEnded, &p[7]) ||
 		trim(&m.byKey, &p[8]) || trim(&m.byRevoked, &p[9]) || trim(&m.marked, &p[10]) || trim(&m.holdersBy, &p[11]) ||
 		trim(&m.owned, &p[12]) || trim(&m.byShade, &p[13])

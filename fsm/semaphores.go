@@ -407,7 +407,7 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 	s.held += want.count
 	s.modified = m.index
 	granted := m.leases.add(lease{session: r.session, semaphore: want.semaphore, count: want.count,
-		token: m.nextToken(), grantedMS: m.nowMS, group: r.group})
+		token: m.nextToken(), grantedMS: m.nowMS, listHash: r.listHash})
 	m.linkLease(granted)
 	l := m.leases.at(granted)
 	m.forgetRevocation(revokedKey{m.sessionID(r.session), s.epoch})

@@ -96,14 +96,14 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	e.int(l.count)
 	e.uint(l.token)
 	e.int(l.grantedMS)
-	e.uint(l.group)
+	e.uint(l.listHash)
 	e.bool(l.revoked)
 	e.string(l.reason)
 }
 
 func (b *builder) lease(d *decoder) lease {
 	return lease{session: b.session(d), semaphore: b.semaphore(d), count: d.Int(), token: d.Uint(),
-		grantedMS: d.Int(), group: d.Uint(), revoked: d.Bool(), reason: d.Text()}
+		grantedMS: d.Int(), listHash: d.Uint(), revoked: d.Bool(), reason: d.Text()}
 }
 
 func (f *Frozen) encodeRequest(e *encoder, r *request) {
@@ -117,7 +117,7 @@ func (f *Frozen) encodeRequest(e *encoder, r *request) {
 	e.byte(byte(r.mode))
 	e.bool(r.unowned)
 	e.bool(r.partial)
-	e.uint(r.group)
+	e.uint(r.listHash)
 	e.int(r.enqueuedMS)
 	if r.entry == 0 {
 		e.uint(0)
@@ -132,7 +132,7 @@ func (b *builder) request(d *decoder) request {
 		r.members[i] = member{b.semaphore(d), d.Int()}
 	}
 	r.mode, r.unowned, r.partial = Mode(d.Byte()), d.Bool(), d.Bool()
-	r.group, r.enqueuedMS = d.Uint(), d.Int()
+	r.listHash, r.enqueuedMS = d.Uint(), d.Int()
 	if order := d.Uint(); order != 0 {
 		r.entry = b.orders[order]
 		if r.entry == 0 {

@@ -180,8 +180,8 @@ func (m *Machine) endImpossible(r ref, limit int) bool {
 
 // endOrphan ends a session's request for a list if deleted semaphores have made it impossible.
 // It does not wait for sweep, so that a repeat is a new request.
-func (m *Machine) endOrphan(owner ref, group uint64) {
-	waiting, ok := m.byGroup[groupKey{owner, group}]
+func (m *Machine) endOrphan(owner ref, listHash uint64) {
+	waiting, ok := m.byList[listKey{owner, listHash}]
 	if !ok {
 		return
 	}
