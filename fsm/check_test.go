@@ -15,7 +15,7 @@ func soundState(t *testing.T) []byte {
 	l := &stampedLog{t: t, m: manyRecords(t)}
 	l.stamp = l.m.nowMS
 	l.do("waits", Acquire{Session: 6, Name: "a", Count: 1, TTLMS: KeepTTL})
-	l.do("", AcquireMany{Session: 4, Wants: []Want{{"a", 1}, {"b", 1}}, Mode: All})
+	l.do("", AcquireMany{Session: 4, Wants: []Want{{Semaphore: "a", Count: 1}, {Semaphore: "b", Count: 1}}, Mode: All})
 	l.do("", AcquireOnce{Name: "b", Count: 1, TTLMS: MaxTTLMS, WaitMS: MaxTTLMS, Session: 200})
 	l.do("holds", AcquireOnce{Name: "c", Count: 1, TTLMS: MaxTTLMS, Session: 201})
 	for _, id := range []uint64{2, 3, 4} {

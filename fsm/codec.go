@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -50,6 +51,72 @@ func (e *encoder) wants(v []Want) {
 		e.string(w.Semaphore)
 		e.int(w.Count)
 	}
+}
+
+// group appends the group and the head start of a request, and no byte if it has neither.
+func (e *encoder) group(group string, headStartMS int64) {
+	if group != "" || headStartMS != 0 {
+		e.string(group)
+		e.int(headStartMS)
+	}
+}
+
+// group reads what the encoder's group appends.
+func (d *decoder) group() (group string, headStartMS int64) {
+	if len(d.Rest) == 0 {
+		return "", 0
+	}
+	group, headStartMS = d.Text(), d.Int()
+	if group == "" && headStartMS == 0 {
+		d.Fail() // they have no bytes
+	}
+	return group, headStartMS
+}
+
+// groupName appends a group, and no byte for the empty group.
+func (e *encoder) groupName(group string) {
+	if group != "" {
+		e.string(group)
+	}
+}
+
+// groupName reads what the encoder's groupName appends.
+func (d *decoder) groupName() (group string) {
+	if len(d.Rest) == 0 {
+		return ""
+	}
+	if group = d.Text(); group == "" {
+		d.Fail() // it has no bytes
+	}
+	return group
+}
+
+// groups appends the groups of a list and its head start, and no byte if it has neither.
+func (e *encoder) groups(list []Want, headStartMS int64) {
+	if headStartMS == 0 && !slices.ContainsFunc(list, func(w Want) bool { return w.Group != "" }) {
+		return
+	}
+	e.int(headStartMS)
+	for i := range list {
+		e.string(list[i].Group)
+	}
+}
+
+// groups reads what the encoder's groups appends, into a list of the same length.
+func (d *decoder) groups(list []Want) (headStartMS int64) {
+	if len(d.Rest) == 0 {
+		return 0
+	}
+	headStartMS = d.Int()
+	needed := headStartMS != 0
+	for i := range list {
+		list[i].Group = d.Text()
+		needed = needed || list[i].Group != ""
+	}
+	if !needed {
+		d.Fail() // they have no bytes
+	}
+	return headStartMS
 }
 
 func (e *encoder) level(v *int32) {
@@ -180,12 +247,12 @@ func (r *Result) ids() [5]*uint64 {
 	return [...]*uint64{&r.Session, &r.Place, &r.Epoch, &r.Version, &r.Locks}
 }
 
-func (r *Result) numbers() [13]*int64 {
+func (r *Result) numbers() [14]*int64 {
 	return [...]*int64{&r.TTLMS, &r.DeadlineMS, &r.Position, &r.Granted, &r.Value, &r.Asked, &r.Holding,
-		&r.Permits, &r.Full, &r.Available, &r.QueueLength, &r.Limit, &r.DelayMS}
+		&r.Permits, &r.Full, &r.Available, &r.QueueLength, &r.Limit, &r.DelayMS, &r.Used}
 }
 
-func (r *Result) texts() [3]*string { return [...]*string{&r.Subject, &r.Reason, &r.Trace} }
+func (r *Result) texts() [4]*string { return [...]*string{&r.Subject, &r.Reason, &r.Trace, &r.Group} }
 
 func (r *Result) levels() [2]**int32 {
 	return [...]**int32{&r.Level, &r.LowestLevel}
@@ -203,8 +270,10 @@ const (
 	bitSemaphore = 42 //
 	bitEach      = 43 //
 	bitCompleted = 44 //
-	bitsKnown    = 1<<8 - 1 | (1<<5-1)<<bitIDs | (1<<13-1)<<bitNumbers | (1<<3-1)<<bitTexts |
-		(1<<2-1)<<bitLevels | 31<<bitRule
+	bitGroups    = 45 // of the grants, and of the completed entries
+	bitSettings  = 46 // of the semaphore
+	bitsKnown    = 1<<8 - 1 | (1<<5-1)<<bitIDs | (1<<14-1)<<bitNumbers | (1<<4-1)<<bitTexts |
+		(1<<2-1)<<bitLevels | 127<<bitRule
 )
 
 func (r *Result) mask() (mask uint64) {
@@ -233,7 +302,15 @@ func (r *Result) mask() (mask uint64) {
 	set(bitSemaphore, r.Semaphore != nil)
 	set(bitEach, len(r.Each) > 0)
 	set(bitCompleted, len(r.Completed) > 0)
+	set(bitGroups, r.hasGroups())
+	set(bitSettings, r.Semaphore != nil && r.Semaphore.hasSettings())
 	return mask
+}
+
+// hasGroups reports whether a grant or a completed entry has a group.
+func (r *Result) hasGroups() bool {
+	return slices.ContainsFunc(r.Grants, func(g Grant) bool { return g.Group != "" }) ||
+		slices.ContainsFunc(r.Completed, func(c Completion) bool { return c.Group != "" })
 }
 
 // AppendResult appends a result to buf in the form that snapshots, the state hash and the
@@ -321,6 +398,17 @@ func (e *encoder) resultLists(r *Result) {
 			e.bool(c.Deleted)
 		}
 	}
+	if r.hasGroups() {
+		for i := range r.Grants {
+			e.string(r.Grants[i].Group)
+		}
+		for i := range r.Completed {
+			e.string(r.Completed[i].Group)
+		}
+	}
+	if r.Semaphore != nil && r.Semaphore.hasSettings() {
+		e.semaphoreSettings(r.Semaphore)
+	}
 }
 
 // result reads a result. nested says whether it may contain others.
@@ -392,6 +480,21 @@ func (d *decoder) resultLists(r *Result, has func(int) bool, nested bool) {
 			r.Completed[i] = Completion{Semaphore: d.Text(), Epoch: d.Uint(), Granted: d.Int(), Token: d.Uint(), Deleted: d.Bool()}
 		}
 	}
+	if has(bitGroups) {
+		for i := range r.Grants {
+			r.Grants[i].Group = d.Text()
+		}
+		for i := range r.Completed {
+			r.Completed[i].Group = d.Text()
+		}
+	}
+	if has(bitSettings) {
+		if r.Semaphore == nil {
+			d.Fail()
+			return
+		}
+		d.semaphoreSettings(r.Semaphore)
+	}
 }
 
 func (e *encoder) semaphoreView(s *SemaphoreView) {
@@ -412,6 +515,23 @@ func (d *decoder) semaphoreView() SemaphoreView {
 		Level: d.level(), Metadata: d.pairs(), ModifiedIndex: d.Uint(), Holders: d.Int(), Waiters: d.Int()}
 	s.Available = s.Permits + s.Offset - s.Held
 	return s
+}
+
+// hasSettings reports whether a view needs the members behind the ones that each semaphore has.
+func (s *SemaphoreView) hasSettings() bool { return s.Settings != (Settings{}) || s.Groups != 0 }
+
+func (e *encoder) semaphoreSettings(s *SemaphoreView) {
+	e.settings(&s.Settings)
+	e.int(s.Groups)
+	e.bool(s.Sweeping)
+}
+
+func (d *decoder) semaphoreSettings(s *SemaphoreView) {
+	s.Settings = *d.settings()
+	s.Groups, s.Sweeping = d.Int(), d.Bool()
+	if s.Settings.Family {
+		s.Available = 0
+	}
 }
 
 func (e *encoder) effect(f *Effect) {
@@ -438,4 +558,11 @@ func (e *encoder) effect(f *Effect) {
 	e.string(f.Trace)
 	e.string(f.Item)
 	e.uint(f.Version)
+	if f.Group != "" || f.Limit != 0 || f.Settings != nil {
+		e.string(f.Group)
+		e.int(f.Limit)
+	}
+	if f.Settings != nil {
+		e.settings(f.Settings)
+	}
 }

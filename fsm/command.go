@@ -46,7 +46,8 @@ const (
 	OpItemRelease     Op = 26
 	OpItemDelete      Op = 27
 	OpItemDeleteAll   Op = 28
-	opCount           Op = 29
+	OpGroupPut        Op = 29
+	opCount           Op = 30
 )
 
 // operation is one row of the table of operations: the traits that this package and others read
@@ -156,6 +157,7 @@ var operations = [opCount]operation{
 	OpItemRelease:     {"item-release", decodeItemRelease, 0, ClassRelease, RightUse, keeps, noWait, givesBack, ObjectItem},
 	OpItemDelete:      {"item-delete", decodeItemDelete, 0, ClassOther, RightUse, keeps, noWait, noSession, ObjectItem},
 	OpItemDeleteAll:   {"item-delete-all", decodeItemDeleteAll, 0, ClassOther, RightUse, keeps, noWait, noSession, ObjectItem},
+	OpGroupPut:        {"group-put", decodeGroupPut, 0, ClassOther, RightUse, grows, noWait, noSession, ObjectSemaphore},
 }
 
 // row returns the row of an operation; it is empty for a number that is not an operation.

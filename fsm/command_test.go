@@ -84,7 +84,7 @@ func TestRowsAreComplete(t *testing.T) {
 			case uint64:
 				field.SetUint(7)
 			case []Want:
-				field.Set(reflect.ValueOf([]Want{{"db", 2}}))
+				field.Set(reflect.ValueOf([]Want{{Semaphore: "db", Count: 2}}))
 			case []Renewal:
 				field.Set(reflect.ValueOf([]Renewal{{Session: 7}}))
 			}
@@ -134,7 +134,7 @@ func TestOpOf(t *testing.T) {
 
 // TestMayWait: only acquires that may wait have a name, at every level and with a key.
 func TestMayWait(t *testing.T) {
-	all := Want{"a", 1}
+	all := Want{Semaphore: "a", Count: 1}
 	for _, c := range []struct {
 		command Command
 		name    string
@@ -180,7 +180,7 @@ func TestTimesAndTextsOutOfRangeAreMalformed(t *testing.T) {
 			[]Command{Renew{Renewals: []Renewal{{9, KeepTTL - 1}}}, Renew{Renewals: []Renewal{{9, MaxTTLMS + 1}}}}},
 		{[]Command{RestoreSession{Session: 1, TTLMS: MaxTTLMS}},
 			[]Command{RestoreSession{}, RestoreSession{Session: 3, TTLMS: -1}, RestoreSession{Session: 3, TTLMS: MaxTTLMS + 1}, RestoreSession{Session: 3, Metadata: bad},
-				RestoreSession{Session: 3, TTLMS: 1, Leases: []Want{{"db", 1}, {"db", 1}}}}},
+				RestoreSession{Session: 3, TTLMS: 1, Leases: []Want{{Semaphore: "db", Count: 1}, {Semaphore: "db", Count: 1}}}}},
 	} {
 		l := &stampedLog{t: t, m: New()}
 		l.do("", CreateSemaphore{Name: "db", Permits: 5}, OpenSession{Session: 9, TTLMS: MaxTTLMS})

@@ -47,8 +47,8 @@ func sessionMoves(id uint64, wide bool) []move {
 		command(Acquire{Session: id, Name: "a", Count: 1, TTLMS: KeepTTL}, nil, nil),
 		command(Acquire{Session: id, Name: "a", Count: 2, TTLMS: KeepTTL}, nil, nil),
 		command(Acquire{Session: id, Name: "b", Count: 1, TTLMS: KeepTTL}, nil, nil),
-		command(AcquireMany{Session: id, Mode: All, Wants: []Want{{"a", 1}, {"b", 1}}}, nil, nil),
-		command(AcquireMany{Session: id, Mode: Any, Wants: []Want{{"b", 1}, {"a", 2}}}, nil, nil),
+		command(AcquireMany{Session: id, Mode: All, Wants: []Want{{Semaphore: "a", Count: 1}, {Semaphore: "b", Count: 1}}}, nil, nil),
+		command(AcquireMany{Session: id, Mode: Any, Wants: []Want{{Semaphore: "b", Count: 1}, {Semaphore: "a", Count: 2}}}, nil, nil),
 	}
 	for _, name := range []string{"a", "b"} {
 		moves = append(moves, command(Release{Session: id, Name: name}, nil, own))

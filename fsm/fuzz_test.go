@@ -30,11 +30,11 @@ func everyCommand() []Command {
 		Renew{Renewals: []Renewal{{Session: 1, TTLMS: 0}, {Session: 2, TTLMS: KeepTTL}}},
 		Acquire{Session: 2, Name: "a", Count: 1, TTLMS: 100, Try: true},
 		AcquireOnce{Name: "a", Count: 2, TTLMS: 1000, Metadata: pairs, WaitMS: 100, Session: 78},
-		AcquireMany{Session: 3, Wants: []Want{{"b", 1}, {"a", 2}}, Mode: Any},
+		AcquireMany{Session: 3, Wants: []Want{{Semaphore: "b", Count: 1}, {Semaphore: "a", Count: 2}}, Mode: Any},
 		ResizeLease{Session: 1, Name: "a", Count: 1},
 		Release{Session: 1, Name: "a"},
 		RevokeLease{Session: 1, Name: "a", Reason: "maintenance"},
-		RestoreSession{Session: 1 << 60, TTLMS: 1000, Leases: []Want{{"a", 9}}, Metadata: pairs},
+		RestoreSession{Session: 1 << 60, TTLMS: 1000, Leases: []Want{{Semaphore: "a", Count: 9}}, Metadata: pairs},
 		EndSession{Session: 1, Operator: true, Reason: "gone"},
 		ListAdd{Session: 3, Name: "b", Count: 2},
 		ListDeliver{Session: 2},
@@ -63,7 +63,7 @@ func busy(t testing.TB) (*Machine, uint64) {
 		OpenSession{Session: 4, TTLMS: 0},
 		Acquire{Session: 1, Name: "a", Count: 2, TTLMS: KeepTTL}, Acquire{Session: 1, Name: "b", Count: 1, TTLMS: KeepTTL},
 		Acquire{Session: 2, Name: "a", Count: 1, TTLMS: KeepTTL},
-		AcquireMany{Session: 3, Wants: []Want{{"a", 1}, {"b", 1}}, Mode: Any},
+		AcquireMany{Session: 3, Wants: []Want{{Semaphore: "a", Count: 1}, {Semaphore: "b", Count: 1}}, Mode: Any},
 		AcquireOnce{Name: "a", Count: 1, TTLMS: 500, WaitMS: 5000, Session: 90},
 		Down{Name: "b", Count: 3, Partial: true, WaitMS: 5000, Session: 91},
 		RevokeLease{Session: 1, Name: "b", Reason: "because"},
@@ -237,7 +237,7 @@ func FuzzDecodeResult(f *testing.F) {
 	f.Add(AppendResult(nil, &Result{Code: LimitReached, Rule: RuleOwnerLeases, Limit: 300}))
 	f.Add(AppendResult(nil, &Result{Code: ItemDiffers, Rule: RuleDelay, Version: 1 << 44, Locks: 3, DelayMS: 15_000, More: true}))
 	f.Add(AppendResult(nil, &Result{Code: Never, Subject: "a", Asked: 3, Permits: 1, Level: &level, LowestLevel: &level, Rule: RuleHolds, Reason: "r"}))
-	f.Add(AppendResult(nil, &Result{Session: 9, TTLMS: 1, Grants: []Grant{{"a", 1, 2, 3, 4}}, Semaphore: &view, Each: []Result{{Code: Revoked}, {Granted: -1}}}))
+	f.Add(AppendResult(nil, &Result{Session: 9, TTLMS: 1, Grants: []Grant{{Semaphore: "a", Epoch: 1, Count: 2, Token: 3, GrantedMS: 4}}, Semaphore: &view, Each: []Result{{Code: Revoked}, {Granted: -1}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := DecodeResult(data)
 		if err != nil {

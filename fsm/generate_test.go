@@ -312,7 +312,7 @@ func (g *generator) wants() []Want {
 		for tries := 0; tries < 5 && slices.ContainsFunc(wants, func(w Want) bool { return w.Semaphore == name }); tries++ {
 			name = g.name()
 		}
-		wants = append(wants, Want{name, oneOf(g, []int64{1, 1, 1, 2, g.count(name)})})
+		wants = append(wants, Want{Semaphore: name, Count: oneOf(g, []int64{1, 1, 1, 2, g.count(name)})})
 	}
 	if g.chance(20) {
 		wants = append(wants, wants[0])
@@ -471,14 +471,14 @@ func (g *generator) restore() Command {
 		v := oneOf(g, g.m.revoked)
 		for _, s := range g.m.semaphores {
 			if c.Session = v.session; s.epoch == v.epoch {
-				c.Leases = []Want{{s.name, 1}}
+				c.Leases = []Want{{Semaphore: s.name, Count: 1}}
 			}
 		}
 		return c
 	}
 	if s := g.m.session(c.Session); s != nil && g.chance(2) { // its own leases
 		for _, l := range g.m.leasesOf(s) {
-			c.Leases = append(c.Leases, Want{l.semaphore.name, l.count})
+			c.Leases = append(c.Leases, Want{Semaphore: l.semaphore.name, Count: l.count})
 		}
 	} else if !g.chance(4) {
 		c.Leases = g.wants()

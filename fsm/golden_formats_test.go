@@ -31,9 +31,9 @@ func operationsHistory() []goldenStep {
 		{OpenSession{Session: 1, TTLMS: 60_000, Metadata: []Pair{{"host", "a"}}, Keep: true}, OK},
 		{OpenSession{Session: 2, TTLMS: 60_000}, OK},
 		{OpenSession{Session: 300, TTLMS: 60_000}, OK},
-		{AcquireMany{Session: 1, Wants: []Want{{"db", 2}, {"pool", 1}}, Mode: All}, OK},
-		{AcquireMany{Session: 2, Wants: []Want{{"db", 2}, {"pool", 2}}, Mode: Any}, Waiting},
-		{AcquireMany{Session: 300, Wants: []Want{{"db", 3}}, Mode: All, Try: true}, Unavailable},
+		{AcquireMany{Session: 1, Wants: []Want{{Semaphore: "db", Count: 2}, {Semaphore: "pool", Count: 1}}, Mode: All}, OK},
+		{AcquireMany{Session: 2, Wants: []Want{{Semaphore: "db", Count: 2}, {Semaphore: "pool", Count: 2}}, Mode: Any}, Waiting},
+		{AcquireMany{Session: 300, Wants: []Want{{Semaphore: "db", Count: 3}}, Mode: All, Try: true}, Unavailable},
 		{ResizeLease{Session: 1, Name: "db", Count: 1, Token: 300}, NotHeld},
 		{ResizeLease{Session: 1, Name: "db", Count: 1, Epoch: 77}, EpochMismatch},
 		{ResizeLease{Session: 1, Name: "db", Count: 1}, OK},
@@ -51,10 +51,10 @@ func operationsHistory() []goldenStep {
 		{Down{Name: "jobs", Count: 90, Notice: "http://n1/later"}, Unavailable},
 		{RevokeLease{Session: 2, Name: "db", Reason: "repair", Epoch: 77}, EpochMismatch},
 		{RevokeLease{Session: 2, Name: "db", Reason: "repair"}, OK},
-		{RestoreSession{Session: 9, TTLMS: 45_000, Leases: []Want{{"pool", 1}}, Metadata: []Pair{{"host", "b"}}}, OK},
+		{RestoreSession{Session: 9, TTLMS: 45_000, Leases: []Want{{Semaphore: "pool", Count: 1}}, Metadata: []Pair{{"host", "b"}}}, OK},
 		{EndSession{Session: 300, Operator: true, Reason: "moved"}, OK},
 		{OpenSession{Session: 301, TTLMS: 60_000}, OK},
-		{AcquireMany{Session: 301, Wants: []Want{{"db", 3}, {"pool", 2}}, Mode: All}, Waiting},
+		{AcquireMany{Session: 301, Wants: []Want{{Semaphore: "db", Count: 3}, {Semaphore: "pool", Count: 2}}, Mode: All}, Waiting},
 		{ListAdd{Session: 1, Name: "pool", Count: 4}, OK},
 		{AcquireOnce{Session: 302, Name: "jobs", Count: 1, TTLMS: 20_000, Metadata: []Pair{{"host", "c"}}}, OK},
 		{EndSession{Session: 302}, OK},
@@ -117,11 +117,11 @@ func TestEachOperationIsPinned(t *testing.T) {
 func TestResultsAreForEver(t *testing.T) {
 	level, lowest := int32(-70), int32(300)
 	all := Result{
-		Grants: []Grant{{"a", 200, -3, 400, 5_000}, {Semaphore: "b"}},
+		Grants: []Grant{{Semaphore: "a", Epoch: 200, Count: -3, Token: 400, GrantedMS: 5_000}, {Semaphore: "b"}},
 		Semaphore: &SemaphoreView{Name: "a", Epoch: 200, Permits: 3, Offset: -4, Held: 5, Available: -6, Level: &level, Metadata: []Pair{{"k", "v"}},
 			ModifiedIndex: 700, Holders: 8, Waiters: 9},
 		Each:      []Result{{Code: ExpiredSession, Session: 300}, {TTLMS: 1_000}},
-		Completed: []Completion{{"a", 200, 3, 400, false}, {Semaphore: "b", Deleted: true}},
+		Completed: []Completion{{Semaphore: "a", Epoch: 200, Granted: 3, Token: 400, Deleted: false}, {Semaphore: "b", Deleted: true}},
 		Level:     &level, LowestLevel: &lowest,
 	}
 	fields := reflect.ValueOf(&all).Elem()

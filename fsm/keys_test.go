@@ -67,7 +67,7 @@ func TestKeyBytesAreReserved(t *testing.T) {
 	l.do("", StartTerm{Term: 1, Leader: "n1", Limits: limits})
 	wants := make([]Want, MaxMembers)
 	for i := range wants {
-		wants[i] = Want{fmt.Sprintf("%s%d", strings.Repeat("x", 500), i), 1}
+		wants[i] = Want{Semaphore: fmt.Sprintf("%s%d", strings.Repeat("x", 500), i), Count: 1}
 		l.do("", CreateSemaphore{Name: wants[i].Semaphore, Permits: 1})
 		l.do("", Down{Name: wants[i].Semaphore, Count: 1})
 	}
@@ -104,7 +104,7 @@ func TestOutcomesFitTheirRoom(t *testing.T) {
 	var wants []Want
 	for i := range MaxMembers {
 		l.do("", CreateSemaphore{Name: long(i), Permits: 1 << 62, Metadata: []Pair{{"k", strings.Repeat("v", maxMetadataBytes-1)}}})
-		wants = append(wants, Want{long(i), 1 << 61})
+		wants = append(wants, Want{Semaphore: long(i), Count: 1 << 61})
 	}
 	l.do("", OpenSession{Session: 1, TTLMS: MaxTTLMS})
 	var renewals []Renewal

@@ -12,7 +12,7 @@ func TestFloodOfEndsPushesOutNoOther(t *testing.T) {
 	}
 	by := func(owner string, c Command) modelCommand { return modelCommand{owner: owner, command: c} }
 	restore := func(owner string, id uint64) modelCommand {
-		return by(owner, RestoreSession{Session: id, TTLMS: 1000, Leases: []Want{{"a", 1}}})
+		return by(owner, RestoreSession{Session: id, TTLMS: 1000, Leases: []Want{{Semaphore: "a", Count: 1}}})
 	}
 	apply(by("", CreateSemaphore{Name: "a", Permits: 9}),
 		by("ann", OpenSession{Session: 1, TTLMS: 1000}), by("ann", AcquireOnce{Session: 2, Name: "a", Count: 1, TTLMS: 1000}),

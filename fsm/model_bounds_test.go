@@ -79,7 +79,7 @@ func TestExpiryTakesFewRecords(t *testing.T) {
 		name := fmt.Sprint(i)
 		commands = append(commands, modelCommand{command: CreateSemaphore{Name: name, Permits: 1}})
 		for j := range restored {
-			restored[j].Leases = append(restored[j].Leases, Want{name, 1})
+			restored[j].Leases = append(restored[j].Leases, Want{Semaphore: name, Count: 1})
 		}
 	}
 	b.index++

@@ -81,7 +81,7 @@ func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) 
 	view := RequestView{Place: r.place, Session: r.session.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
 		Position: position, EnqueuedMS: r.enqueuedMS, DeadlineMS: r.session.deadlineMS, Metadata: r.session.metadata}
 	for _, want := range r.left() {
-		view.Wants = append(view.Wants, Want{want.semaphore.name, want.count})
+		view.Wants = append(view.Wants, Want{Semaphore: want.semaphore.name, Count: want.count})
 		if obstacle := m.obstacle(r, want); obstacle.BlockedBy != 0 {
 			view.Obstacles = append(view.Obstacles, obstacle)
 		}

@@ -15,13 +15,16 @@ type Acquire struct {
 	TTLMS   int64 // of the session from now on, even if the acquire is refused; or KeepTTL
 	Try     bool  // don't wait
 	Epoch   uint64
+
+	Group       string // of a semaphore with groups
+	HeadStartMS int64  // how much earlier its place in the line dates, up to Settings.HeadStartMS
 }
 
 // Op is OpAcquire.
 func (Acquire) Op() Op                      { return OpAcquire }
 func (c Acquire) names() []string           { return []string{c.Name} }
 func (c Acquire) session() uint64           { return c.Session }
-func (c Acquire) wants() []Want             { return []Want{{c.Name, c.Count}} }
+func (c Acquire) wants() []Want             { return []Want{{c.Name, c.Count, c.Group}} }
 func (c Acquire) permits() int64            { return c.Count }
 func (c Acquire) cost(size SessionSize) int { return 1 + size.Records/walkedPerUnit }
 
@@ -40,10 +43,13 @@ func (c Acquire) encode(e *encoder) {
 	e.int(c.TTLMS)
 	e.bool(c.Try)
 	e.uint(c.Epoch)
+	e.group(c.Group, c.HeadStartMS)
 }
 
 func decodeAcquire(d *decoder) Command {
-	return Acquire{Session: d.Uint(), Name: d.Text(), Count: d.Int(), TTLMS: d.Int(), Try: d.Bool(), Epoch: d.Uint()}
+	c := Acquire{Session: d.Uint(), Name: d.Text(), Count: d.Int(), TTLMS: d.Int(), Try: d.Bool(), Epoch: d.Uint()}
+	c.Group, c.HeadStartMS = d.group()
+	return c
 }
 
 func (c Acquire) apply(m *Machine) Result {

@@ -12,9 +12,11 @@ import (
 // Codes: as Acquire, and MixedLevels. Grants are in the order of the list.
 type AcquireMany struct {
 	Session uint64
-	Wants   []Want // 1 … MaxMembers, no semaphore twice
+	Wants   []Want // 1 … MaxMembers, no group of a semaphore twice
 	Mode    Mode
 	Try     bool // don't wait
+
+	HeadStartMS int64 // as in Acquire, up to the shortest that the semaphores of its list allow
 }
 
 // Op is OpAcquireMany.
@@ -35,10 +37,13 @@ func (c AcquireMany) encode(e *encoder) {
 	e.wants(c.Wants)
 	e.byte(byte(c.Mode))
 	e.bool(c.Try)
+	e.groups(c.Wants, c.HeadStartMS)
 }
 
 func decodeAcquireMany(d *decoder) Command {
-	return AcquireMany{Session: d.Uint(), Wants: d.wants(), Mode: Mode(d.Byte()), Try: d.Bool()}
+	c := AcquireMany{Session: d.Uint(), Wants: d.wants(), Mode: Mode(d.Byte()), Try: d.Bool()}
+	c.HeadStartMS = d.groups(c.Wants)
+	return c
 }
 
 func (c AcquireMany) apply(m *Machine) Result {
@@ -169,6 +174,7 @@ func listHashOf(mode Mode, list []Want) uint64 {
 	e := encoder{buf: make([]byte, 0, 64)}
 	e.byte(byte(mode))
 	e.wants(list)
+	e.groups(list, 0)
 	sum := sha256.Sum256(e.buf)
 	return binary.BigEndian.Uint64(sum[:8]) | 1
 }

@@ -14,13 +14,16 @@ type AcquireOnce struct {
 	Epoch    uint64 // of the semaphore, 0: any
 	WaitMS   int64  // 0: don't wait
 	Session  uint64 // drawn by the node
+
+	Group       string // of a semaphore with groups
+	HeadStartMS int64  // as in Acquire
 }
 
 // Op is OpAcquireOnce.
 func (AcquireOnce) Op() Op            { return OpAcquireOnce }
 func (c AcquireOnce) names() []string { return []string{c.Name} }
 func (c AcquireOnce) session() uint64 { return c.Session }
-func (c AcquireOnce) wants() []Want   { return []Want{{c.Name, c.Count}} }
+func (c AcquireOnce) wants() []Want   { return []Want{{c.Name, c.Count, c.Group}} }
 func (c AcquireOnce) permits() int64  { return c.Count }
 
 func (c AcquireOnce) redrawn(id uint64) Command {
@@ -43,11 +46,14 @@ func (c AcquireOnce) encode(e *encoder) {
 	e.uint(c.Epoch)
 	e.wait(c.WaitMS)
 	e.drawn(c.Session)
+	e.group(c.Group, c.HeadStartMS)
 }
 
 func decodeAcquireOnce(d *decoder) Command {
-	return AcquireOnce{Name: d.Text(), Count: d.Int(), TTLMS: d.Int(), Metadata: d.pairs(), Epoch: d.Uint(),
+	c := AcquireOnce{Name: d.Text(), Count: d.Int(), TTLMS: d.Int(), Metadata: d.pairs(), Epoch: d.Uint(),
 		WaitMS: d.Int(), Session: d.Uint()}
+	c.Group, c.HeadStartMS = d.group()
+	return c
 }
 
 func (c AcquireOnce) apply(m *Machine) Result {

@@ -8,6 +8,7 @@ type CreateSemaphore struct {
 	Permits  int64
 	Level    *int32
 	Metadata []Pair
+	Settings SettingsChange
 }
 
 // Op is OpCreateSemaphore.
@@ -20,14 +21,16 @@ func (c CreateSemaphore) encode(e *encoder) {
 	e.int(c.Permits)
 	e.level(c.Level)
 	e.pairs(c.Metadata)
+	e.settingsChange(&c.Settings)
 }
 
 func decodeCreateSemaphore(d *decoder) Command {
-	return CreateSemaphore{Name: d.Text(), Permits: d.Int(), Level: d.level(), Metadata: d.pairs()}
+	return CreateSemaphore{Name: d.Text(), Permits: d.Int(), Level: d.level(), Metadata: d.pairs(),
+		Settings: d.settingsChange()}
 }
 
 func (c CreateSemaphore) apply(m *Machine) Result {
 	put := PutSemaphore{Name: c.Name, Permits: Change[int64]{true, c.Permits}, Level: Change[*int32]{true, c.Level},
-		Metadata: Change[[]Pair]{true, c.Metadata}}
+		Metadata: Change[[]Pair]{true, c.Metadata}, Settings: c.Settings}
 	return put.put(m, true)
 }

@@ -18,6 +18,9 @@ type Down struct {
 	// available again and the line is empty. It excludes a wait. Result.Place is the id of
 	// the notice.
 	Notice string
+
+	Group       string // of a semaphore with groups: the line in which it waits
+	HeadStartMS int64  // as in Acquire
 }
 
 // Op is OpDown.
@@ -39,10 +42,13 @@ func (c Down) encode(e *encoder) {
 	e.uint(c.Epoch)
 	e.wait(c.WaitMS)
 	e.drawn(c.Session)
+	e.group(c.Group, c.HeadStartMS)
 }
 
 func decodeDown(d *decoder) Command {
-	return Down{Name: d.Text(), Count: d.Int(), Partial: d.Bool(), Notice: d.Text(), Epoch: d.Uint(), WaitMS: d.Int(), Session: d.Uint()}
+	c := Down{Name: d.Text(), Count: d.Int(), Partial: d.Bool(), Notice: d.Text(), Epoch: d.Uint(), WaitMS: d.Int(), Session: d.Uint()}
+	c.Group, c.HeadStartMS = d.group()
+	return c
 }
 
 func (c Down) apply(m *Machine) Result {

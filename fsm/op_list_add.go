@@ -13,6 +13,7 @@ type ListAdd struct {
 	Name    string
 	Count   int64
 	Epoch   uint64 // of the semaphore, 0: any
+	Group   string
 }
 
 // Op is OpListAdd.
@@ -25,10 +26,13 @@ func (c ListAdd) encode(e *encoder) {
 	e.string(c.Name)
 	e.int(c.Count)
 	e.uint(c.Epoch)
+	e.groupName(c.Group)
 }
 
 func decodeListAdd(d *decoder) Command {
-	return ListAdd{Session: d.Uint(), Name: d.Text(), Count: d.Int(), Epoch: d.Uint()}
+	c := ListAdd{Session: d.Uint(), Name: d.Text(), Count: d.Int(), Epoch: d.Uint()}
+	c.Group = d.groupName()
+	return c
 }
 
 func (c ListAdd) apply(m *Machine) Result {

@@ -8,6 +8,7 @@ type ListRemove struct {
 	Session uint64
 	Name    string
 	Epoch   uint64 // of the semaphore, 0: every entry of that name
+	Group   string
 }
 
 // Op is OpListRemove.
@@ -20,10 +21,13 @@ func (c ListRemove) encode(e *encoder) {
 	e.uint(c.Session)
 	e.string(c.Name)
 	e.uint(c.Epoch)
+	e.groupName(c.Group)
 }
 
 func decodeListRemove(d *decoder) Command {
-	return ListRemove{Session: d.Uint(), Name: d.Text(), Epoch: d.Uint()}
+	c := ListRemove{Session: d.Uint(), Name: d.Text(), Epoch: d.Uint()}
+	c.Group = d.groupName()
+	return c
 }
 
 func (c ListRemove) apply(m *Machine) Result {

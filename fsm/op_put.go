@@ -19,6 +19,8 @@ type PutSemaphore struct {
 	Version  Change[uint64] // expected of the settings
 
 	OnlyExisting bool // refuse if the semaphore does not exist
+
+	Settings SettingsChange
 }
 
 // Op is OpPutSemaphore.
@@ -34,6 +36,7 @@ func (c PutSemaphore) encode(e *encoder) {
 	e.only(c.OnlyNew, c.OnlyExisting)
 	e.uint(c.Epoch)
 	encodeChange(e, c.Version, (*encoder).uint)
+	e.settingsChange(&c.Settings)
 }
 
 func decodePutSemaphore(d *decoder) Command {
@@ -46,6 +49,7 @@ func decodePutSemaphore(d *decoder) Command {
 	c.OnlyNew, c.OnlyExisting = d.only()
 	c.Epoch = d.Uint()
 	c.Version = decodeChange(d, (*decoder).Uint)
+	c.Settings = d.settingsChange()
 	return c
 }
 

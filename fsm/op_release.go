@@ -12,6 +12,7 @@ type Release struct {
 	Name    string
 	Epoch   uint64 // of the semaphore, 0: any
 	Token   uint64 // of the lease, 0: any
+	Group   string
 }
 
 // Op is OpRelease.
@@ -27,10 +28,13 @@ func (c Release) encode(e *encoder) {
 	e.string(c.Name)
 	e.uint(c.Epoch)
 	e.uint(c.Token)
+	e.groupName(c.Group)
 }
 
 func decodeRelease(d *decoder) Command {
-	return Release{Session: d.Uint(), Name: d.Text(), Epoch: d.Uint(), Token: d.Uint()}
+	c := Release{Session: d.Uint(), Name: d.Text(), Epoch: d.Uint(), Token: d.Uint()}
+	c.Group = d.groupName()
+	return c
 }
 
 func (c Release) apply(m *Machine) Result {

@@ -12,6 +12,7 @@ type ResizeLease struct {
 	Count   int64 // of the lease from now on
 	Epoch   uint64
 	Token   uint64 // of the lease, 0: any
+	Group   string
 }
 
 // Op is OpResizeLease.
@@ -25,10 +26,13 @@ func (c ResizeLease) encode(e *encoder) {
 	e.int(c.Count)
 	e.uint(c.Epoch)
 	e.uint(c.Token)
+	e.groupName(c.Group)
 }
 
 func decodeResizeLease(d *decoder) Command {
-	return ResizeLease{Session: d.Uint(), Name: d.Text(), Count: d.Int(), Epoch: d.Uint(), Token: d.Uint()}
+	c := ResizeLease{Session: d.Uint(), Name: d.Text(), Count: d.Int(), Epoch: d.Uint(), Token: d.Uint()}
+	c.Group = d.groupName()
+	return c
 }
 
 func (c ResizeLease) apply(m *Machine) Result {

@@ -12,7 +12,7 @@ import "math"
 type RestoreSession struct {
 	Session  uint64
 	TTLMS    int64
-	Leases   []Want // no semaphore twice; may be empty
+	Leases   []Want // no group of a semaphore twice; may be empty
 	Metadata []Pair
 }
 
@@ -32,10 +32,15 @@ func (c RestoreSession) encode(e *encoder) {
 	e.int(c.TTLMS)
 	e.wants(c.Leases)
 	e.pairs(c.Metadata)
+	e.groups(c.Leases, 0)
 }
 
 func decodeRestoreSession(d *decoder) Command {
-	return RestoreSession{Session: d.Uint(), TTLMS: d.Int(), Leases: d.wants(), Metadata: d.pairs()}
+	c := RestoreSession{Session: d.Uint(), TTLMS: d.Int(), Leases: d.wants(), Metadata: d.pairs()}
+	if d.groups(c.Leases) != 0 {
+		d.Fail()
+	}
+	return c
 }
 
 func (c RestoreSession) apply(m *Machine) Result {

@@ -10,6 +10,7 @@ type RevokeLease struct {
 	Name    string
 	Reason  string
 	Epoch   uint64 // of the semaphore, 0: any
+	Group   string
 }
 
 // Op is OpRevokeLease.
@@ -26,10 +27,13 @@ func (c RevokeLease) encode(e *encoder) {
 	e.string(c.Name)
 	e.string(c.Reason)
 	e.uint(c.Epoch)
+	e.groupName(c.Group)
 }
 
 func decodeRevokeLease(d *decoder) Command {
-	return RevokeLease{Session: d.Uint(), Name: d.Text(), Reason: d.Text(), Epoch: d.Uint()}
+	c := RevokeLease{Session: d.Uint(), Name: d.Text(), Reason: d.Text(), Epoch: d.Uint()}
+	c.Group = d.groupName()
+	return c
 }
 
 func (c RevokeLease) apply(m *Machine) Result {

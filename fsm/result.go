@@ -36,7 +36,11 @@ const (
 	VersionMismatch  Code = 25 // the command names another version, see Version
 	Over             Code = 26 // the lease that this key was granted is over
 	ItemDiffers      Code = 27 // an item is not as the command needs it, see Rule
-	codeCount             = 28
+	LineFull         Code = 28 // as many requests wait in the line as may, see Settings.MaxWaiting
+	Superseded       Code = 29 // a newer request took its place in a full line
+	NoTotal          Code = 30 // a family has no permits in all that could be added, taken or set
+	RequestsWaiting  Code = 31 // groups and permits: null change only while no request waits
+	codeCount             = 32
 )
 
 var codeNames = [codeCount]string{
@@ -45,6 +49,7 @@ var codeNames = [codeCount]string{
 	"already-exists", "epoch-mismatch", "overflow", "session-exists", "session-id-taken",
 	"limit-reached", "key-reused", "deleted", "not-held", "withdrawn", "mixed-levels",
 	"permits-required", "nothing-ready", "version-mismatch", "over", "item-differs",
+	"line-full", "superseded", "no-total", "requests-waiting",
 }
 
 // String returns the stable name of the code.
@@ -86,7 +91,17 @@ const (
 	RuleOwnerNotices    Rule = 26 // limit: one owner's notices, in all or for one semaphore
 	RuleOwnerItems      Rule = 27 // limit: one owner's items
 	RuleOwnerItemBytes  Rule = 28 // limit: bytes of one owner's items
-	ruleCount                = 29
+
+	RuleGroup       Rule = 29 // malformed: a plain semaphore has no groups
+	RulePerGroup    Rule = 30 // malformed: per_group needs groups
+	RulePermits     Rule = 31 // malformed: a family needs groups and per_group
+	RulePaused      Rule = 32 // malformed: a family can't be paused; unavailable: the semaphore is paused, see Reason
+	RuleWhenFull    Rule = 33 // malformed: when_full needs max_waiting
+	RulePools       Rule = 34 // malformed: an "all" request lists two pools
+	RuleGroupLimit  Rule = 35 // unavailable, never: the group may use no more, see Limit and Used
+	RuleOtherGroups Rule = 36 // unavailable: another group of the pool comes first
+	RuleOwnLimits   Rule = 37 // limit: how many groups have limits of their own
+	ruleCount            = 38
 )
 
 var ruleNames = [ruleCount]string{
@@ -95,6 +110,7 @@ var ruleNames = [ruleCount]string{
 	"owner-sessions", "owner-leases", "owner-waiting",
 	"items", "item-bytes", "session-items", "version", "absent", "held", "delay", "not-holder",
 	"owner-semaphores", "owner-notices", "owner-items", "owner-item-bytes",
+	"group", "per-group", "permits", "paused", "when-full", "pools", "group-limit", "other-groups", "own-limits",
 }
 
 // String returns the stable name of the rule.
@@ -134,7 +150,9 @@ type Result struct {
 	// Set in refusals, to explain them.
 	Subject     string // the semaphore that the refusal is about
 	Rule        Rule
-	Limit       int64  // of the owner, for its rules
+	Limit       int64  // of the owner or of the group, for its rules
+	Group       string // RuleGroupLimit, RuleOtherGroups: the group that was asked for
+	Used        int64  // RuleGroupLimit: what the group uses
 	Reason      string // the operator's, for Revoked
 	Asked       int64  // the count asked
 	Holding     int64  // the count held or requested before
@@ -157,7 +175,8 @@ type Grant struct {
 	Epoch     uint64
 	Count     int64
 	Token     uint64
-	GrantedMS int64 // cluster time of the grant
+	GrantedMS int64  // cluster time of the grant
+	Group     string // of the semaphore
 }
 
 // Completion describes one delivered entry of a wait list.
@@ -167,6 +186,7 @@ type Completion struct {
 	Granted   int64
 	Token     uint64 // of its last grant; 0 without one
 	Deleted   bool   // the semaphore is gone, and Granted is 0
+	Group     string // of the semaphore
 }
 
 // Conclusion is the end of one waiting request: OK if it was granted, else the reason. It
@@ -197,13 +217,14 @@ const (
 	EffectNoticeEnded    EffectKind = 14 // a notice did not become due in time: Place is its id
 	EffectItemChanged    EffectKind = 15 // an item was made or changed, see Cause: Item, Version, Session holds it
 	EffectItemDeleted    EffectKind = 16 // an item was deleted, see Cause: Item, Version of the delete, Session held it
+	EffectGroupChanged   EffectKind = 17 // the limit of a group's own: Group, Limit
 )
 
 // String returns the stable name of the kind.
 func (k EffectKind) String() string {
 	return nameOfNumber(int(k), "unknown", "created", "changed", "deleted", "granted", "released", "waiting",
 		"withdrawn", "session-ended", "session-opened", "list-ready", "notice-due", "session-renewed", "list-left",
-		"notice-ended", "item-changed", "item-deleted")
+		"notice-ended", "item-changed", "item-deleted", "group-changed")
 }
 
 // Effect is one change of an entry, in the order of the changes. The same log gives the
@@ -231,9 +252,12 @@ type Effect struct {
 	Level      *int32
 	Metadata   []Pair // created, changed, a session opened; immutable
 	Reason     string
-	Trace      string // granted: of the command that caused it
-	Item       string // its name
-	Version    uint64 // of an item
+	Trace      string    // granted: of the command that caused it
+	Item       string    // its name
+	Version    uint64    // of an item
+	Group      string    // of the semaphore: granted, released, waiting, withdrawn, list-ready, group-changed
+	Limit      int64     // group-changed; NoLimit if it ended
+	Settings   *Settings // created, changed; nil: none. Immutable
 }
 
 // AppliedCommand is one command of an entry with its result.

@@ -10,14 +10,14 @@ func TestRevokedIsBounded(t *testing.T) {
 		m.fileRevoked(revoked{session: 1000 + i, epoch: 1, order: i + 1})
 	}
 	m.Apply(1, EncodeEntry(0, encodeAll([]modelCommand{{command: CreateSemaphore{Name: "a", Permits: 1}},
-		{command: RestoreSession{Session: 1000, TTLMS: 1000, Leases: []Want{{"a", 1}}}},
+		{command: RestoreSession{Session: 1000, TTLMS: 1000, Leases: []Want{{Semaphore: "a", Count: 1}}}},
 		{command: OpenSession{Session: 1, TTLMS: 1000}}, {command: Acquire{Session: 1, Name: "a", Count: 1, TTLMS: KeepTTL}},
 		{command: RevokeLease{Session: 1, Name: "a", Reason: "why"}}, {command: EndSession{Session: 1}},
 	})))
 	got := m.Apply(2, EncodeEntry(0, encodeAll([]modelCommand{
-		{command: RestoreSession{Session: 1000, TTLMS: 1000, Leases: []Want{{"a", 1}}}},
-		{command: RestoreSession{Session: 1001, TTLMS: 1000, Leases: []Want{{"a", 1}}}},
-		{command: RestoreSession{Session: 1, TTLMS: 1000, Leases: []Want{{"a", 1}}}},
+		{command: RestoreSession{Session: 1000, TTLMS: 1000, Leases: []Want{{Semaphore: "a", Count: 1}}}},
+		{command: RestoreSession{Session: 1001, TTLMS: 1000, Leases: []Want{{Semaphore: "a", Count: 1}}}},
+		{command: RestoreSession{Session: 1, TTLMS: 1000, Leases: []Want{{Semaphore: "a", Count: 1}}}},
 	})))
 	if c := got.Commands; c[0].Result.Code != OK || c[1].Result.Code != Revoked || c[2].Result.Code != Revoked || c[2].Result.Reason != "why" {
 		t.Errorf("%s %s %s", show(c[0].Result), show(c[1].Result), show(c[2].Result))

@@ -253,7 +253,7 @@ func (l *scriptLine) wants(i int) []Want {
 	var wants []Want
 	for _, word := range l.words[min(i, len(l.words)):] {
 		if name, count, ok := strings.Cut(word, ":"); ok {
-			wants = append(wants, Want{name, l.parse(count)})
+			wants = append(wants, Want{Semaphore: name, Count: l.parse(count)})
 		}
 	}
 	return wants

@@ -245,7 +245,7 @@ func (s *script) state() string {
 			b.WriteString("\n")
 		}
 		for _, w := range s.m.Waiters(v.Name, 0, 1000) {
-			fmt.Fprintf(&b, "  %d. s%d place %d %v %s\n", w.Position, w.Session, w.Place, w.Wants, w.BlockedBy)
+			fmt.Fprintf(&b, "  %d. s%d place %d %s %s\n", w.Position, w.Session, w.Place, listed(w.Wants), w.BlockedBy)
 		}
 	}
 	for _, v := range s.m.Sessions(0, 1000) {
@@ -281,4 +281,13 @@ func (s *script) items() string {
 	counts := s.m.ItemCounts()
 	fmt.Fprintf(&b, "%d items, %d shades, %d bytes, %d deletes in %d folders\n", counts.Items, counts.Shades, counts.Bytes, counts.Deletes, counts.Folders)
 	return b.String()
+}
+
+// listed renders a list of a request: [{db 1} {pool 2 acme}].
+func listed(wants []Want) string {
+	parts := make([]string, len(wants))
+	for i, w := range wants {
+		parts[i] = strings.TrimSuffix(fmt.Sprintf("{%s %d %s", w.Semaphore, w.Count, w.Group), " ") + "}"
+	}
+	return fmt.Sprint(parts)
 }

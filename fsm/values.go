@@ -13,6 +13,7 @@ type Pair struct{ Key, Value string }
 type Want struct {
 	Semaphore string
 	Count     int64
+	Group     string // of the semaphore; "" for a plain semaphore
 }
 
 // Change is a member of a partial update: not changed unless Given, else set to Value. A
@@ -61,11 +62,14 @@ const (
 	CauseElsewhere Cause = 6 // an "any" request was served by another member
 	CauseTimeout   Cause = 7 // a one-shot wait reached its end
 	CauseResized   Cause = 8 // part of a lease was given back
+
+	CauseSuperseded Cause = 9 // a newer request took its place in a full line
 )
 
 // String returns the stable name of the cause, as events and problems show it.
 func (c Cause) String() string {
-	return nameOfNumber(int(c), "", "expired", "released", "revoked", "deleted", "never", "elsewhere", "timeout", "resized")
+	return nameOfNumber(int(c), "", "expired", "released", "revoked", "deleted", "never", "elsewhere", "timeout", "resized",
+		"superseded")
 }
 
 // nameOfNumber returns the name of a number, from 0 on.

@@ -16,6 +16,10 @@ type SemaphoreView struct {
 	Version       uint64 // of permits, level and metadata
 	Holders       int64  // number of leases
 	Waiters       int64  // number of waiting requests
+
+	Settings Settings // of a family: Permits, Offset and Available are 0
+	Groups   int64    // number of groups that are in use or have limits of their own
+	Sweeping bool     // groups still get the limit of Settings.PerGroup
 }
 
 // LeaseView is a lease as readers see it.
@@ -36,7 +40,10 @@ type RequestView struct {
 	Wants      []Want
 	Unowned    bool
 	Partial    bool
-	Position   int64 // in the line of the view, from 1; in the view of a session, in the first line of its list
+	Position   int64  // in the line of the view, from 1; in the view of a session, in the first line of its list
+	Group      string // of the line
+	Ahead      int64  // of a pool: the groups whose first request comes before the line's
+	RankMS     int64  // EnqueuedMS less the head start: with Place the order of the line
 	EnqueuedMS int64
 	DeadlineMS int64  // its session's, in cluster time
 	Metadata   []Pair // its session's
@@ -52,19 +59,40 @@ const (
 	BlockAhead   Block = 1 // other requests wait before it in this line
 	BlockPermits Block = 2 // it is the head, and too few permits are available
 	BlockOther   Block = 3 // it could be granted here, and waits for another member of "all"
+
+	BlockPaused     Block = 4 // the semaphore is paused
+	BlockGroupLimit Block = 5 // its group may use no more
+	BlockGroups     Block = 6 // another group of the pool comes first
+	BlockElsewhere  Block = 7 // its list joins this line once it can be granted in its other lines
 )
 
 // String returns the stable name of the reason.
 func (b Block) String() string {
-	return nameOfNumber(int(b), "", "behind-others", "not-enough-available", "other-semaphore")
+	return nameOfNumber(int(b), "", "behind-others", "not-enough-available", "other-semaphore",
+		"paused", "group-limit", "other-groups", "elsewhere")
 }
 
 // Obstacle is one line in which a waiting request can't be granted at present.
 type Obstacle struct {
 	Semaphore string
-	BlockedBy Block // BlockAhead or BlockPermits
+	Group     string
+	BlockedBy Block
 	Needs     int64
-	Available int64
+	Available int64 // of a family: 0
+	Limit     int64 // of the group, or NoLimit
+	Used      int64 // by the group
+}
+
+// GroupView is a group of a semaphore as readers see it.
+type GroupView struct {
+	Group    string
+	Limit    int64 // or NoLimit
+	Own      bool  // the limit is the group's own
+	Used     int64 // of its limit
+	Held     int64 // by its leases
+	Waiting  int64
+	OldestMS int64 // when the first of its waiting requests began to wait, in cluster time
+	Ahead    int64 // of a pool: the groups whose first request comes before its first request
 }
 
 // NoticeView is a notice that is due.
@@ -201,7 +229,7 @@ func (m *Machine) viewRequest(waiting, line ref, position int64) RequestView {
 		Position: position, EnqueuedMS: r.enqueuedMS, DeadlineMS: s.deadlineMS, Metadata: s.metadata,
 		BlockedBy: BlockOther, Obstacles: m.obstacles(r)}
 	for _, want := range m.left(r.members) {
-		view.Wants = append(view.Wants, Want{m.semaphores.at(want.semaphore).name, want.count})
+		view.Wants = append(view.Wants, Want{Semaphore: m.semaphores.at(want.semaphore).name, Count: want.count})
 	}
 	if position > 1 {
 		view.BlockedBy = BlockAhead

@@ -16,7 +16,7 @@ func TestViewSums(t *testing.T) {
 	apply(PutSemaphore{Name: "b", Permits: Change[int64]{Given: true, Value: 9}})
 	for id := uint64(1); id <= 40; id++ {
 		apply(OpenSession{Session: id * 3, TTLMS: 60_000})
-		apply(AcquireMany{Session: id * 3, Mode: All, Wants: []Want{{"b", 1}, {"a", 1}}})
+		apply(AcquireMany{Session: id * 3, Mode: All, Wants: []Want{{Semaphore: "b", Count: 1}, {Semaphore: "a", Count: 1}}})
 	}
 	var ids []uint64
 	for _, s := range m.Sessions(0, 100) {

@@ -83,7 +83,7 @@ func TestLargeDeleteTakesSeveralEntries(t *testing.T) {
 	b.fill(Acquire{Session: 3500, Name: "b", Count: 1, TTLMS: KeepTTL})
 	applied := b.apply(DeleteSemaphore{Name: "a"}, CreateSemaphore{Name: "a", Permits: 1},
 		Acquire{Session: 2000, Name: "a", Count: 1, TTLMS: KeepTTL}, RestoreSession{Session: 3000, TTLMS: 1},
-		RestoreSession{Session: 3500, TTLMS: 1, Leases: []Want{{"b", 1}}})
+		RestoreSession{Session: 3500, TTLMS: 1, Leases: []Want{{Semaphore: "b", Count: 1}}})
 	for i, code := range []Code{OK, OK, OK, OK, OK} {
 		if got := applied.Commands[i].Result.Code; got != code {
 			t.Fatalf("command %d: %v", i, got)
@@ -209,7 +209,7 @@ func TestWaitsCountTheirMembers(t *testing.T) {
 	commands := []Command{OpenSession{Session: 1, TTLMS: MaxTTLMS}, OpenSession{Session: 2, TTLMS: MaxTTLMS}}
 	list := func(first int) (wants []Want) {
 		for i := range MaxMembers {
-			wants = append(wants, Want{fmt.Sprint(first + i), 1})
+			wants = append(wants, Want{Semaphore: fmt.Sprint(first + i), Count: 1})
 		}
 		return wants
 	}
@@ -323,7 +323,7 @@ func TestAskedAgainAfterADelete(t *testing.T) {
 	const waiting, again = 5000, 1 << 30
 	for mode, other := range map[Mode]string{All: "b", Any: "c"} {
 		b := newBounded(t)
-		ask := AcquireMany{Session: again, Wants: []Want{{"a", 1}, {other, 1}}, Mode: mode}
+		ask := AcquireMany{Session: again, Wants: []Want{{Semaphore: "a", Count: 1}, {Semaphore: other, Count: 1}}, Mode: mode}
 		b.fill(CreateSemaphore{Name: "a", Permits: 1}, CreateSemaphore{Name: "b", Permits: 1}, CreateSemaphore{Name: "c", Permits: 1})
 		b.fill(append(crowd(waiting, "a"), crowd(waiting, "c")...)...)
 		b.fill(OpenSession{Session: again, TTLMS: MaxTTLMS}, ask)

@@ -1,0 +1,148 @@
+package fsm
+
+// Grouping says where the group of a request comes from. A plain semaphore has no groups.
+type Grouping uint8
+
+// The groupings.
+const (
+	NoGroups  Grouping = 0 // a plain semaphore
+	ByRequest Grouping = 1 // the request names its group
+	ByOwner   Grouping = 2 // the identity of the caller is the group; a group that the request names is ignored
+)
+
+// String returns the stable name of the grouping, as the API shows it.
+func (g Grouping) String() string { return nameOfNumber(int(g), "", "request", "owner") }
+
+// Settings are the optional settings of a semaphore; the zero value has none of them. A record of
+// settings never changes, a put makes another one.
+type Settings struct {
+	Groups      Grouping
+	Family      bool   // it has no permits in all: each group has its own limit, and its own line
+	PerGroup    int64  // the limit of each group that has no limit of its own; 0: none
+	Paused      string // the reason why nothing is granted; "": not paused
+	MaxWaiting  int64  // the most requests that may wait in one line; 0: see Limits.Queue
+	DropOldest  bool   // a request that finds MaxWaiting others takes the place of the first, else it is refused
+	HeadStartMS int64  // the longest head start that a request gets
+}
+
+// SettingsChange has the settings that a put changes.
+type SettingsChange struct {
+	Groups      Change[Grouping]
+	Family      bool // the semaphore becomes a family; a put of permits makes it a plain semaphore or a pool
+	PerGroup    Change[int64]
+	Paused      Change[string]
+	MaxWaiting  Change[int64]
+	DropOldest  Change[bool]
+	HeadStartMS Change[int64]
+}
+
+// NoLimit is the limit of a group that has none.
+const NoLimit int64 = -1
+
+// Bounds of settings.
+const (
+	MaxWaitingLimit = 100_000             // of Settings.MaxWaiting
+	MaxHeadStartMS  = 24 * 60 * 60 * 1000 // of Settings.HeadStartMS
+	MaxGroupBytes   = 128                 // of the name of a group
+)
+
+// ValidGroup reports whether a group may have this name: valid UTF-8 of up to 128 bytes without
+// control characters. It may be empty.
+func ValidGroup(group string) bool { return len(group) <= MaxGroupBytes && validText(group) }
+
+// applied returns the settings after a change. permits says that the put sets a number of permits.
+func (c *SettingsChange) applied(to Settings, permits bool) Settings {
+	change(&to.Groups, c.Groups)
+	change(&to.PerGroup, c.PerGroup)
+	change(&to.Paused, c.Paused)
+	change(&to.MaxWaiting, c.MaxWaiting)
+	change(&to.DropOldest, c.DropOldest)
+	change(&to.HeadStartMS, c.HeadStartMS)
+	to.Family = c.Family || to.Family && !permits
+	return to
+}
+
+func change[T any](value *T, by Change[T]) {
+	if by.Given {
+		*value = by.Value
+	}
+}
+
+// conflict returns the rule of the first member that the other settings exclude, or RuleNone.
+func (s *Settings) conflict() Rule {
+	switch {
+	case s.PerGroup != 0 && s.Groups == NoGroups:
+		return RulePerGroup
+	case s.Family && (s.Groups == NoGroups || s.PerGroup == 0):
+		return RulePermits
+	case s.Paused != "" && s.Family:
+		return RulePaused
+	case s.DropOldest && s.MaxWaiting == 0:
+		return RuleWhenFull
+	}
+	return RuleNone
+}
+
+// valid reports whether each member is in its range.
+func (s *Settings) valid() bool {
+	return s.Groups <= ByOwner && s.PerGroup >= 0 && ValidReason(s.Paused) &&
+		s.MaxWaiting >= 0 && s.MaxWaiting <= MaxWaitingLimit && s.HeadStartMS >= 0 && s.HeadStartMS <= MaxHeadStartMS
+}
+
+func (e *encoder) settings(s *Settings) {
+	e.byte(byte(s.Groups))
+	e.bool(s.Family)
+	e.int(s.PerGroup)
+	e.string(s.Paused)
+	e.int(s.MaxWaiting)
+	e.bool(s.DropOldest)
+	e.int(s.HeadStartMS)
+}
+
+func (d *decoder) settings() *Settings {
+	return &Settings{Groups: d.grouping(), Family: d.Bool(), PerGroup: d.Int(), Paused: d.Text(), MaxWaiting: d.Int(),
+		DropOldest: d.Bool(), HeadStartMS: d.Int()}
+}
+
+func (e *encoder) grouping(g Grouping) { e.byte(byte(g)) }
+
+func (d *decoder) grouping() Grouping {
+	g := Grouping(d.Byte())
+	if g > ByOwner {
+		d.Fail()
+	}
+	return g
+}
+
+// settingsChange appends a change of settings, and no byte if nothing changes.
+func (e *encoder) settingsChange(c *SettingsChange) {
+	if *c == (SettingsChange{}) {
+		return
+	}
+	encodeChange(e, c.Groups, (*encoder).grouping)
+	e.bool(c.Family)
+	encodeChange(e, c.PerGroup, (*encoder).int)
+	encodeChange(e, c.Paused, (*encoder).string)
+	encodeChange(e, c.MaxWaiting, (*encoder).int)
+	encodeChange(e, c.DropOldest, (*encoder).bool)
+	encodeChange(e, c.HeadStartMS, (*encoder).int)
+}
+
+func (d *decoder) settingsChange() (c SettingsChange) {
+	if len(d.Rest) == 0 {
+		return c
+	}
+	c = SettingsChange{
+		Groups:      decodeChange(d, (*decoder).grouping),
+		Family:      d.Bool(),
+		PerGroup:    decodeChange(d, (*decoder).Int),
+		Paused:      decodeChange(d, (*decoder).Text),
+		MaxWaiting:  decodeChange(d, (*decoder).Int),
+		DropOldest:  decodeChange(d, (*decoder).Bool),
+		HeadStartMS: decodeChange(d, (*decoder).Int),
+	}
+	if c == (SettingsChange{}) {
+		d.Fail() // such a change has no bytes
+	}
+	return c
+}
