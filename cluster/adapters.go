@@ -150,8 +150,8 @@ func (n leadHost) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
 
 // JoinsQueue uses this node's state.
 func (n leadHost) JoinsQueue(command []byte) (joins bool) {
-	if name, session := fsm.MayWait(command); name != "" {
-		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(name, session) })
+	if asked, session := fsm.MayWait(command); asked.Semaphore != "" {
+		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(asked, session) })
 	}
 	return joins
 }

@@ -186,7 +186,7 @@ func pageOfHolders(m *fsm.Machine, name string, after uint64, limit int, nowMS i
 // have more than pageBytes.
 func pageOfWaiters(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) WaitersBody {
 	body, bytes := WaitersBody{Waiters: []waiterBody{}}, 0
-	for _, w := range m.Waiters(name, after, limit+1) {
+	for _, w := range m.Waiters(name, fsm.LinePlace{Place: after}, limit+1) {
 		w.Obstacles = slices.DeleteFunc(w.Obstacles, func(o fsm.Obstacle) bool { return !id.Sees(o.Semaphore) })
 		waiter := waiterBody{Session: shownID(m, w.Session, id), Position: w.Position, WaitingMS: Left(nowMS, w.EnqueuedMS), ExpiresInMS: Left(w.DeadlineMS, nowMS),
 			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, name), Unowned: w.Unowned}

@@ -386,13 +386,13 @@ func leaseOf(m *fsm.Machine, session uint64, name string, epoch uint64, caller *
 	if !m.HasSession(session) || !caller.SeesSession(owner) {
 		return 0, nil, noSession(m, session, caller)
 	}
-	if l, held := m.Lease(session, name); held {
+	if l, held := m.Lease(session, name, ""); held {
 		if l.Revoked {
 			return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.Revoked, Session: session, Subject: name, Epoch: l.Epoch, Reason: l.Reason})
 		}
 		return http.StatusOK, viewedLease(&l, nowMS), nil
 	}
-	if w, waits := m.Request(session, name); waits {
+	if w, waits := m.Request(session, name, ""); waits {
 		return http.StatusAccepted, viewedRequest(&w, nowMS, caller), nil
 	}
 	return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.NotHeld, Session: session, Subject: name})
