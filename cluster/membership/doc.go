@@ -21,14 +21,14 @@
 // All exported methods may be called concurrently, except TermBegan, Restored and Configured, which only Raft's apply
 // goroutine may call.
 //
-// - joining.go: Joining, a node on its way into its cluster, and what it needs from its node; a folder that was restored from a backup.
-// - form.go: how nodes with empty folders form a cluster, and how a cluster that is alive admits such a node again.
-// - identity.go: how a node describes itself on a stream, and how it judges the other side.
-// - strangers.go: whether the listed peers belong to another cluster.
-// - members.go: Members, which watches the members once Raft runs, and calls that the leader carries out.
-// - configuration.go: the latest committed configuration and its index; how a node learns that it was removed.
-// - change.go: the leader adds and removes members, raises the feature level and hands leadership over.
-// - checks.go: what an id and an address may be; whether a majority stays; who the node at a new address is.
-// - readmit.go: the leader takes the vote from a member that lost its folder, and gives votes to members that caught up.
-// - compare.go: the comparison of the members' state hashes.
+//   - joining.go: Joining, a node on its way into its cluster, and what it needs from its node; a folder that was restored from a backup.
+//   - form.go: how nodes with empty folders form a cluster, and how a cluster that is alive admits such a node again.
+//   - identity.go: how a node describes itself on a stream, and how it judges the other side.
+//   - strangers.go: whether the listed peers belong to another cluster.
+//   - members.go: Members, which watches the members once Raft runs, and calls that the leader carries out.
+//   - configuration.go: the latest committed configuration and its index; how a node learns that it was removed.
+//   - change.go: the leader adds and removes members, raises the feature level and hands leadership over.
+//   - checks.go: what an id and an address may be; whether a majority stays; who the node at a new address is.
+//   - readmit.go: the leader takes the vote from a member that lost its folder, and gives votes to members that caught up.
+//   - compare.go: the comparison of the members' state hashes.
 package membership

@@ -6,32 +6,30 @@ import (
 	"time"
 )
 
-// seatSilence is how long the process that has a node id may be silent, at multiplier 1,
-// until another one may take its place. A living process asks every other node in
-// rounds. A round waits at most 1 s for replies; the next begins at most 0.6 s later. So its
-// longest silence is 1.6 s.
+// seatSilence is how long the process with a node id may be silent, at multiplier 1, before another process may replace
+// it. A living process asks every other node in rounds. A round waits at most 1 s for replies, and the next begins at
+// most 0.6 s later, so its longest silence is 1.6 s.
 const seatSilence = 2 * time.Second
 
-// seat is the process that has a node id, as far as this node has met it. The port's
-// mu guards it.
+// seat is the process that uses a node id, as far as this node has had streams with it. The port's mu guards it.
 type seat struct {
 	Hello
-	from string // its address, as seen here
-	// confirmed is set once this node has called the member's own address and found
-	// this process there. Before that a process that called first may be a copy.
+	from string // the address of its end of the first stream
+	// confirmed is set once this node has dialled the member's own address and found this process there. Before that,
+	// the process may be a copy that called first.
 	confirmed bool
 	conns     int // open streams with it
 }
 
-// sit gives the process at the other end of a stream the seat of its node id. If another
-// process with this id is alive, the later of the two is refused. Which one is later is
-// settled by calling the member's own address.
+// sit makes the process at the other end of a stream the process of its node id. If another process with this id is
+// alive, one of the two is refused: the process that called first stays, unless this node dials the member's own
+// address and finds the other process there.
 func (p *Port) sit(conn *portConn, remote Hello) (Refusal, string) {
 	if remote.Standing == StandingEmpty {
-		return 0, "" // it has no place in the cluster yet
+		return 0, "" // it does not act as its node id yet
 	}
 	p.mu.Lock()
-	if _, open := p.conns[conn]; !open { // a seat for it would never be given back
+	if _, open := p.conns[conn]; !open { // a seat for a closed stream would never be freed
 		p.mu.Unlock()
 		return RefusedKind, net.ErrClosed.Error()
 	}
@@ -58,12 +56,12 @@ func (p *Port) sit(conn *portConn, remote Hello) (Refusal, string) {
 	now.confirmed = now.confirmed || !conn.accepted
 	p.mu.Unlock()
 	for _, other := range former {
-		_ = other.Close() // only ends it
+		_ = other.Close() // the error does not matter
 	}
 	return 0, ""
 }
 
-// alive reports whether bytes of a process came lately. The caller holds mu.
+// alive reports whether the process has sent bytes lately. The caller holds mu.
 func (p *Port) alive(s *seat) bool {
 	for conn := range p.conns {
 		if conn.seat == s && p.age()-time.Duration(conn.heard.Load()) < p.config.Times.Of(seatSilence) {
@@ -73,7 +71,7 @@ func (p *Port) alive(s *seat) bool {
 	return false
 }
 
-// leave gives a closed stream's place back. The caller holds mu.
+// leave removes a closed stream from its seat, and the seat with its last stream. The caller holds mu.
 func (p *Port) leave(conn *portConn) {
 	s := conn.seat
 	if s == nil {
@@ -85,8 +83,8 @@ func (p *Port) leave(conn *portConn) {
 	}
 }
 
-// Taken describes the process that has the node id of a hello, if it is alive and not
-// the one that sent the hello.
+// Taken describes the process that uses the node id of a hello. It returns false if there is no living process with
+// that id, or if that process has sent the hello.
 func (p *Port) Taken(remote Hello, from string) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
