@@ -54,7 +54,7 @@ type Keeper struct {
 	taken, failures prometheus.Counter
 
 	mu   sync.Mutex
-	last time.Time // when the last backup in the folder was begun; zero: none is known
+	last time.Time // when the last backup in the folder was begun; zero: no backup is known
 	size int64     // of that backup
 }
 

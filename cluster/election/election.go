@@ -118,7 +118,7 @@ func (s standing) byLog(other standing) int {
 	return cmp.Or(cmp.Compare(s.term, other.term), cmp.Compare(s.index, other.index))
 }
 
-// New returns the election of a node whose Raft runs. It does nothing before Run.
+// New returns the election of a node whose Raft runs. It does not campaign before Run.
 func New(self raft.ServerID, r Raft, candidate Candidate, times wake.Stretch, log hclog.Logger) *Election {
 	return &Election{
 		self: self, raft: r, candidate: candidate, times: times, log: log.Named("election"), news: wake.NewSignal(), suspects: map[string]suspect{},
@@ -339,7 +339,7 @@ func (e *Election) promiseSelf(self standing, lost string) bool {
 	return free && e.promise(self, lost)
 }
 
-// suspectToo makes this node campaign itself, even if it has not noticed the end of its own stream yet.
+// suspectToo makes this node campaign, even if it has not noticed yet that its stream has ended.
 func (e *Election) suspectToo(lost Process) {
 	if lost != (Process{}) {
 		e.StreamEnded(lost)

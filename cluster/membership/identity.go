@@ -18,8 +18,8 @@ import (
 type roster interface {
 	// memberAt returns the id of the member at that address, which may have a mark (see peer.MarkAddress), or "".
 	memberAt(address string) string
-	// admittedFolder returns the folder that was admitted under a node id. ok is false if there is none, or it is not
-	// known.
+	// admittedFolder returns the folder that was admitted under a node id. ok is false if no folder was admitted, or if
+	// the latest configuration is not known.
 	admittedFolder(node string) (peer.ID, bool)
 	// admits reports whether the port accepts the certificate of a node with that id: see [peer.Identity].
 	admits(node string) bool

@@ -255,8 +255,8 @@ func (j *Joining) Delayed() string { return text(&j.delayed) }
 // Outcast returns how a peer of the node's cluster refused it lately, or "".
 func (j *Joining) Outcast() string { return j.identity.refusedBy() }
 
-// Configuration returns the latest committed configuration that the node knows; index 0 if it knows none. The caller
-// must not change servers.
+// Configuration returns the latest committed configuration that the node knows; index 0 before it knows a
+// configuration. The caller must not change servers.
 func (j *Joining) Configuration() (index uint64, servers []raft.Server) {
 	index, servers, _ = j.configs.current()
 	return index, servers

@@ -98,8 +98,8 @@ type State struct {
 	Leases     int `json:"leases"`
 	Waiting    int `json:"waiting"`
 
-	// MostLeases and MostWaiting are the semaphores with the most leases and waiting requests, without semaphores that
-	// have none.
+	// MostLeases has the semaphores with the most leases, and MostWaiting the semaphores with the most waiting
+	// requests. Semaphores with a count of 0 are left out.
 	MostLeases  []Semaphore `json:"most_leases"`
 	MostWaiting []Semaphore `json:"most_waiting"`
 }

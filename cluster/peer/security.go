@@ -53,7 +53,8 @@ func (e *handshakeError) dropped() bool {
 	return false
 }
 
-// ended reports whether the connection ended or timed out during the handshake. That says nothing about a certificate.
+// ended reports whether the connection ended or timed out during the handshake. Such an end does not show whether a
+// certificate is valid.
 func (e *handshakeError) ended() bool {
 	var slow net.Error
 	return e.dropped() || errors.Is(e.cause, net.ErrClosed) || errors.As(e.cause, &slow) && slow.Timeout()

@@ -75,8 +75,8 @@ type Calls struct {
 	latest func() *StateHash
 }
 
-// NewCalls returns the calls of the node with id self. Each question carries the hash that latest returns, nil if there
-// is none, so that the other node returns its own hash at the same index.
+// NewCalls returns the calls of the node with id self. Each question carries the hash that latest returns, nil before
+// the first entry, so that the other node returns its hash at the same index.
 func NewCalls(dial Dial, self string, times wake.Stretch, latest func() *StateHash) *Calls {
 	return &Calls{dial: dial, self: self, times: times, latest: latest}
 }

@@ -2,7 +2,7 @@
 // commands: how a node is, and requests that only a leader can carry out for another node, for example to add a member.
 // It works as soon as the peer port listens, with or without Raft.
 //
-// The package decides nothing: a [Responder] describes its node and carries requests out. It opens no connection
+// The package makes no decision: a [Responder] describes its node and carries requests out. It opens no connection
 // either: [Dial] does. Package cluster/membership implements both, and cluster reads the types. The package imports
 // cluster/election, cluster/outcome and internal/wake.
 //
