@@ -26,7 +26,7 @@ type State interface {
 // separate metrics when it is created, if there is room; a deleted semaphore makes room for the next one that is
 // created.
 type Semaphores struct {
-	most             int
+	bound            int
 	state            State
 	granted, expired *prometheus.CounterVec
 	others           *semaphore
@@ -42,12 +42,12 @@ type semaphoreGauge struct {
 	read func(s *fsm.SemaphoreView, oldestMS int64) float64
 }
 
-func newSemaphores(most int, state State) *Semaphores {
+func newSemaphores(bound int, state State) *Semaphores {
 	gauge := func(name, help string, read func(s *fsm.SemaphoreView, oldestMS int64) float64) semaphoreGauge {
 		return semaphoreGauge{prometheus.NewDesc("signalbox_semaphore_"+name, help, []string{"semaphore"}, nil), read}
 	}
 	n := &Semaphores{
-		most: most, state: state, known: map[string]*semaphore{},
+		bound: bound, state: state, known: map[string]*semaphore{},
 		granted: vector("semaphore_grants_total", "Requests that were granted permits of the semaphore.", "semaphore"),
 		expired: vector("semaphore_expiries_total", "Leases on the semaphore that ended because their session was not renewed in time.", "semaphore"),
 		gauges: []semaphoreGauge{
@@ -68,7 +68,7 @@ func (n *Semaphores) counters(name string) *semaphore {
 
 // add gives a semaphore separate metrics if there is room.
 func (n *Semaphores) add(name string) {
-	if len(n.known) == n.most || name == Others {
+	if len(n.known) == n.bound || name == Others {
 		return
 	}
 	n.mu.Lock()
@@ -95,7 +95,7 @@ func (n *Semaphores) restored(state *fsm.Machine) {
 			n.remove(name)
 		}
 	}
-	for _, s := range state.Semaphores("", "", n.most+1) { // the name of one may be Others
+	for _, s := range state.Semaphores("", "", n.bound+1) { // the name of one may be Others
 		if n.known[s.Name] == nil {
 			n.add(s.Name)
 		}

@@ -54,11 +54,11 @@ func (c Config) ask(ctx context.Context, facts *FolderReport, incarnation uint64
 		return port.DialNode(ctx, peer.StreamProbe, address, id)
 	}
 	calls := probe.NewCalls(dial, facts.Node, patience, func() *probe.StateHash { return nil })
-	var asked []Asked
+	var results []Asked
 	for _, p := range calls.AskAll(ctx, nodes) {
-		asked = append(asked, judgeReply(facts.Node, p))
+		results = append(results, judgeReply(facts.Node, p))
 	}
-	return asked, errors.Join(ctx.Err(), port.Close())
+	return results, errors.Join(ctx.Err(), port.Close())
 }
 
 // judgeReply decides whether a node prevents a recovery of node self.

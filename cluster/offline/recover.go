@@ -113,12 +113,12 @@ func (p *Plan) nodes() []probe.Peer {
 
 // ask asks all nodes, and fails with ErrAlive if one of them prevents the recovery.
 func (p *Plan) ask(ctx context.Context) ([]Asked, error) {
-	asked, err := p.config.ask(ctx, p.Report.Folder, p.incarnation, p.asking)
+	nodes, err := p.config.ask(ctx, p.Report.Folder, p.incarnation, p.asking)
 	if err != nil {
 		return nil, err
 	}
 	var alive []string
-	for _, a := range asked {
+	for _, a := range nodes {
 		if !a.Silent {
 			alive = append(alive, fmt.Sprintf("%s at %s: %s", a.ID, a.Address, a.Found))
 		}
@@ -127,7 +127,7 @@ func (p *Plan) ask(ctx context.Context) ([]Asked, error) {
 		return nil, fmt.Errorf("%w: %s", ErrAlive, strings.Join(alive, "; "))
 	}
 	self := p.Report.Folder.Node
-	return slices.DeleteFunc(asked, func(a Asked) bool { return a.ID == self }), nil
+	return slices.DeleteFunc(nodes, func(a Asked) bool { return a.ID == self }), nil
 }
 
 // Last returns the index and the term of the last entry in the recovered state.

@@ -169,18 +169,18 @@ func (r *ranking) add(count int64, s Semaphore) {
 	if count == 0 || r.size == 0 {
 		return
 	}
-	one := ranked{count, s}
-	at, _ := slices.BinarySearchFunc(r.ranked, one, byCount)
+	entry := ranked{count, s}
+	at, _ := slices.BinarySearchFunc(r.ranked, entry, byCount)
 	if at < r.size {
-		r.ranked = slices.Insert(r.ranked, at, one)
+		r.ranked = slices.Insert(r.ranked, at, entry)
 		r.ranked = r.ranked[:min(len(r.ranked), r.size)]
 	}
 }
 
 func (r *ranking) list() []Semaphore {
 	list := []Semaphore{} // in JSON never null
-	for _, one := range r.ranked {
-		list = append(list, one.Semaphore)
+	for _, entry := range r.ranked {
+		list = append(list, entry.Semaphore)
 	}
 	return list
 }

@@ -85,8 +85,8 @@ func routine(c fsm.Command, ttlMS int64, result *fsm.Result) bool {
 		if len(renew.Renewals) != 1 {
 			return false
 		}
-		asked := renew.Renewals[0].TTLMS
-		return result.Code == fsm.OK && !result.TookOver && (asked == fsm.KeepTTL || asked == ttlMS && asked > 0)
+		newTTLMS := renew.Renewals[0].TTLMS
+		return result.Code == fsm.OK && !result.TookOver && (newTTLMS == fsm.KeepTTL || newTTLMS == ttlMS && newTTLMS > 0)
 	}
 	return result.Code == fsm.NothingReady
 }

@@ -103,12 +103,12 @@ func (s *Source) Watch(ctx context.Context, now <-chan os.Signal, reloaded func(
 	defer ticker.Stop()
 	found, reported := "", "" // the error of the last reload, and the last error that was reported
 	for {
-		asked := false
+		signalled := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-now:
-			asked = true // an error is reported at once
+			signalled = true // an error is reported at once
 		case <-ticker.C:
 		}
 		changed, err := s.Reload()
@@ -118,7 +118,7 @@ func (s *Source) Watch(ctx context.Context, now <-chan os.Signal, reloaded func(
 				reloaded(nil)
 			}
 			found, reported = "", ""
-		case asked || err.Error() == found && found != reported:
+		case signalled || err.Error() == found && found != reported:
 			found, reported = err.Error(), err.Error()
 			reloaded(err)
 		default:

@@ -133,8 +133,8 @@ func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTr
 // readTLS makes a copy of the base with the certificates. Each time the files change it makes another copy, with
 // separate connections.
 func (t *transport) readTLS(cfg *Config) (err error) {
-	base, is := t.base.(*http.Transport)
-	if !is {
+	base, ok := t.base.(*http.Transport)
+	if !ok {
 		return &FieldError{"CA", errors.New("certificates can't be added to an HTTP client of the caller's: give it them itself")}
 	}
 	var files []string
@@ -231,7 +231,7 @@ func (t *transport) present() http.RoundTripper {
 
 // CloseIdleConnections is called by http.Client.CloseIdleConnections.
 func (t *transport) CloseIdleConnections() {
-	if base, is := t.present().(interface{ CloseIdleConnections() }); is {
+	if base, ok := t.present().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
 }
