@@ -201,10 +201,10 @@ func testAuthorityIsReplaced(t *testing.T) {
 	for _, id := range []string{"n1", "n2"} {
 		issued, err := MakeNode(before, id, nil, false)
 		must(t, err)
-		own := pairOf(dir, id)
-		put(own.Cert, read(issued.Cert))
-		put(own.Key, read(issued.Key))
-		nodes = append(nodes, open(t, Config{Pair: own, CA: bundle}))
+		pair := pairOf(dir, id)
+		put(pair.Cert, read(issued.Cert))
+		put(pair.Key, read(issued.Key))
+		nodes = append(nodes, open(t, Config{Pair: pair, CA: bundle}))
 	}
 	connected := func(step string) {
 		t.Helper()

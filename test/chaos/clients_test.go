@@ -69,9 +69,9 @@ func (a *actor) leave() {
 func (a *actor) Name(kind string) string { return a.r.name(a.herd, kind) }
 
 // Patience implements checks.Run: these clients are in a hurry.
-func (a *actor) Patience(most time.Duration) time.Duration {
-	most /= 5
-	return most/4 + time.Duration(a.Random.Int64N(int64(most)))
+func (a *actor) Patience(longest time.Duration) time.Duration {
+	longest /= 5
+	return longest/4 + time.Duration(a.Random.Int64N(int64(longest)))
 }
 
 // TTL implements checks.Run.

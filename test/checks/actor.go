@@ -43,10 +43,10 @@ func Permits(name func(kind string) string) map[string]int64 {
 type Run interface {
 	// Name returns the name that the run has given to a kind of semaphore.
 	Name(kind string) string
-	// Patience draws how long an operation may take; most is that of a run in no hurry.
-	Patience(most time.Duration) time.Duration
-	// TTL draws a ttl; most is that of a run in no hurry.
-	TTL(most time.Duration) time.Duration
+	// Patience draws how long an operation may take: in a run without hurry up to longest.
+	Patience(longest time.Duration) time.Duration
+	// TTL draws a ttl: in a run without hurry up to longest.
+	TTL(longest time.Duration) time.Duration
 	// Hold blocks while the client works with a lease, and writes to the resource that a
 	// fenced semaphore protects. gone has the stamp of the lease's end once it has one. Hold returns
 	// the stamp until which the client counted on the lease.
@@ -71,8 +71,8 @@ type Actor struct {
 }
 
 // Patient returns a context for one operation.
-func (a *Actor) Patient(most time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), a.Run.Patience(most))
+func (a *Actor) Patient(longest time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), a.Run.Patience(longest))
 }
 
 // SetUp creates all semaphores of the run.
@@ -232,11 +232,11 @@ func (a *Actor) Together() {
 	defer cancel()
 	kinds := []string{"left", "right"}
 	a.Random.Shuffle(2, func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
-	asked := []Operation{a.Asking(kinds[0], 1, false), a.Asking(kinds[1], 1, false)}
-	wants := []client.Want{{Name: asked[0].Semaphore}, {Name: asked[1].Semaphore}}
+	operations := []Operation{a.Asking(kinds[0], 1, false), a.Asking(kinds[1], 1, false)}
+	wants := []client.Want{{Name: operations[0].Semaphore}, {Name: operations[1].Semaphore}}
 	if a.Random.IntN(2) == 0 {
 		leases, err := s.AcquireAll(ctx, wants...)
-		for i, o := range asked {
+		for i, o := range operations {
 			var l *client.Lease
 			if err == nil {
 				l = leases[i]
@@ -245,13 +245,13 @@ func (a *Actor) Together() {
 		}
 		if err == nil {
 			second := a.watch(leases[1])
-			a.use(asked[0], leases[0], a.watch(leases[0]))
-			a.use(asked[1], leases[1], second)
+			a.use(operations[0], leases[0], a.watch(leases[0]))
+			a.use(operations[1], leases[1], second)
 		}
 		return
 	}
 	l, err := s.AcquireAny(ctx, wants...)
-	for _, o := range asked {
+	for _, o := range operations {
 		if err == nil && l.Semaphore != o.Semaphore {
 			continue // not this one
 		}
@@ -351,15 +351,15 @@ func (a *Actor) Moved(o Operation, err error) {
 // Working puts a job into a semaphore, or waits for one.
 func (a *Actor) Working() {
 	o := Operation{Client: a.Number, Kind: "up", Semaphore: a.Run.Name("jobs"), Count: 1}
-	move, most := a.Client.Up, 20*time.Second
+	move, longest := a.Client.Up, 20*time.Second
 	if a.Random.IntN(2) > 0 {
-		o.Kind, most = "down", 40*time.Second
+		o.Kind, longest = "down", 40*time.Second
 		move = func(ctx context.Context, name string, n int64, _ ...client.CallOption) (int64, error) {
 			taken, err := a.Client.Down(ctx, name, n)
 			return taken.Value, err
 		}
 	}
-	ctx, cancel := a.Patient(most)
+	ctx, cancel := a.Patient(longest)
 	defer cancel()
 	o.Call = a.Stamp()
 	_, err := move(ctx, o.Semaphore, 1)

@@ -221,14 +221,14 @@ func (h *History) Known() (n int) {
 }
 
 // Tail prints the last lines of a list.
-func Tail[T any](list []T, most int) string {
+func Tail[T any](list []T, count int) string {
 	var text strings.Builder
-	if skipped := len(list) - most; skipped > 0 {
+	if skipped := len(list) - count; skipped > 0 {
 		fmt.Fprintf(&text, "  (%d before)\n", skipped)
 		list = list[skipped:]
 	}
-	for _, one := range list {
-		fmt.Fprintf(&text, "  %v\n", one)
+	for _, item := range list {
+		fmt.Fprintf(&text, "  %v\n", item)
 	}
 	return text.String()
 }

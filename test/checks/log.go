@@ -260,7 +260,7 @@ func (r *Replay) leased(l *line, f fsm.Effect) {
 	if _, lives := r.deadlines[f.Session]; !lives {
 		r.fail("the session does not live")
 	}
-	if held, is := l.leases[f.Session]; is {
+	if held, ok := l.leases[f.Session]; ok {
 		r.fail("the session has token %d already", held.token)
 	}
 	r.token = max(r.token, f.Token)
@@ -271,8 +271,8 @@ func (r *Replay) leased(l *line, f fsm.Effect) {
 
 func (r *Replay) released(f fsm.Effect) {
 	l := r.lines[f.Semaphore]
-	held, is := l.leases[f.Session]
-	if !is || held.token != f.Token || held.count != f.Count {
+	held, ok := l.leases[f.Session]
+	if !ok || held.token != f.Token || held.count != f.Count {
 		r.fail("the session holds %+v", held)
 		return
 	}
@@ -310,7 +310,7 @@ func (r *Replay) sessionEnded(e Logged, f fsm.Effect) {
 	}
 	delete(r.deadlines, f.Session)
 	for name, l := range r.lines {
-		if held, is := l.leases[f.Session]; is {
+		if held, ok := l.leases[f.Session]; ok {
 			r.fail("it leaves a lease of %s behind, token %d", name, held.token)
 		}
 	}

@@ -159,13 +159,13 @@ func (a *actor) Name(kind string) string { return sameName(kind) }
 func sameName(kind string) string { return kind }
 
 // Patience implements checks.Run.
-func (a *actor) Patience(most time.Duration) time.Duration {
-	return time.Duration(1 + a.Random.Int64N(int64(most)))
+func (a *actor) Patience(longest time.Duration) time.Duration {
+	return time.Duration(1 + a.Random.Int64N(int64(longest)))
 }
 
 // TTL implements checks.Run.
-func (a *actor) TTL(most time.Duration) time.Duration {
-	return time.Duration(4000+a.Random.IntN(int(most.Milliseconds())-4000)) * time.Millisecond
+func (a *actor) TTL(longest time.Duration) time.Duration {
+	return time.Duration(4000+a.Random.IntN(int(longest.Milliseconds())-4000)) * time.Millisecond
 }
 
 // Go implements checks.Run.
