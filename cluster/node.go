@@ -123,7 +123,7 @@ func newNode(config Config) (*Node, error) {
 	})
 	forwarding := forward.Config{
 		Log: n.log, Self: config.NodeID, Requests: n.requests, Replica: n.replica,
-		Host: forwardHost{n}, Pulse: n.pulse, Times: n.times, Stopping: n.stopping,
+		Node: forwardNode{n}, Pulse: n.pulse, Times: n.times, Stopping: n.stopping,
 	}
 	n.router, n.server = forward.NewRouter(forwarding), forward.NewServer(forwarding)
 	n.renewals = newRenewals(n.submitRenewals)

@@ -87,7 +87,7 @@ func openRaft(n *Node) (*running, error) {
 	}
 	s.RefuseCovered(n.replica.Headless)
 	r.leadership = lead.New(lead.Config{
-		Log: n.log, Self: raft.ServerID(n.config.NodeID), Host: leadHost{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
+		Log: n.log, Self: raft.ServerID(n.config.NodeID), Node: leadNode{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
 		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout), Clock: n.config.Clock,
 		Tracer: n.config.Tracer,
 	})

@@ -11,7 +11,7 @@ const (
 	ClassRenewal Class = iota // keeps what a session has
 	ClassRelease              // gives back
 	ClassSingle               // any other request
-	ClassListed               // any member of a list: see Node.DoMany
+	ClassListed               // any member of a list: see DoMany of cluster.Node
 	classes
 )
 
