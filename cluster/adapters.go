@@ -144,7 +144,7 @@ var _ lead.Node = leadNode{}
 func (n leadNode) ClusterID() fsm.ClusterID { return n.node.joining.Cluster() }
 
 // Jumps returns true for a node whose folder was restored: the node may have used higher numbers before.
-func (n leadNode) Jumps() bool { return n.store.Restored() != 0 }
+func (n leadNode) Jumps() bool { return n.store.RestoredTerm() != 0 }
 
 func (n leadNode) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
 

@@ -249,8 +249,8 @@ func (r *Router) Applied(entry *fsm.Applied) {
 	}
 }
 
-// Restored implements [replica.Sink].
-func (r *Router) Restored(*fsm.Machine, uint64) { r.Look() }
+// SnapshotRestored implements [replica.Sink].
+func (r *Router) SnapshotRestored(*fsm.Machine, uint64) { r.Look() }
 
 // localLane leads to this node's own proposer while it leads.
 type localLane struct {

@@ -274,8 +274,8 @@ func (l *Leadership) Applied(entry *fsm.Applied) {
 	}
 }
 
-// Restored implements [replica.Sink].
-func (l *Leadership) Restored(*fsm.Machine, uint64) {
+// SnapshotRestored implements [replica.Sink].
+func (l *Leadership) SnapshotRestored(*fsm.Machine, uint64) {
 	if t := l.current.Load(); t != nil {
 		t.restored()
 	}

@@ -314,7 +314,7 @@ func TestNoticesFollowTheirTerm(t *testing.T) {
 		l.becomes(3, true)
 		l.apply(fsm.Down{Name: "a", Count: 2, Notice: "http://hooks.example/"})
 		l.apply(fsm.Up{Name: "a", Count: 1})
-		l.Restored(nil, 0)
+		l.SnapshotRestored(nil, 0)
 		second := l.node.notices[1]
 		if first.running || len(first.due) != 1 {
 			t.Errorf("after its term: %+v", first)

@@ -18,8 +18,8 @@
 // term of a leader. It serves no commands or reads, and does not decide whether the node is ready: package cluster, its
 // only user, does. It imports cluster/outcome, peer, probe and raftlib, internal/wake and fsm.
 //
-// All exported methods may be called concurrently, except TermBegan, Restored and Configured, which only Raft's apply
-// goroutine may call.
+// All exported methods may be called concurrently, except TermBegan, SnapshotRestored and Configured, which only Raft's
+// apply goroutine may call.
 //
 //   - joining.go: Joining, a node on its way into its cluster, and what it needs from its node; a folder that was restored from a backup.
 //   - form.go: how nodes with empty folders form a cluster, and how a cluster that is alive admits such a node again.

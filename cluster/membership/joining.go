@@ -61,37 +61,37 @@ type Folder interface {
 	// SetClusterID stores the id.
 	ClusterID() string
 	SetClusterID(id string) error
-	// Restored returns the term that the folder had when it was put back, or 0 if it was not. SetRestored stores the
-	// term.
-	Restored() uint64
-	SetRestored(term uint64) error
+	// RestoredTerm returns the term that the folder had when it was put back, or 0 if it was not. SetRestoredTerm
+	// stores the term.
+	RestoredTerm() uint64
+	SetRestoredTerm(term uint64) error
 }
 
 // Config says how a node joins its cluster. All fields are needed.
 type Config struct {
-	Self     probe.Peer
-	Peers    []probe.Peer // as listed, this node included
-	Folder   Folder
-	FolderID peer.ID
-	Network  peer.Network
-	Bind     string // of the peer port
-	Security peer.Security
-	Restored bool // the folder was put back from a backup or a copy before this start
-	Hashes   Hashes
-	Times    wake.Stretch
-	Node     Node
-	Logger   hclog.Logger
-	Stopping context.Context // ends the requests to other nodes, and from them
+	Self           probe.Peer
+	Peers          []probe.Peer // as listed, this node included
+	Folder         Folder
+	FolderID       peer.ID
+	Network        peer.Network
+	Bind           string // of the peer port
+	Security       peer.Security
+	FolderRestored bool // the folder was put back from a backup or a copy before this start
+	Hashes         Hashes
+	Times          wake.Stretch
+	Node           Node
+	Logger         hclog.Logger
+	Stopping       context.Context // ends the requests to other nodes, and from them
 }
 
 // Joining is a node before its Raft runs: its port, its identity, and its questions to other nodes. It finds out the
 // state of the data folder. Then it forms the cluster with the listed peers, or has a living cluster admit the node
 // again. Start then makes the node's Members. Safe for concurrent use.
 type Joining struct {
-	config   Config
-	log      hclog.Logger
-	found    probe.State // of the folder at the start
-	restored bool        // the folder was put back, now or before an earlier start
+	config         Config
+	log            hclog.Logger
+	found          probe.State // of the folder at the start
+	folderRestored bool        // the folder was put back, now or before an earlier start
 
 	identity *identity
 	port     *peer.Port
@@ -111,7 +111,7 @@ func Open(config Config) (*Joining, error) {
 		return nil, err
 	}
 	j := &Joining{
-		config: config, log: config.Logger, found: found, restored: config.Restored || s.Restored() != 0,
+		config: config, log: config.Logger, found: found, folderRestored: config.FolderRestored || s.RestoredTerm() != 0,
 		configs: newConfigurationLog(s.Snapshots()),
 	}
 	j.identity = &identity{
@@ -221,9 +221,9 @@ func (j *Joining) TermBegan(entry *fsm.Applied) {
 	j.jumped(entry)
 }
 
-// Restored is called in the apply goroutine after the state was read from a snapshot. It implements
+// SnapshotRestored is called in the apply goroutine after the state was read from a snapshot. It implements
 // [replica.ClusterSink].
-func (j *Joining) Restored(state *fsm.Machine, _ uint64) {
+func (j *Joining) SnapshotRestored(state *fsm.Machine, _ uint64) {
 	j.checkCluster(state.ClusterID())
 	j.configs.jumped()
 }
@@ -319,7 +319,7 @@ func (j *Joining) Describe(q *probe.Request) probe.Answer {
 	m := j.members.Load()
 	a := probe.Answer{
 		Node: j.config.Self.ID, Incarnation: j.identity.incarnation, Peers: peerList(j.config.Peers), Knows: fsm.FeatureLevel,
-		State: j.found, Folder: j.identity.folder.String(), Cluster: clusterText(j.identity.bound()), Restored: j.restored,
+		State: j.found, Folder: j.identity.folder.String(), Cluster: clusterText(j.identity.bound()), Restored: j.folderRestored,
 	}
 	a.Draining = j.config.Node.Draining()
 	a.StorageLow, a.StorageSpent = j.config.Node.Space()
@@ -347,7 +347,7 @@ const restoredTerms = 1 << 32
 // NoteRestored records that the folder was put back, if it was. It fails while a member is alive whose folder was not
 // put back: this node's folder lacks entries that it has acknowledged to that member.
 func (j *Joining) NoteRestored(ctx context.Context) error {
-	if !j.config.Restored {
+	if !j.config.FolderRestored {
 		return nil
 	}
 	if j.found == probe.Empty {
@@ -357,7 +357,7 @@ func (j *Joining) NoteRestored(ctx context.Context) error {
 		return err
 	}
 	s := j.config.Folder
-	if s.Restored() != 0 {
+	if s.RestoredTerm() != 0 {
 		return nil // recorded by an earlier start
 	}
 	term, err := s.Stable().GetUint64(keyCurrentTerm)
@@ -369,7 +369,7 @@ func (j *Joining) NoteRestored(ctx context.Context) error {
 	if err := s.Stable().SetUint64(keyCurrentTerm, term+restoredTerms); err != nil {
 		return fmt.Errorf("skip the terms since the copy was made: %w", err)
 	}
-	return s.SetRestored(term)
+	return s.SetRestoredTerm(term)
 }
 
 // checkRestored asks all listed peers, and returns an error if one is alive whose folder was not put back.
@@ -390,10 +390,10 @@ func (j *Joining) checkRestored(ctx context.Context) error {
 // jump, with an entry of a later term than the folder had when it was put back.
 func (j *Joining) jumped(entry *fsm.Applied) {
 	s := j.config.Folder
-	if since := s.Restored(); !entry.Jump || since == 0 || entry.Term <= since {
+	if since := s.RestoredTerm(); !entry.Jump || since == 0 || entry.Term <= since {
 		return
 	}
-	if err := s.SetRestored(0); err != nil { // the next term jumps again, which is harmless
+	if err := s.SetRestoredTerm(0); err != nil { // the next term jumps again, which is harmless
 		j.log.Warn("the folder still counts as restored", "error", err)
 	}
 }

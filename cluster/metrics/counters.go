@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Counters count what the applied entries do. All methods are safe for concurrent use, except Applied and Restored,
-// which only the apply goroutine may call.
+// Counters count what the applied entries do. All methods are safe for concurrent use, except Applied and
+// SnapshotRestored, which only the apply goroutine may call.
 type Counters struct {
 	config Config
 
@@ -184,8 +184,8 @@ func (m *Counters) count(e *fsm.Effect, nowMS int64) {
 
 func seconds(ms int64) float64 { return float64(ms) / 1000 }
 
-// Restored implements [replica.Sink].
-func (m *Counters) Restored(state *fsm.Machine, _ uint64) {
+// SnapshotRestored implements [replica.Sink].
+func (m *Counters) SnapshotRestored(state *fsm.Machine, _ uint64) {
 	m.restores.Inc()
 	m.named.restored(state)
 }

@@ -83,7 +83,7 @@ type remains struct {
 func look(view *store.View, top int) *remains {
 	facts := view.Facts
 	r := &remains{report: &Report{Kind: "folder", Path: facts.Path, Damage: []string{}, Folder: &FolderReport{
-		Format: facts.Format, Node: facts.NodeID, ID: facts.FolderID.String(), Cluster: facts.ClusterID, Restored: facts.Restored != 0,
+		Format: facts.Format, Node: facts.NodeID, ID: facts.FolderID.String(), Cluster: facts.ClusterID, Restored: facts.RestoredTerm != 0,
 		Term: view.Log.Term(), FirstIndex: view.Log.First, LastIndex: view.Log.Last, Snapshots: []SnapshotReport{},
 	}}}
 	r.report.Folder.VoteTerm, r.report.Folder.VoteCandidate = view.Log.Vote()
