@@ -123,7 +123,7 @@ func allHashes(h Hashes) (all []probe.StateHash) {
 	return all
 }
 
-// hashVerdict is what comparing the members' state hashes shows.
+// hashVerdict is the result of a comparison of the members' state hashes.
 type hashVerdict int
 
 const (

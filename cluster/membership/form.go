@@ -64,7 +64,7 @@ type asker interface {
 type formation struct {
 	self   string
 	folder peer.ID
-	others []probe.Peer // as listed, but for this node
+	others []probe.Peer // as listed, without this node
 	list   string       // of all peers, see peerList
 	calls  asker
 	log    hclog.Logger
@@ -270,7 +270,7 @@ var (
 // When it has caught up, the leader makes it a voter again (see promotion).
 type readmission struct {
 	self   probe.Peer   // as advertised
-	others []probe.Peer // as listed, but for this node
+	others []probe.Peer // as listed, without this node
 	calls  *probe.Calls
 	log    hclog.Logger
 	// waits is called with the reason why this node is not in the cluster yet.

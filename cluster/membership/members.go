@@ -239,7 +239,7 @@ func settled(err error, unknown bool) error {
 	case err == nil, errors.Is(err, outcome.ErrCatchingUp), errors.Is(err, outcome.ErrOutcomeUnknown):
 		return err
 	case unknown, errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %v", outcome.ErrOutcomeUnknown, err) // the refusal of a repeat does not count
+		return fmt.Errorf("%w: %v", outcome.ErrOutcomeUnknown, err) // the refusal of a repeat does not show the effect of an earlier attempt
 	case passes(err) && !errors.Is(err, outcome.ErrNoLeader):
 		return fmt.Errorf("%w: %w", outcome.ErrNoLeader, err)
 	}

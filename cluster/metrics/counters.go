@@ -81,7 +81,7 @@ func New(config Config) *Counters {
 		NoticesGivenUp:   counter("notices_given_up_total", "Notices that this node, as the leader, has given up to deliver."),
 	}
 	for _, cause := range []fsm.Cause{fsm.CauseExpired, fsm.CauseEnded, fsm.CauseRevoked, fsm.CauseDeleted, fsm.CauseResized} {
-		m.released.of(cause) // 0 until the first one, so that a rate has a beginning
+		m.released.of(cause) // at 0 before the first release, so that a rate sees it
 	}
 	return m
 }

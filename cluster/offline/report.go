@@ -90,7 +90,7 @@ type State struct {
 	Leader        string `json:"leader"`
 	ClusterTimeMS int64  `json:"cluster_time_ms"`
 	FeatureLevel  uint32 `json:"feature_level"`
-	Cluster       string `json:"cluster"` // "": it has no id
+	Cluster       string `json:"cluster"` // "": the cluster has no id yet
 	Hash          string `json:"hash"`    // equal states have equal hashes, on all members
 
 	Semaphores int `json:"semaphores"`

@@ -63,7 +63,7 @@ const (
 	RefusedNode        Refusal = 3  // the called address belongs to another node
 	RefusedFolder      Refusal = 4  // another folder was admitted under that node id
 	RefusedIncarnation Refusal = 5  // another process with that node id is alive
-	RefusedKind        Refusal = 6  // streams of that kind are not taken (yet)
+	RefusedKind        Refusal = 6  // streams of that kind are not accepted (yet)
 	RefusedMalformed   Refusal = 7  // no preamble; counted, never sent
 	RefusedTLS         Refusal = 8  // no TLS, or no certificate that is accepted; counted, never sent
 	RefusedName        Refusal = 9  // a certificate of another node
@@ -141,7 +141,7 @@ func ReadHello(r io.Reader) (Hello, error) {
 	if _, err := io.ReadFull(r, head[:1]); err != nil {
 		return Hello{}, err
 	}
-	if head[0] != preambleMagic[0] { // a stranger may wait for a reply to a shorter message
+	if head[0] != preambleMagic[0] { // read no further: a stranger may have sent a shorter message, and wait for a reply
 		return Hello{}, fmt.Errorf("%w: its first byte is %#x", errPreamble, head[0])
 	}
 	if _, err := io.ReadFull(r, head[1:]); err != nil {

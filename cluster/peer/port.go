@@ -87,7 +87,7 @@ type Port struct {
 
 	mu       sync.Mutex
 	handlers map[StreamKind]func(net.Conn)
-	conns    map[*portConn]struct{} // open ones; nil once closed
+	conns    map[*portConn]struct{} // the open connections; nil once the port is closed
 	seats    map[string]*seat       // by node id; processes with an open stream
 	accepted int                    // how many of conns were accepted
 	kinds    map[StreamKind]int     // how many of the accepted are of a kind; kind 0: not known yet

@@ -59,13 +59,13 @@ func writePair(files Pair, cert, key []byte, overwrite bool) error {
 
 // writeBeside writes the content to a new file in the folder of path, and returns the new path.
 func writeBeside(path string, content []byte) (string, error) {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // with the mode 0600
 	if err != nil {
 		return "", err
 	}
 	_, err = file.Write(content)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		_ = os.Remove(file.Name()) // the error counts
+		_ = os.Remove(file.Name()) // the error before it is returned
 	}
 	return file.Name(), err
 }

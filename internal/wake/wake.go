@@ -110,7 +110,7 @@ func (b *Bell) Next() <-chan struct{} {
 	return b.next
 }
 
-// Ring closes the channel that Next returned. It does not block.
+// Ring closes the channels that Next has returned since the last Ring. It does not block.
 func (b *Bell) Ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
