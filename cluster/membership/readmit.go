@@ -64,7 +64,7 @@ func (m *Changes) checkVacant(ctx context.Context, id string, caller peer.Hello,
 	if caller.Node != id {
 		return fmt.Errorf("%w: node %q can't be taken back as %q", outcome.ErrMemberInvalid, caller.Node, id)
 	}
-	if process, alive := m.port.Taken(caller, from); alive {
+	if process, alive := m.port.AliveAs(caller, from); alive {
 		return fmt.Errorf("%w: %s", probe.ErrMemberAlive, process)
 	}
 	_, servers, _ := m.configs.current()

@@ -16,6 +16,6 @@
 //   - streams.go: Dial and its other side: preambles are exchanged and judged, and refusals counted.
 //   - hello.go: the preamble, its bytes and its meaning.
 //   - security.go: TLS: handshakes, the name in a certificate; PlainToo, for a cluster that gets its certificates while it runs.
-//   - seats.go: the process that uses a node id, and when another process may replace it.
+//   - processes.go: the process that uses a node id, and when another process may replace it.
 //   - raft.go: RaftLayer, Raft's part of the port.
 package peer

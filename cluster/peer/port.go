@@ -85,14 +85,14 @@ type Port struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu       sync.Mutex
-	handlers map[StreamKind]func(net.Conn)
-	conns    map[*portConn]struct{} // the open connections; nil once the port is closed
-	seats    map[string]*seat       // by node id; processes with an open stream
-	accepted int                    // how many of conns were accepted
-	kinds    map[StreamKind]int     // how many of the accepted are of a kind; kind 0: not known yet
-	arrivals uint64                 // connections accepted so far
-	full     bool                   // a connection was refused since the port last had room
+	mu        sync.Mutex
+	handlers  map[StreamKind]func(net.Conn)
+	conns     map[*portConn]struct{} // the open connections; nil once the port is closed
+	processes map[string]*process    // by node id; processes with an open stream
+	accepted  int                    // how many of conns were accepted
+	kinds     map[StreamKind]int     // how many of the accepted are of a kind; kind 0: not known yet
+	arrivals  uint64                 // connections accepted so far
+	full      bool                   // a connection was refused since the port last had room
 }
 
 // OpenPort binds the address and starts to accept connections. It refuses the streams of a kind until Handle has set a
@@ -107,10 +107,10 @@ func OpenPort(config Config) (*Port, error) {
 	p := &Port{
 		config: config, security: newSecurity(config.Security), refusals: newRefusals(log), opened: time.Now(),
 		log: log, listener: listener, closing: closing, end: end,
-		handlers: map[StreamKind]func(net.Conn){},
-		conns:    map[*portConn]struct{}{},
-		seats:    map[string]*seat{},
-		kinds:    map[StreamKind]int{},
+		handlers:  map[StreamKind]func(net.Conn){},
+		conns:     map[*portConn]struct{}{},
+		processes: map[string]*process{},
+		kinds:     map[StreamKind]int{},
 	}
 	p.running.Add(1)
 	go p.accept()
@@ -160,7 +160,7 @@ func (p *Port) Close() error {
 	p.closeOnce.Do(func() {
 		p.end(errPortClosed)
 		p.closeErr = p.listener.Close()
-		for _, conn := range p.shut() {
+		for _, conn := range p.takeConns() {
 			_ = conn.Close() // the error does not matter
 		}
 		if !wake.Within(portCloseTimeout, p.running.Wait) {
@@ -209,10 +209,10 @@ type portConn struct {
 	arrival  uint64     // its number among the accepted connections; guarded by port.mu
 	ended    bool       // closed by endOldestUnknown; guarded by port.mu
 	kind     StreamKind // 0 until the preamble was read; guarded by port.mu
-	seat     *seat      // of the peer's process; nil before its preamble; guarded by port.mu
+	process  *process   // of the peer's process; nil before its preamble; guarded by port.mu
 	peer     Hello      // of the other side; set before the handler gets the connection
 
-	heard atomic.Int64 // the port's age at the last read that returned bytes
+	readAt atomic.Int64 // the port's age at the last read that returned bytes
 }
 
 // Read returns io.EOF if this side has closed the connection, as at an orderly end. With another error, Raft would log
@@ -221,7 +221,7 @@ type portConn struct {
 func (c *portConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.heard.Store(int64(c.port.age()))
+		c.readAt.Store(int64(c.port.age()))
 	}
 	var failed *handshakeError
 	switch {
@@ -329,17 +329,17 @@ func (p *Port) forget(conn *portConn) {
 		return
 	}
 	delete(p.conns, conn)
-	p.leave(conn)
+	p.unregister(conn)
 	if conn.accepted {
 		p.accepted--
 		p.kinds[conn.kind]--
 	}
 }
 
-// claim returns the handler of a kind and marks the connection with the kind, in one step under the lock: once Handle
-// has removed a handler, closeKind finds every connection that got it. It also returns nil if a kind has too many
-// connections.
-func (p *Port) claim(conn *portConn, kind StreamKind) func(net.Conn) {
+// handlerFor returns the handler of a kind and marks the connection with the kind, in one step under the lock: once
+// Handle has removed a handler, closeKind finds every connection that got it. It also returns nil if a kind has too
+// many connections.
+func (p *Port) handlerFor(conn *portConn, kind StreamKind) func(net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, open := p.conns[conn]; !open { // the port has closed it
@@ -373,8 +373,8 @@ func (p *Port) closeKind(kind StreamKind) {
 // age returns how long the port has been open, by the monotonic clock.
 func (p *Port) age() time.Duration { return time.Since(p.opened) }
 
-// shut makes the port refuse further connections, and returns the open ones.
-func (p *Port) shut() []net.Conn {
+// takeConns makes the port refuse further connections, and returns the open ones.
+func (p *Port) takeConns() []net.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	open := make([]net.Conn, 0, len(p.conns))

@@ -116,7 +116,7 @@ func (p *Port) judgeDialled(conn *portConn, target string, mark ID, remote *Hell
 	case 0:
 		refused.remote = false
 		if refused.reason, refused.detail = p.config.Identity.Accept(conn.kind, target, mark, remote, address); refused.reason == 0 {
-			refused.reason, refused.detail = p.sit(conn, *remote)
+			refused.reason, refused.detail = p.register(conn, *remote)
 		}
 		if refused.reason != 0 {
 			p.refusals.note(refused.reason, refused.detail, conn, conn.kind)
@@ -188,13 +188,13 @@ func (p *Port) judgeAccepted(conn *portConn, remote *Hello) (handler func(net.Co
 		return nil, reason, detail
 	}
 	if reason, detail = p.config.Identity.Receive(remote, from); reason == 0 {
-		reason, detail = p.sit(conn, *remote)
+		reason, detail = p.register(conn, *remote)
 	}
 	if reason != 0 {
 		return nil, reason, detail
 	}
 	conn.peer = *remote
-	if handler = p.claim(conn, remote.Kind); handler == nil {
+	if handler = p.handlerFor(conn, remote.Kind); handler == nil {
 		return nil, RefusedKind, "streams of that kind are not taken now"
 	}
 	if _, ok := certified(conn.Conn); !ok && p.security.TLS != nil {
@@ -241,9 +241,9 @@ type refusals struct {
 	log   hclog.Logger
 	count *prometheus.CounterVec // by reason
 
-	mu     sync.Mutex
-	logged map[refusalLine]time.Time // when such a refusal was last logged
-	unsaid map[refusalLine]int       // how many refusals were not logged since then
+	mu       sync.Mutex
+	logged   map[refusalLine]time.Time // when such a refusal was last logged
+	unlogged map[refusalLine]int       // how many refusals were not logged since then
 }
 
 // refusalLine groups the refusals that share a line of the log.
@@ -254,7 +254,7 @@ type refusalLine struct {
 
 func newRefusals(log hclog.Logger) *refusals {
 	r := &refusals{
-		log: log, logged: map[refusalLine]time.Time{}, unsaid: map[refusalLine]int{},
+		log: log, logged: map[refusalLine]time.Time{}, unlogged: map[refusalLine]int{},
 		count: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_peer_streams_refused_total",
 			Help: "Streams between this node and others that were refused by this node, by reason.",
@@ -273,29 +273,29 @@ func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind Strea
 		r.log.Debug("a stream was refused", "from", conn.RemoteAddr(), "kind", byte(kind))
 		return
 	}
-	if unsaid, due := r.due(refusalLine{reason: reason}); due {
+	if unlogged, due := r.shouldLog(refusalLine{reason: reason}); due {
 		r.log.Warn("a stream of a peer is refused", "reason", reason, "detail", detail,
-			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "kind", byte(kind), "more", unsaid)
+			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "kind", byte(kind), "more", unlogged)
 	}
 }
 
 // noteRemote logs that the other node has refused a stream. The other node counts it.
 func (r *refusals) noteRemote(reason Refusal, detail string, conn net.Conn) {
-	if unsaid, due := r.due(refusalLine{reason, true}); due {
+	if unlogged, due := r.shouldLog(refusalLine{reason, true}); due {
 		r.log.Warn("a peer refuses this node's stream", "reason", reason, "detail", detail,
-			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "more", unsaid)
+			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "more", unlogged)
 	}
 }
 
-// due reports whether a line is to be logged now, and how many refusals were not logged since the last line.
-func (r *refusals) due(line refusalLine) (unsaid int, due bool) {
+// shouldLog reports whether a line is to be logged now, and how many refusals were not logged since the last line.
+func (r *refusals) shouldLog(line refusalLine) (unlogged int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if last, ok := r.logged[line]; ok && time.Since(last) < refusalLogEvery {
-		r.unsaid[line]++
+		r.unlogged[line]++
 		return 0, false
 	}
-	unsaid = r.unsaid[line]
-	r.logged[line], r.unsaid[line] = time.Now(), 0
-	return unsaid, true
+	unlogged = r.unlogged[line]
+	r.logged[line], r.unlogged[line] = time.Now(), 0
+	return unlogged, true
 }
