@@ -29,9 +29,9 @@ type comparison struct {
 	differs atomic.Pointer[string] // how this node's state differs from the leader's; nil: it doesn't
 }
 
-// look stops this node if its state differs from the state of a majority. It halts this node while the members' states
-// differ and no state has a majority.
-func (c *comparison) look(seen map[string]probe.Seen) {
+// compareReplies stops this node if its state differs from the state of a majority. It halts this node while the
+// members' states differ and no state has a majority.
+func (c *comparison) compareReplies(seen map[string]probe.Seen) {
 	hashes := allHashes(c.hashes)
 	byNode := map[string][]probe.StateHash{}
 	for id, s := range seen {
@@ -49,12 +49,12 @@ func (c *comparison) look(seen map[string]probe.Seen) {
 	case hashesOdd:
 		c.host.Fatal(fmt.Errorf("%w: %s; move its data folder away and start it again, and it rejoins from the others", ErrStateDiffers, text))
 	case hashesSplit:
-		c.halt.note(outcome.ErrSplitState, true)
+		c.halt.set(outcome.ErrSplitState, true)
 		if c.split.Swap(&text) == nil {
 			c.log.Error("the members' states differ and none is a majority's: no writes are taken", "hashes", text)
 		}
 	case hashesAgree:
-		c.halt.note(outcome.ErrSplitState, false)
+		c.halt.set(outcome.ErrSplitState, false)
 		if c.split.Swap(nil) != nil {
 			c.log.Info("a majority of the members has the same state again")
 		}
@@ -66,7 +66,7 @@ func (c *comparison) matchLeader(ctx context.Context) error {
 	address, id := c.raft.LeaderWithID()
 	if string(id) == c.self {
 		c.differs.Store(nil)
-		return nil // look compares the leader with the majority
+		return nil // compareReplies compares the leader with the majority
 	}
 	latest := latestHash(c.hashes)
 	if latest == nil {

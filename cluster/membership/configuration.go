@@ -29,13 +29,14 @@ func newConfigurationLog(snapshots raft.SnapshotStore) *configurationLog {
 	return &configurationLog{snapshots: snapshots, restored: true}
 }
 
-// note stores the configuration of a committed entry.
-func (c *configurationLog) note(entry *raft.Log) {
+// addEntry stores the configuration of a committed entry.
+func (c *configurationLog) addEntry(entry *raft.Log) {
 	c.set(entry.Index, raft.DecodeConfiguration(entry.Data).Servers)
 }
 
-// jumped notes that the machine was restored from a snapshot, whose configuration is read at the next call of current.
-func (c *configurationLog) jumped() {
+// noteRestore notes that the machine was restored from a snapshot, whose configuration is read at the next call of
+// current.
+func (c *configurationLog) noteRestore() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.restored = true
@@ -55,23 +56,23 @@ func (c *configurationLog) set(index uint64, servers []raft.Server) {
 // known. The index is 0 while no configuration is known. The caller must not change servers.
 func (c *configurationLog) current() (index uint64, servers []raft.Server, changed <-chan struct{}) {
 	c.mu.Lock()
-	look := c.restored
+	unread := c.restored
 	c.restored = false
 	c.mu.Unlock()
-	if look {
-		c.look()
+	if unread {
+		c.readSnapshots()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.index, c.servers, c.changed.Next()
 }
 
-// look reads the configurations of the snapshots, which are committed. If the snapshots cannot be listed, the next call
-// of current tries again.
-func (c *configurationLog) look() {
+// readSnapshots reads the configurations of the snapshots, which are committed. If the snapshots cannot be listed, the
+// next call of current tries again.
+func (c *configurationLog) readSnapshots() {
 	snapshots, err := c.snapshots.List()
 	if err != nil {
-		c.jumped()
+		c.noteRestore()
 		return
 	}
 	for _, meta := range snapshots {
@@ -129,8 +130,8 @@ func (e *exclusion) absent() bool {
 	return len(servers) > 0 && !member
 }
 
-// look finds out from the other nodes' replies whether this node was removed or added again.
-func (e *exclusion) look(seen map[string]probe.Seen) {
+// update finds out from the other nodes' replies whether this node was removed or added again.
+func (e *exclusion) update(seen map[string]probe.Seen) {
 	index, _, _ := e.configs.current()
 	member, ok := leaderSays(seen, index)
 	switch {

@@ -73,9 +73,9 @@ type formation struct {
 	// waits is called with the reason why the cluster can't form yet.
 	waits func(why string)
 
-	answers map[string]probe.Answer // the last reply of each peer
-	errs    map[string]error        // by peer: the error of the last question; nil: it replied
-	saidAt  time.Time
+	answers  map[string]probe.Answer // the last reply of each peer
+	errs     map[string]error        // by peer: the error of the last question; nil: it replied
+	loggedAt time.Time
 }
 
 // run asks all listed peers until one of them is live, or until all have replied and all are empty or formed. In the
@@ -89,7 +89,7 @@ type formation struct {
 // of all folders' ids, or takes the id of a node that has formed; and a folder that is lost meanwhile never comes back.
 func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, err error) {
 	began, replied := time.Now(), false
-	f.answers, f.errs, f.saidAt = map[string]probe.Answer{}, map[string]error{}, began
+	f.answers, f.errs, f.loggedAt = map[string]probe.Answer{}, map[string]error{}, began
 	for {
 		f.askAll(ctx)
 		live, complete := f.judge()
@@ -107,7 +107,7 @@ func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, 
 				return false, cluster, nil
 			}
 		}
-		f.say(conflict)
+		f.logProgress(conflict)
 		if complete && !replied {
 			began, replied = time.Now(), true
 		}
@@ -206,12 +206,12 @@ func (f *formation) checkLists() error {
 	return nil
 }
 
-// say logs, every 5 s, for which peers this node waits, or why it can't go on.
-func (f *formation) say(conflict error) {
-	if time.Since(f.saidAt) < formLogEvery {
+// logProgress logs, every 5 s, for which peers this node waits, or why it can't go on.
+func (f *formation) logProgress(conflict error) {
+	if time.Since(f.loggedAt) < formLogEvery {
 		return
 	}
-	f.saidAt = time.Now()
+	f.loggedAt = time.Now()
 	if conflict != nil {
 		f.log.Error("this node stays out", "reason", conflict)
 		return
@@ -276,7 +276,7 @@ type readmission struct {
 	// waits is called with the reason why this node is not in the cluster yet.
 	waits func(why string)
 
-	saidAt time.Time
+	loggedAt time.Time
 }
 
 // admittance is the leader's confirmation that this node has no vote.
@@ -290,16 +290,16 @@ type admittance struct {
 // run asks until the leader has admitted this node, or ctx ends.
 func (r *readmission) run(ctx context.Context) (admittance, error) {
 	r.log.Warn("the data folder is empty but the cluster is alive: this node rejoins", "node", r.self.ID)
-	r.saidAt = time.Now()
+	r.loggedAt = time.Now()
 	for {
-		admitted, err := r.try(ctx)
+		admitted, err := r.askLeader(ctx)
 		if err == nil {
 			r.log.Info("the leader has made this node a non-voter; catching up", "leader", admitted.leader, "term", admitted.term)
 			return admitted, nil
 		}
 		r.waits("this node waits to be taken back by the cluster: " + err.Error())
-		if time.Since(r.saidAt) >= formLogEvery {
-			r.saidAt = time.Now()
+		if time.Since(r.loggedAt) >= formLogEvery {
+			r.loggedAt = time.Now()
 			r.log.Warn("waiting to be taken back by the cluster", "reason", err)
 		}
 		if err := wake.Pause(ctx, rejoinEvery); err != nil {
@@ -308,8 +308,8 @@ func (r *readmission) run(ctx context.Context) (admittance, error) {
 	}
 }
 
-// try finds the leader and asks it once.
-func (r *readmission) try(ctx context.Context) (admittance, error) {
+// askLeader finds the leader and asks it once.
+func (r *readmission) askLeader(ctx context.Context) (admittance, error) {
 	leader, err := r.findLeader(ctx)
 	if err != nil {
 		return admittance{}, err
@@ -359,10 +359,10 @@ func (r *readmission) findLeader(ctx context.Context) (address string, err error
 	return address, nil
 }
 
-// keep stores, before Raft opens, that this node is in the leader's term and has voted for the leader. So the node
+// storeVote stores, before Raft opens, that this node is in the leader's term and has voted for the leader. So the node
 // can't vote again in a term in which it may have voted before it lost its folder. The current term is written last:
 // once it is stored, the folder is not empty any more, and the next start opens Raft at once.
-func (a admittance) keep(stable raft.StableStore) error {
+func (a admittance) storeVote(stable raft.StableStore) error {
 	if err := stable.SetUint64(keyLastVoteTerm, a.term); err != nil {
 		return err
 	}

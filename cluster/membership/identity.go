@@ -47,8 +47,8 @@ func (i *identity) bind(cluster fsm.ClusterID) {
 	i.standing, i.cluster = peer.StandingBound, cluster
 }
 
-// standEmpty notes that the node belongs to no cluster, since its folder is empty.
-func (i *identity) standEmpty() {
+// bindNone notes that the node belongs to no cluster, since its folder is empty.
+func (i *identity) bindNone() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.standing, i.cluster = peer.StandingEmpty, fsm.ClusterID{}

@@ -119,7 +119,7 @@ func Open(config Config) (*Joining, error) {
 
 		roster: j, evidence: newEvidence(config.Self.ID, config.Peers),
 	}
-	if err := j.settle(); err != nil {
+	if err := j.setStanding(); err != nil {
 		return nil, err
 	}
 	j.port, err = peer.OpenPort(peer.Config{
@@ -138,10 +138,10 @@ func (j *Joining) dialProbe(ctx context.Context, id, address string) (net.Conn, 
 	return j.port.DialNode(ctx, peer.StreamProbe, address, cmp.Or(id, j.memberAt(address)))
 }
 
-// settle sets the standing of the identity from the data folder.
-func (j *Joining) settle() error {
+// setStanding sets the standing of the identity from the data folder.
+func (j *Joining) setStanding() error {
 	if j.found == probe.Empty {
-		j.identity.standEmpty()
+		j.identity.bindNone()
 		return nil
 	}
 	cluster, err := fsm.ParseClusterID(j.config.Folder.ClusterID())
@@ -191,7 +191,7 @@ func (j *Joining) Form(ctx context.Context) error {
 	if err := j.config.Folder.SetClusterID(admitted.cluster.String()); err != nil {
 		return err
 	}
-	if err := admitted.keep(j.config.Folder.Stable()); err != nil {
+	if err := admitted.storeVote(j.config.Folder.Stable()); err != nil {
 		return fmt.Errorf("store the term of the leader: %w", err)
 	}
 	j.identity.bind(admitted.cluster)
@@ -218,14 +218,14 @@ func (j *Joining) Start(r Raft) *Members {
 // TermBegan is called in the apply goroutine after the first entry of a term. It implements [replica.ClusterSink].
 func (j *Joining) TermBegan(entry *fsm.Applied) {
 	j.checkCluster(j.config.Node.ClusterID())
-	j.jumped(entry)
+	j.clearRestored(entry)
 }
 
 // SnapshotRestored is called in the apply goroutine after the state was read from a snapshot. It implements
 // [replica.ClusterSink].
 func (j *Joining) SnapshotRestored(state *fsm.Machine, _ uint64) {
 	j.checkCluster(state.ClusterID())
-	j.configs.jumped()
+	j.configs.noteRestore()
 }
 
 // checkCluster ends the process if the state belongs to another cluster than the folder. A state before its first term
@@ -238,7 +238,7 @@ func (j *Joining) checkCluster(cluster fsm.ClusterID) {
 
 // Configured is called in the apply goroutine with the entry of a committed configuration. It implements
 // [replica.ClusterSink].
-func (j *Joining) Configured(entry *raft.Log) { j.configs.note(entry) }
+func (j *Joining) Configured(entry *raft.Log) { j.configs.addEntry(entry) }
 
 // Port returns the node's port. The caller closes it.
 func (j *Joining) Port() *peer.Port { return j.port }
@@ -386,9 +386,9 @@ func (j *Joining) checkRestored(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// jumped clears the record of a restored folder once the first leader after the restore has made the machine's counters
-// jump, with an entry of a later term than the folder had when it was put back.
-func (j *Joining) jumped(entry *fsm.Applied) {
+// clearRestored clears the record of a restored folder once the first leader after the restore has made the machine's
+// counters jump, with an entry of a later term than the folder had when it was put back.
+func (j *Joining) clearRestored(entry *fsm.Applied) {
 	s := j.config.Folder
 	if since := s.RestoredTerm(); !entry.Jump || since == 0 || entry.Term <= since {
 		return

@@ -219,11 +219,11 @@ func TestRestoredUntilALeaderJumps(t *testing.T) {
 		folder.restored = 3
 		j := joiningNode(t, memnet.New(), 1, folder, &idleNode{}, false)
 		for _, entry := range []fsm.Applied{{Term: 4}, {Term: 3, Jump: true}} {
-			if j.jumped(&entry); folder.restored != 3 {
+			if j.clearRestored(&entry); folder.restored != 3 {
 				t.Errorf("%+v cleared it", entry)
 			}
 		}
-		if j.jumped(&fsm.Applied{Term: 4, Jump: true}); folder.restored != 0 {
+		if j.clearRestored(&fsm.Applied{Term: 4, Jump: true}); folder.restored != 0 {
 			t.Errorf("after the jump it counts as restored since term %d", folder.restored)
 		}
 	})

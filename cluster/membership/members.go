@@ -86,8 +86,8 @@ type halt struct {
 	reasons map[error]error // by reason: the reason again while it holds, else nil
 }
 
-// note records whether a reason holds, and tells the node the reason that counts now.
-func (h *halt) note(reason error, holds bool) {
+// set records whether a reason holds, and tells the node the reason that counts now.
+func (h *halt) set(reason error, holds bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reasons[reason] = nil
@@ -125,7 +125,7 @@ func (m *Members) Run(ctx context.Context) {
 	running.Go(func() {
 		p := promotion{Changes: m.changes}
 		for wake.Pause(ctx, wake.Next(probe.WatchEvery)) == nil {
-			p.step(ctx)
+			p.promoteReady(ctx)
 			m.port.EndStrangers()
 		}
 	})
@@ -321,9 +321,9 @@ func (m *Members) Committed() uint64 { return m.raft.CommitIndex() }
 
 // Round implements [probe.Subject].
 func (m *Members) Round(seen map[string]probe.Seen) {
-	m.comparison.look(seen)
+	m.comparison.compareReplies(seen)
 	m.countFullPeers(seen)
-	m.exclusion.look(seen)
+	m.exclusion.update(seen)
 }
 
 // outdated reports whether another member knows a later committed configuration.
@@ -347,7 +347,7 @@ func (m *Members) countFullPeers(seen map[string]probe.Seen) {
 			full++
 		}
 	}
-	m.halt.note(outcome.ErrStorageFull, full > 0 && len(voting)-full <= len(voting)/2)
+	m.halt.set(outcome.ErrStorageFull, full > 0 && len(voting)-full <= len(voting)/2)
 }
 
 // LeaderElsewhere returns the leader, and its term, that other members report for a term later than the given term. The

@@ -98,8 +98,8 @@ type promotionMark struct {
 	setAt       time.Time
 }
 
-// step checks all members once. The caller calls it repeatedly, from one goroutine.
-func (p *promotion) step(ctx context.Context) {
+// promoteReady gives votes to the members that have caught up. The caller calls it repeatedly, from one goroutine.
+func (p *promotion) promoteReady(ctx context.Context) {
 	if !p.host.Leads() {
 		p.marks = nil
 		return
@@ -144,7 +144,7 @@ func (p *promotion) promote(ctx context.Context, s raft.Server) {
 	}
 	defer done()
 	now, ok := Find(servers, string(s.ID))
-	if !ok || now != s || !p.still(ctx, s) {
+	if !ok || now != s || !p.confirmCaughtUp(ctx, s) {
 		return
 	}
 	delete(p.marks, string(s.ID))
@@ -158,10 +158,10 @@ func (p *promotion) promote(ctx context.Context, s raft.Server) {
 	p.log.Info("a member has caught up and has its vote", "member", string(s.ID))
 }
 
-// still asks the member itself whether it has still caught up, after the configuration was read. If the member lost its
-// folder before that, it has another incarnation now. If it loses its folder later, its readmission changes the
-// configuration first, and Raft refuses the promotion.
-func (p *promotion) still(ctx context.Context, s raft.Server) bool {
+// confirmCaughtUp asks the member itself whether it has still caught up, after the configuration was read. If the
+// member lost its folder before that, it has another incarnation now. If it loses its folder later, its readmission
+// changes the configuration first, and Raft refuses the promotion.
+func (p *promotion) confirmCaughtUp(ctx context.Context, s raft.Server) bool {
 	answer, err := p.calls.Ask(ctx, string(s.ID), string(s.Address))
 	mark := p.marks[string(s.ID)]
 	return err == nil && answer.Incarnation == mark.incarnation && answer.Applied >= mark.index

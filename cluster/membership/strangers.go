@@ -147,7 +147,7 @@ func (c *strangersCheck) begin() {
 
 func (c *strangersCheck) setReason(reason *string) {
 	c.reason.Store(reason)
-	c.halt.note(outcome.ErrNoLeader, reason != nil)
+	c.halt.set(outcome.ErrNoLeader, reason != nil)
 }
 
 // run asks the listed peers and updates the reason, repeatedly, until ctx ends.
