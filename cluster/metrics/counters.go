@@ -81,7 +81,7 @@ func New(config Config) *Counters {
 		NoticesGivenUp:   counter("notices_given_up_total", "Notices that this node, as the leader, has given up to deliver."),
 	}
 	for _, cause := range []fsm.Cause{fsm.CauseExpired, fsm.CauseEnded, fsm.CauseRevoked, fsm.CauseDeleted, fsm.CauseResized} {
-		m.released.of(cause) // at 0 before the first release, so that a rate sees it
+		m.released.counterOf(cause) // at 0 before the first release, so that a rate sees it
 	}
 	return m
 }
@@ -101,7 +101,7 @@ type commandOutcome struct {
 }
 
 // counters holds the counters of a vector by a key that determines their labels. It looks a counter up by its labels
-// only once, because that takes ten times as long as counting. Only the apply goroutine calls of.
+// only once, because that takes ten times as long as counting. Only the apply goroutine calls counterOf.
 type counters[K comparable] struct {
 	vec    *prometheus.CounterVec
 	labels func(K) []string
@@ -112,7 +112,7 @@ func newCounters[K comparable](vec *prometheus.CounterVec, labels func(K) []stri
 	return counters[K]{vec: vec, labels: labels, known: map[K]prometheus.Counter{}}
 }
 
-func (c *counters[K]) of(key K) prometheus.Counter {
+func (c *counters[K]) counterOf(key K) prometheus.Counter {
 	counter, known := c.known[key]
 	if !known {
 		counter = c.vec.WithLabelValues(c.labels(key)...)
@@ -124,9 +124,9 @@ func (c *counters[K]) of(key K) prometheus.Counter {
 // semaphore has the counters of one semaphore, or of the others together.
 type semaphore struct{ granted, expired prometheus.Counter }
 
-// of returns the counters of a semaphore, or the counters of the others if the semaphore has no separate metrics. Only
-// the apply goroutine calls it.
-func (n *Semaphores) of(name string) *semaphore {
+// countersOf returns the counters of a semaphore, or the counters of the others if the semaphore has no separate
+// metrics. Only the apply goroutine calls it.
+func (n *Semaphores) countersOf(name string) *semaphore {
 	if s := n.known[name]; s != nil {
 		return s
 	}
@@ -146,7 +146,7 @@ func (m *Counters) Applied(entry *fsm.Applied) {
 	foreign := 0
 	for i := range entry.Commands {
 		c := &entry.Commands[i]
-		m.commands.of(commandOutcome{c.Op, c.Result.Code}).Inc()
+		m.commands.counterOf(commandOutcome{c.Op, c.Result.Code}).Inc()
 		if c.Request.Origin != 0 && c.Request.Origin != m.config.Origin {
 			foreign++
 		}
@@ -161,7 +161,7 @@ func (m *Counters) Applied(entry *fsm.Applied) {
 
 // count counts one change. nowMS is the cluster time of its entry.
 func (m *Counters) count(e *fsm.Effect, nowMS int64) {
-	m.effects.of(e.Kind).Inc()
+	m.effects.counterOf(e.Kind).Inc()
 	switch e.Kind {
 	case fsm.EffectCreated:
 		m.named.add(e.Semaphore)
@@ -169,15 +169,15 @@ func (m *Counters) count(e *fsm.Effect, nowMS int64) {
 		m.named.remove(e.Semaphore)
 	case fsm.EffectGranted:
 		m.waited.Observe(seconds(nowMS - e.SinceMS))
-		m.named.of(e.Semaphore).granted.Inc()
+		m.named.countersOf(e.Semaphore).granted.Inc()
 	case fsm.EffectReleased:
 		if e.Count == 0 {
 			return // it was counted when it was revoked
 		}
 		m.held.Observe(seconds(nowMS - e.SinceMS))
-		m.released.of(e.Cause).Inc()
+		m.released.counterOf(e.Cause).Inc()
 		if e.Cause == fsm.CauseExpired {
-			m.named.of(e.Semaphore).expired.Inc()
+			m.named.countersOf(e.Semaphore).expired.Inc()
 		}
 	}
 }

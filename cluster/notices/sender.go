@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// kept is how long after its due time a notice is tried, in cluster time.
-	kept = 10 * time.Minute
+	// keptFor is how long after its due time a notice is tried, in cluster time.
+	keptFor = 10 * time.Minute
 	// attemptTimeout bounds one attempt.
 	attemptTimeout = 10 * time.Second
 	// pauseFirst is the pause after the first failed attempt. It doubles with each further failure, up to pauseMost.
@@ -128,17 +128,17 @@ func (s *Sender) Run(ctx context.Context) {
 	var delivering sync.WaitGroup
 	defer delivering.Wait()
 	for wake.Until(ctx, s.news) == nil {
-		for _, id := range s.take() {
+		for _, id := range s.takeDue() {
 			delivering.Go(func() {
 				s.deliver(ctx, id)
-				s.drop(id)
+				s.forget(id)
 			})
 		}
 	}
 }
 
-// take returns the due notices that have no goroutine yet, and marks them as having one.
-func (s *Sender) take() (fresh []uint64) {
+// takeDue returns the due notices that have no goroutine yet, and marks them as having one.
+func (s *Sender) takeDue() (fresh []uint64) {
 	s.mu.Lock()
 	due, all := s.due, s.all
 	s.due, s.all = nil, false
@@ -161,7 +161,7 @@ func (s *Sender) take() (fresh []uint64) {
 	return fresh
 }
 
-func (s *Sender) drop(id uint64) {
+func (s *Sender) forget(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.underWay, id)
@@ -224,7 +224,7 @@ func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 	if !due {
 		return nil
 	}
-	if s.config.Term.NowMS()-n.DueMS >= kept.Milliseconds() {
+	if s.config.Term.NowMS()-n.DueMS >= keptFor.Milliseconds() {
 		return errTooOld
 	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)

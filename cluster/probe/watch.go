@@ -81,7 +81,7 @@ func (w *Watch) askAll(ctx context.Context) {
 	wake.AtOnce(links, func(l *link) error {
 		began := time.Now()
 		answer, err := l.ask(ctx, state)
-		w.note(l.id, answer, began, err)
+		w.recordReply(l.id, answer, began, err)
 		return err
 	})
 	w.forgetOthers(present)
@@ -106,7 +106,7 @@ func (w *Watch) closeLinks() {
 	}
 }
 
-func (w *Watch) note(id string, answer Answer, began time.Time, err error) {
+func (w *Watch) recordReply(id string, answer Answer, began time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := w.seen[id]

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// lookEvery is how often the watchdog checks the node.
-	lookEvery = 200 * time.Millisecond
+	// checkEvery is how often the watchdog checks the node.
+	checkEvery = 200 * time.Millisecond
 	// spaceEvery is how often it measures the free space.
 	spaceEvery = time.Second
 	// stuckAfter is how long a write of the log may hang before the process ends. Such a write does not come back, and
 	// a new start finds out why.
 	stuckAfter = 30 * time.Second
-	// giveUpEvery is how often a leader without room tries to hand leadership over.
-	giveUpEvery = 5 * time.Second
+	// handOverEvery is how often a leader without room tries to hand leadership over.
+	handOverEvery = 5 * time.Second
 	// keysAlarmEvery is how often the warning about the table of keys may be repeated, and keysAlarmPercent how full
 	// the table is then.
 	keysAlarmEvery   = 10 * time.Minute
@@ -72,8 +72,8 @@ type Config struct {
 func Run(ctx context.Context, config Config) {
 	w := &watchdog{Config: config}
 	for {
-		w.look(ctx)
-		if wake.Pause(ctx, wake.Next(lookEvery)) != nil {
+		w.checkAll(ctx)
+		if wake.Pause(ctx, wake.Next(checkEvery)) != nil {
 			return
 		}
 	}
@@ -83,24 +83,24 @@ func Run(ctx context.Context, config Config) {
 type watchdog struct {
 	Config
 
-	room      store.Space // the last measurement
-	askedAt   time.Time   // when the room was last measured
-	gaveUpAt  time.Time   // when a transfer was last tried
-	refusedAt time.Time   // since when Raft refuses entries; zero: it does not
-	alarmedAt time.Time   // when the warning about the keys was last logged; zero: never
-	dead      bool        // Fatal was called
+	room       store.Space // the last measurement
+	measuredAt time.Time   // when the room was last measured
+	handOverAt time.Time   // when a transfer was last tried
+	refusedAt  time.Time   // since when Raft refuses entries; zero: it does not
+	alarmedAt  time.Time   // when the warning about the keys was last logged; zero: never
+	dead       bool        // Fatal was called
 }
 
-// look makes all checks once.
-func (w *watchdog) look(ctx context.Context) {
+// checkAll makes all checks once.
+func (w *watchdog) checkAll(ctx context.Context) {
 	w.Leader.GiveBack()
 	if stuck := w.StuckFor(); stuck > stuckAfter {
 		w.die(fmt.Errorf("%w: a write of the log has not returned for %v", ErrStuck, stuck.Round(time.Second)))
 	}
-	w.lookForWedge(ctx)
-	w.lookForSpace(ctx)
+	w.checkTransfer(ctx)
+	w.checkSpace(ctx)
 	w.Leader.HoldTime()
-	w.lookForKeys(time.Now())
+	w.checkKeys(time.Now())
 }
 
 // die ends the process, once.
@@ -111,27 +111,27 @@ func (w *watchdog) die(err error) {
 	}
 }
 
-// lookForSpace measures the room, and hands leadership over while it is low, before a write of the leader fails for
+// checkSpace measures the room, and hands leadership over while it is low, before a write of the leader fails for
 // want of room.
-func (w *watchdog) lookForSpace(ctx context.Context) {
-	if now := time.Now(); now.Sub(w.askedAt) >= spaceEvery {
-		w.askedAt = now
-		w.measure()
+func (w *watchdog) checkSpace(ctx context.Context) {
+	if now := time.Now(); now.Sub(w.measuredAt) >= spaceEvery {
+		w.measuredAt = now
+		w.measureSpace()
 	}
-	if !w.room.Low || !w.Leader.Leads() || time.Since(w.gaveUpAt) < giveUpEvery {
+	if !w.room.Low || !w.Leader.Leads() || time.Since(w.handOverAt) < handOverEvery {
 		return
 	}
 	if !w.refusedAt.IsZero() {
 		return // two transfers in succession would look like a single endless transfer
 	}
-	w.gaveUpAt = time.Now()
+	w.handOverAt = time.Now()
 	if err := w.Leader.HandOver(ctx, w.room); err != nil {
 		w.Log.Warn("the disk is nearly full, and leadership could not be handed over", "error", err)
 	}
 }
 
-// measure measures the room, and logs when it crosses a mark.
-func (w *watchdog) measure() {
+// measureSpace measures the room, and logs when it crosses a mark.
+func (w *watchdog) measureSpace() {
 	now, err := w.Space()
 	if err != nil {
 		w.Log.Warn("the free space could not be found out", "error", err)
@@ -150,9 +150,9 @@ func (w *watchdog) measure() {
 	}
 }
 
-// lookForWedge ends the process of a leader whose Raft has a transfer under way that never ends: the node keeps the
+// checkTransfer ends the process of a leader whose Raft has a transfer under way that never ends: the node keeps the
 // leadership, sends heartbeats, and refuses every write (raft#696).
-func (w *watchdog) lookForWedge(ctx context.Context) {
+func (w *watchdog) checkTransfer(ctx context.Context) {
 	switch {
 	case !w.Leader.Leads() || !w.Leader.Transferring(ctx):
 		w.refusedAt = time.Time{}
@@ -163,9 +163,9 @@ func (w *watchdog) lookForWedge(ctx context.Context) {
 	}
 }
 
-// lookForKeys logs a warning on a leader whose table of idempotency keys is nearly full. A full table refuses requests
+// checkKeys logs a warning on a leader whose table of idempotency keys is nearly full. A full table refuses requests
 // with new keys.
-func (w *watchdog) lookForKeys(now time.Time) {
+func (w *watchdog) checkKeys(now time.Time) {
 	if !w.Leader.Leads() || !w.alarmedAt.IsZero() && now.Sub(w.alarmedAt) < keysAlarmEvery {
 		return
 	}
