@@ -14,8 +14,8 @@ import (
 	"path/filepath"
 )
 
-// serial draws the serial number of a certificate: positive, of 127 bits.
-func serial() (*big.Int, error) {
+// drawSerial draws the serial number of a certificate: positive, of 127 bits.
+func drawSerial() (*big.Int, error) {
 	var drawn [16]byte
 	if _, err := rand.Read(drawn[:]); err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func pairOf(dir, base string) Pair {
 // fs.ErrExist if a file exists and overwrite is not set. With overwrite, the certificates of the earlier authority
 // become worthless.
 func MakeAuthority(dir string, overwrite bool) (Pair, error) {
-	id, err := serial()
+	id, err := drawSerial()
 	if err != nil {
 		return Pair{}, err
 	}
@@ -61,7 +61,7 @@ func MakeAuthority(dir string, overwrite bool) (Pair, error) {
 		IsCA:                  true,
 		MaxPathLenZero:        true,
 	}
-	lasts(template, authorityLifetime)
+	setValidity(template, authorityLifetime)
 	return sign(template, nil, pairOf(dir, "ca"), overwrite)
 }
 
@@ -144,10 +144,10 @@ func issue(dir, base string, template *x509.Certificate, overwrite bool) (Pair, 
 	if !authority.Leaf.IsCA {
 		return Pair{}, fmt.Errorf("%s is not the certificate of an authority", files.Cert)
 	}
-	if template.SerialNumber, err = serial(); err != nil {
+	if template.SerialNumber, err = drawSerial(); err != nil {
 		return Pair{}, err
 	}
-	lasts(template, issuedLifetime)
+	setValidity(template, issuedLifetime)
 	if template.NotAfter.After(authority.Leaf.NotAfter) {
 		template.NotAfter = authority.Leaf.NotAfter
 	}
@@ -157,8 +157,8 @@ func issue(dir, base string, template *x509.Certificate, overwrite bool) (Pair, 
 	return sign(template, &authority, pairOf(dir, base), overwrite)
 }
 
-// lasts sets the time in which a certificate is valid.
-func lasts(template *x509.Certificate, lifetime time.Duration) {
+// setValidity sets the time in which a certificate is valid.
+func setValidity(template *x509.Certificate, lifetime time.Duration) {
 	template.NotBefore = time.Now().Add(-backdated)
 	template.NotAfter = time.Now().Add(lifetime)
 }

@@ -113,13 +113,13 @@ func selfSigned(t *testing.T, id string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	number, err := serial()
+	number, err := drawSerial()
 	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: number, Subject: pkix.Name{CommonName: id}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	lasts(template, issuedLifetime)
+	setValidity(template, issuedLifetime)
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	must(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}

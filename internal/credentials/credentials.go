@@ -110,9 +110,9 @@ func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTr
 	}
 	t := &transport{origins: map[string]bool{}, resend: cfg.TokenFile != "", base: base}
 	for _, address := range addresses {
-		open := address.Scheme == "http" && !isHere(address.Hostname()) && !cfg.Plain
-		t.origins[origin(address)] = !open
-		if open && (address.User != nil || cfg.hasToken() && !hasHTTPS(addresses, address)) {
+		exposed := address.Scheme == "http" && !isThisMachine(address.Hostname()) && !cfg.Plain
+		t.origins[origin(address)] = !exposed
+		if exposed && (address.User != nil || cfg.hasToken() && !hasHTTPS(addresses, address)) {
 			return nil, &FieldError{"Plain", fmt.Errorf("others could read the token on its way to http://%s: use https://, or allow plain HTTP", address.Host)}
 		}
 	}
@@ -179,8 +179,8 @@ func hasHTTPS(addresses []*url.URL, plain *url.URL) bool {
 	})
 }
 
-// isHere reports whether a host is this machine. It decides by the name, without a look-up.
-func isHere(host string) bool {
+// isThisMachine reports whether a host is this machine. It decides by the name, without a look-up.
+func isThisMachine(host string) bool {
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback() || strings.EqualFold(host, "localhost")
 }

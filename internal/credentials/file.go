@@ -24,7 +24,7 @@ type followed[T any] struct {
 
 // follow returns the value of the files, which it reads.
 func follow[T any](read func() (T, error), warn func(error), paths ...string) (*followed[T], error) {
-	f := &followed[T]{paths: paths, read: read, warn: warn, seen: look(paths)}
+	f := &followed[T]{paths: paths, read: read, warn: warn, seen: statAll(paths)}
 	var err error
 	f.value, err = read()
 	return f, err
@@ -35,22 +35,22 @@ func follow[T any](read func() (T, error), warn func(error), paths ...string) (*
 func (f *followed[T]) get(force bool) T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := look(f.paths) // before the read, so that no change after it is missed
-	if !force && slices.EqualFunc(f.seen, now, same) {
+	now := statAll(f.paths) // before the read, so that no change after it is missed
+	if !force && slices.EqualFunc(f.seen, now, unchanged) {
 		return f.value
 	}
 	value, err := f.read()
 	switch {
 	case err == nil:
 		f.value = value
-	case f.warn != nil && !slices.EqualFunc(f.seen, now, same):
+	case f.warn != nil && !slices.EqualFunc(f.seen, now, unchanged):
 		f.warn(fmt.Errorf("%w; the values from before stay in use", err))
 	}
 	f.seen = now
 	return f.value
 }
 
-func look(paths []string) (seen []os.FileInfo) {
+func statAll(paths []string) (seen []os.FileInfo) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -61,7 +61,7 @@ func look(paths []string) (seen []os.FileInfo) {
 	return seen
 }
 
-func same(a, b os.FileInfo) bool {
+func unchanged(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
 	}

@@ -175,14 +175,14 @@ func (g *Gathering[T]) start() *gathered[T] {
 
 // work runs until no caller waits.
 func (g *Gathering[T]) work() {
-	for mine := g.take(); mine != nil; mine = g.take() {
+	for mine := g.takeNext(); mine != nil; mine = g.takeNext() {
 		mine.got, mine.err = g.run()
 		close(mine.done)
 	}
 }
 
-// take closes the next run to further callers and returns it, or nil if no caller waits.
-func (g *Gathering[T]) take() *gathered[T] {
+// takeNext closes the next run to further callers and returns it, or nil if no caller waits.
+func (g *Gathering[T]) takeNext() *gathered[T] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	mine := g.next
