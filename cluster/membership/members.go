@@ -174,12 +174,12 @@ func text(p *atomic.Pointer[string]) string {
 func (m *Members) MatchLeader(ctx context.Context) error { return m.comparison.matchLeader(ctx) }
 
 // Call has the leader carry out a request to add or remove a member, to transfer leadership or to raise the feature
-// level. If this node leads, it carries the request out itself; otherwise it sends the request to the leader, and waits
-// up to 5 s for a leader to be known. Call blocks until the request is done: then an added member has its vote, and
-// after a transfer the old leader no longer leads. It is safe to repeat.
+// level. If this node leads, it carries the request out itself; otherwise it sends the request to the leader. While no
+// leader can carry it out, Call tries again for up to 5 s. It blocks until the request is done: then an added member
+// has its vote, and after a transfer the old leader no longer leads. It is safe to repeat.
 //
 // Errors: the errors of package outcome for changes, ErrNoLeader, ctx's cause. If an earlier attempt may have taken
-// effect, the error of any later attempt becomes ErrOutcomeUnknown.
+// effect, any later error but ErrCatchingUp becomes ErrOutcomeUnknown.
 func (m *Members) Call(ctx context.Context, q *probe.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, m.times.Of(probe.CallTimeout))
 	defer cancel()
