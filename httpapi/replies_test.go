@@ -180,8 +180,8 @@ var full = []fsm.Command{
 
 // states are refusals by the state machine, and its other successes.
 func (p *provoked) states() {
-	level := func(name string, of int32) fsm.Command {
-		return fsm.PutSemaphore{Name: name, Permits: fsm.Change[int64]{Given: true, Value: 5}, Level: fsm.Change[*int32]{Given: true, Value: &of}}
+	level := func(name string, value int32) fsm.Command {
+		return fsm.PutSemaphore{Name: name, Permits: fsm.Change[int64]{Given: true, Value: 5}, Level: fsm.Change[*int32]{Given: true, Value: &value}}
 	}
 	open := fsm.OpenSession{Session: 77, TTLMS: 60_000}
 	for _, before := range [][]fsm.Command{

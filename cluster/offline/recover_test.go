@@ -115,7 +115,7 @@ func TestRecover(t *testing.T) {
 		}
 		s, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true})
 		must(t, err)
-		if s.ClusterID() != made.Cluster || s.Restored() != 0 {
+		if s.ClusterID() != made.Cluster || s.RestoredTerm() != 0 {
 			t.Errorf("a node would start in cluster %s", s.ClusterID())
 		}
 		must(t, s.Close())
