@@ -113,6 +113,7 @@ func nodeGauges(n *Node) []gauge {
 				out(float64(sessions), "session")
 				out(float64(leases), "lease")
 				out(float64(waiting), "waiting")
+				out(float64(groupsOf(n)), "group")
 			}),
 	}
 }
@@ -131,6 +132,12 @@ func itemGauges(n *Node) []gauge {
 func itemsOf(n *Node) (now fsm.ItemsView) {
 	n.View(func(m *fsm.Machine) { now = m.ItemCounts() })
 	return now
+}
+
+// groupsOf returns the number of groups of all semaphores on a node.
+func groupsOf(n *Node) (groups int) {
+	n.View(func(m *fsm.Machine) { groups = m.GroupsInUse() })
+	return groups
 }
 
 // keysOf returns how full the table of idempotency keys is on a node.

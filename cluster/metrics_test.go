@@ -119,5 +119,20 @@ func TestMetrics(t *testing.T) {
 		if got := metricsOf(t, leader); got["semaphore_waiting{semaphore=db}"] != 0 || got["releases_total{cause=released}"] != 1 || got["wait_seconds"] != 2 {
 			t.Errorf("after the hand-over %v", got)
 		}
+		if got, ok := metricsOf(t, leader)["semaphore_paused{semaphore=db}"]; ok {
+			t.Errorf("a semaphore without settings shows %v for its pause", got)
+		}
+		by := func(g fsm.Grouping) fsm.Change[fsm.Grouping] { return fsm.Change[fsm.Grouping]{Given: true, Value: g} }
+		c.do(leader, fsm.PutSemaphore{Name: "pool", Permits: fsm.Change[int64]{Given: true, Value: 1}, Settings: fsm.SettingsChange{
+			Groups: by(fsm.ByRequest), Paused: fsm.Change[string]{Given: true, Value: "why"}}}, fsm.OK)
+		c.do(leader, fsm.GroupPut{Name: "pool", Group: "acme", Limit: 3}, fsm.OK)
+		for name, want := range map[string]float64{
+			"semaphore_paused{semaphore=pool}": 1, "semaphore_groups{semaphore=pool}": 1,
+			"semaphore_groups_waiting{semaphore=pool}": 0, "semaphore_passed{semaphore=pool}": 0, "objects{kind=group}": 1,
+		} {
+			if got, ok := metricsOf(t, leader)[name]; !ok || got != want {
+				t.Errorf("%s is %v (%v), want %v", name, got, ok, want)
+			}
+		}
 	})
 }

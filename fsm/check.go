@@ -210,16 +210,19 @@ func (m *Machine) checkLanes() error {
 // checkPool: the trees of a pool have its heads and no others, and no choice that can be granted is
 // left behind.
 func (m *Machine) checkPool(r ref, s *semaphore) error {
-	heads, waiting := 0, 0
+	heads, waiting, lines := 0, 0, 0
 	s.groups.byName.Scan(func(_ string, lane ref) bool {
 		l := m.lanes.at(lane)
 		waiting += l.line.length()
+		if l.line != nil {
+			lines++
+		}
 		if l.head.lane != 0 {
 			heads++
 		}
 		return true
 	})
-	if all := &s.groups.heads; all.byUse.Len() != heads || all.byRank.Len() != heads || waiting != s.groups.waiting {
+	if all := &s.groups.heads; all.byUse.Len() != heads || all.byRank.Len() != heads || waiting != s.groups.waiting || lines != s.groups.lines {
 		return errors.New("its heads are filed wrongly")
 	}
 	first, ok := m.firstOf(target(r))

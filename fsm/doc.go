@@ -12,7 +12,8 @@
 // draws are part of the entry.
 //
 //   - Tokens rise with each grant. The tokens of the leases of one semaphore never fall.
-//   - A line is served in the order of its places. No request overtakes the head of a line.
+//   - A line is served in the order of its ranks: places, moved forward by head starts. No request overtakes the head of a line.
+//   - A pool of groups has a line for each group, and serves the head of the group that uses least.
 //   - A session ends when its deadline passes, with all that it holds and waits for.
 //   - A refused command leaves the state as it is, except the ttl that an acquire gives its session.
 //   - A command with an idempotency key is applied once while the key is remembered.
@@ -42,6 +43,9 @@
 //   - memory.go: the memory of ended sessions and of revoked leases
 //   - semaphores.go: finding, making and changing semaphores, ask and serve, which decide about grants
 //   - queue.go: requests in their lines, and the withdrawal of one
+//   - settings.go: the optional settings of a semaphore
+//   - lane.go: groups and their lanes, and what a session has in a group
+//   - pool.go: the order of lines, the choice of a pool, where requests stand, and the sweep of limits (ADR 21)
 //   - work.go: expire ends sessions past their deadline, one-shots too (ADR 7); then settle and serve (semaphores.go)
 //     grant; MoreDue, Cost
 //   - keys.go: idempotency keys, and the marks that remain of them
@@ -77,6 +81,7 @@
 //   - op_item_release.go: end the hold of a session on an item
 //   - op_item_delete.go: delete an item
 //   - op_item_delete_all.go: delete the items below a prefix
+//   - op_group_put.go: give a group a limit of its own
 //   - view.go: what readers see of semaphores, keys and notices
 //   - view_sessions.go: what readers see of sessions
 //   - view_items.go: what readers see of items

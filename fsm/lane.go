@@ -29,6 +29,7 @@ type lane struct {
 type groups struct {
 	byName  btree.Map[string, ref]
 	waiting int         // members of requests that wait in the lines of all lanes
+	lines   int         // lanes with a line
 	asked   askedCounts // the requests for leases among them
 	heads   heads       // of a pool
 }

@@ -39,7 +39,7 @@ func (c GroupPut) apply(m *Machine) Result {
 		return result
 	}
 	s := m.semaphores.at(r)
-	if !s.grouped() {
+	if !s.grouped() && (c.Limit != NoLimit || s.lane(c.Group) == 0) { // a limit from a time with groups may end
 		return Result{Code: Malformed, Rule: RuleGroup, Subject: c.Name, Epoch: s.epoch}
 	}
 	at := m.laneFor(r, c.Group)

@@ -76,6 +76,7 @@ func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
 		in = &line{order: newWaiters()} // state: a line lives while requests wait in it
 		if want.lane != 0 {
 			m.lanes.mut(want.lane).line = in
+			m.semaphores.at(want.semaphore).groups.lines++
 		} else {
 			m.semaphores.mut(want.semaphore).line = in
 		}
@@ -159,6 +160,7 @@ func (m *Machine) leaveLine(waiting ref, r *request, want member) {
 		}
 		if gone {
 			m.lanes.mut(want.lane).line = nil
+			s.groups.lines--
 		}
 		m.refile(want.lane)
 	}

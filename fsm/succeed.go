@@ -132,6 +132,7 @@ func (m *Machine) endAll() {
 	}
 	m.sweep()
 	m.settle()
+	m.dropFresh()
 	m.keepUnserved()
 	m.budget = defaultBudget()
 	m.applied, m.effects = nil, nil // no one follows them: the state begins a new history

@@ -420,6 +420,24 @@ func (m *Machine) Group(name, group string) (GroupView, bool) {
 	return m.viewGroup(lane), true
 }
 
+// LinesView shows how the lines of a semaphore with groups stand.
+type LinesView struct {
+	Groups int64 // groups for which requests wait
+	Passed int64 // of a pool: the grants in a row that passed the request that waits longest
+}
+
+// Lines returns how the lines of a semaphore with groups stand.
+func (m *Machine) Lines(name string) (view LinesView) {
+	if r, ok := m.byName[name]; ok && m.semaphores.at(r).groups != nil {
+		s := m.semaphores.at(r)
+		view.Groups, view.Passed = int64(s.groups.lines), int64(s.passed)
+	}
+	return view
+}
+
+// GroupsInUse returns the number of groups of all semaphores.
+func (m *Machine) GroupsInUse() int { return m.lanes.live }
+
 // groupsWalked bounds the groups that one page of groups looks at.
 const groupsWalked = 10_000
 

@@ -31,6 +31,7 @@ type Semaphores struct {
 	granted, expired *prometheus.CounterVec
 	others           *semaphore
 	gauges           []semaphoreGauge
+	settings         []semaphoreGauge // of a semaphore with settings
 
 	mu    sync.Mutex // guards known against readers in other goroutines; the apply goroutine alone changes it
 	known map[string]*semaphore
@@ -39,11 +40,17 @@ type Semaphores struct {
 // semaphoreGauge is a gauge that is read from the state when Prometheus asks.
 type semaphoreGauge struct {
 	desc *prometheus.Desc
-	read func(s *fsm.SemaphoreView, oldestMS int64) float64
+	read func(s *fsm.SemaphoreView, lines *shownLines) float64
+}
+
+// shownLines is how the lines of a semaphore stand.
+type shownLines struct {
+	oldestMS int64 // how long the first waiting request has waited
+	fsm.LinesView
 }
 
 func newSemaphores(bound int, state State) *Semaphores {
-	gauge := func(name, help string, read func(s *fsm.SemaphoreView, oldestMS int64) float64) semaphoreGauge {
+	gauge := func(name, help string, read func(s *fsm.SemaphoreView, lines *shownLines) float64) semaphoreGauge {
 		return semaphoreGauge{prometheus.NewDesc("signalbox_semaphore_"+name, help, []string{"semaphore"}, nil), read}
 	}
 	n := &Semaphores{
@@ -51,11 +58,23 @@ func newSemaphores(bound int, state State) *Semaphores {
 		granted: vector("semaphore_grants_total", "Requests that were granted permits of the semaphore.", "semaphore"),
 		expired: vector("semaphore_expiries_total", "Leases on the semaphore that ended because their session was not renewed in time.", "semaphore"),
 		gauges: []semaphoreGauge{
-			gauge("permits", "Permits of the semaphore.", func(s *fsm.SemaphoreView, _ int64) float64 { return float64(s.Permits) }),
-			gauge("held", "Permits that leases hold.", func(s *fsm.SemaphoreView, _ int64) float64 { return float64(s.Held) }),
-			gauge("waiting", "Requests that wait for the semaphore.", func(s *fsm.SemaphoreView, _ int64) float64 { return float64(s.Waiters) }),
+			gauge("permits", "Permits of the semaphore.", func(s *fsm.SemaphoreView, _ *shownLines) float64 { return float64(s.Permits) }),
+			gauge("held", "Permits that leases hold.", func(s *fsm.SemaphoreView, _ *shownLines) float64 { return float64(s.Held) }),
+			gauge("waiting", "Requests that wait for the semaphore.", func(s *fsm.SemaphoreView, _ *shownLines) float64 { return float64(s.Waiters) }),
 			gauge("oldest_wait_seconds", "How long the first of them has waited, in cluster time; 0 without one.",
-				func(_ *fsm.SemaphoreView, oldestMS int64) float64 { return seconds(oldestMS) }),
+				func(_ *fsm.SemaphoreView, lines *shownLines) float64 { return seconds(lines.oldestMS) }),
+		},
+		settings: []semaphoreGauge{
+			gauge("paused", "1 while the semaphore is paused.", func(s *fsm.SemaphoreView, _ *shownLines) float64 {
+				if s.Settings.Paused == "" {
+					return 0
+				}
+				return 1
+			}),
+			gauge("groups", "Groups that are in use or have limits of their own.", func(s *fsm.SemaphoreView, _ *shownLines) float64 { return float64(s.Groups) }),
+			gauge("groups_waiting", "Groups for which requests wait.", func(_ *fsm.SemaphoreView, lines *shownLines) float64 { return float64(lines.Groups) }),
+			gauge("passed", "Grants in a row that passed the request that waits longest, in a semaphore whose groups share permits.",
+				func(_ *fsm.SemaphoreView, lines *shownLines) float64 { return float64(lines.Passed) }),
 		},
 	}
 	n.others = n.counters(Others)
@@ -113,7 +132,7 @@ func (n *Semaphores) names() []string {
 func (n *Semaphores) Describe(to chan<- *prometheus.Desc) {
 	n.granted.Describe(to)
 	n.expired.Describe(to)
-	for _, g := range n.gauges {
+	for _, g := range slices.Concat(n.gauges, n.settings) {
 		to <- g.desc
 	}
 }
@@ -125,19 +144,24 @@ func (n *Semaphores) Collect(to chan<- prometheus.Metric) {
 	for _, name := range n.names() {
 		var s fsm.SemaphoreView
 		var exists bool
-		var oldestMS int64
+		var lines shownLines
 		nowMS := n.state.EstimateMS()
 		n.state.View(func(m *fsm.Machine) {
 			s, exists = m.Semaphore(name)
+			lines.LinesView = m.Lines(name)
 			for _, first := range m.Waiters(name, fsm.LinePlace{}, 1) {
-				oldestMS = max(0, nowMS-first.EnqueuedMS)
+				lines.oldestMS = max(0, nowMS-first.EnqueuedMS)
 			}
 		})
 		if !exists {
 			continue // deleted since names
 		}
-		for _, g := range n.gauges {
-			to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.read(&s, oldestMS), name)
+		shown := n.gauges
+		if s.Settings != (fsm.Settings{}) {
+			shown = slices.Concat(shown, n.settings)
+		}
+		for _, g := range shown {
+			to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.read(&s, &lines), name)
 		}
 	}
 }
