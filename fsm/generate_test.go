@@ -299,7 +299,7 @@ func (g *generator) count(name string) int64 {
 	case g.chance(40):
 		return oneOf(g, wildCounts)
 	case s != nil && g.chance(4):
-		return oneOf(g, []int64{g.m.available(s), g.m.available(s) + 1, full(s), full(s) + 1, s.permits})
+		return oneOf(g, []int64{g.m.available(s), g.m.available(s) + 1, total(s), total(s) + 1, s.permits})
 	}
 	return oneOf(g, []int64{1, 1, 2, 3})
 }

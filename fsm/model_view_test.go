@@ -62,8 +62,8 @@ func (m *model) semaphoresDiffer(machine *Machine) error {
 			return err
 		}
 		var waiters []RequestView
-		for i, r := range m.line(s) {
-			waiters = append(waiters, m.requestView(r, s, int64(i)+1))
+		for _, w := range m.waiters(s) {
+			waiters = append(waiters, m.requestView(w.request, w.member))
 		}
 		if err := same("waiters of "+s.name, machine.Waiters(s.name, 0, 10_000), waiters); err != nil {
 			return err
@@ -77,37 +77,49 @@ func leaseView(l *modelLease) LeaseView {
 		Metadata: l.session.metadata, Revoked: l.revoked, Reason: l.reason}
 }
 
-func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) RequestView {
+// position counts the requests of a line up to one of them, whether they stand in it or not.
+func (m *model) position(r *modelRequest, in modelMember) int64 {
+	return int64(slices.Index(m.line(in.semaphore, in.group), r)) + 1
+}
+
+func (m *model) requestView(r *modelRequest, in modelMember) RequestView {
 	view := RequestView{Place: r.place, Session: r.session.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
-		Position: position, EnqueuedMS: r.enqueuedMS, DeadlineMS: r.session.deadlineMS, Metadata: r.session.metadata}
+		Position: m.position(r, in), Group: in.group, Ahead: m.ahead(in), RankMS: r.rankMS, BlockedBy: m.block(r, in),
+		EnqueuedMS: r.enqueuedMS, DeadlineMS: r.session.deadlineMS, Metadata: r.session.metadata}
 	for _, want := range r.left() {
-		view.Wants = append(view.Wants, Want{Semaphore: want.semaphore.name, Count: want.count})
-		if obstacle := m.obstacle(r, want); obstacle.BlockedBy != 0 {
-			view.Obstacles = append(view.Obstacles, obstacle)
+		view.Wants = append(view.Wants, Want{want.semaphore.name, want.count, want.group})
+		if block := m.block(r, want); block != BlockOther {
+			view.Obstacles = append(view.Obstacles, Obstacle{Semaphore: want.semaphore.name, Group: want.group, BlockedBy: block,
+				Needs: want.count, Available: m.available(want.semaphore), Limit: m.limitShown(want), Used: m.used(want.semaphore, want.group)})
 		}
-	}
-	fits := m.available(s) >= r.countOf(s) || r.partial && m.available(s) > 0
-	switch {
-	case position > 1:
-		view.BlockedBy = BlockAhead
-	case fits:
-		view.BlockedBy = BlockOther
-	default:
-		view.BlockedBy = BlockPermits
 	}
 	return view
 }
 
-// obstacle returns the reason why a request can't be served in a line, if there is one.
-func (m *model) obstacle(r *modelRequest, want modelMember) Obstacle {
-	o := Obstacle{Semaphore: want.semaphore.name, Needs: want.count, Available: m.available(want.semaphore)}
-	switch {
-	case m.line(want.semaphore)[0] != r:
-		o.BlockedBy = BlockAhead
-	case o.Available < o.Needs && !(r.partial && o.Available > 0):
-		o.BlockedBy = BlockPermits
+func (m *model) limitShown(at modelMember) int64 {
+	if !at.semaphore.grouped() {
+		return NoLimit
 	}
-	return o
+	return at.semaphore.limit(at.group)
+}
+
+// ahead counts the groups of a pool whose heads come before a group.
+func (m *model) ahead(at modelMember) (n int64) {
+	s := at.semaphore
+	if !s.pool() || s.group(at.group) == nil {
+		return 0
+	}
+	line := m.standing(at, nil)
+	for _, h := range m.heads(s, &modelRequest{}) {
+		if h.member.group == at.group || len(line) == 0 {
+			continue
+		}
+		own := modelHead{line[0], at, m.used(s, at.group), s.group(at.group).turn}
+		if choose(s, []modelHead{own, h}) == h {
+			n++
+		}
+	}
+	return n
 }
 
 // singlesDiffer asks for each lease and request alone.
@@ -152,8 +164,7 @@ func (m *model) sessionsDiffer(machine *Machine) error {
 			if len(r.left()) == 0 {
 				continue
 			}
-			first := r.left()[0].semaphore
-			view.Waiting = append(view.Waiting, m.requestView(r, first, int64(slices.Index(m.line(first), r))+1))
+			view.Waiting = append(view.Waiting, m.requestView(r, r.left()[0]))
 		}
 		views = append(views, view)
 		if err := m.singlesDiffer(machine, s, view); err != nil {
