@@ -33,6 +33,7 @@ type generator struct {
 	ops    []Op           // the operations that this sequence draws from
 	owners []string       // the owners that this sequence draws from
 	bounds []OwnerLimits  // the limits that their commands bring
+	groups []string       // the groups that this sequence draws from, if any
 }
 
 var (
@@ -182,12 +183,13 @@ func (g *generator) choose() {
 // limits that are soon met.
 func (g *generator) setup() sentEntry {
 	g.choose()
+	g.chooseGroups()
 	var commands []Command
 	if g.chance(4) {
 		commands = append(commands, StartTerm{Term: 1, Leader: "n1", Limits: g.limits()})
 	}
 	for _, name := range drawnNames[:1+g.below(4)] {
-		commands = append(commands, CreateSemaphore{Name: name, Permits: oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), Level: oneOf(g, drawnLevels)})
+		commands = append(commands, CreateSemaphore{Name: name, Permits: oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), Level: oneOf(g, drawnLevels), Settings: g.kind()})
 	}
 	for id := range 1 + uint64(g.below(4)) {
 		commands = append(commands, OpenSession{Session: id + 1, TTLMS: 30_000, Keep: g.chance(4)})
@@ -309,10 +311,12 @@ func (g *generator) wants() []Want {
 	var wants []Want
 	for range oneOf(g, []int{2, 3, 3, 2, 1}) {
 		name := g.name()
-		for tries := 0; tries < 5 && slices.ContainsFunc(wants, func(w Want) bool { return w.Semaphore == name }); tries++ {
+		group := g.group(name)
+		for tries := 0; tries < 5 && slices.ContainsFunc(wants, func(w Want) bool { return w.Semaphore == name && w.Group == group }); tries++ {
 			name = g.name()
+			group = g.group(name)
 		}
-		wants = append(wants, Want{Semaphore: name, Count: oneOf(g, []int64{1, 1, 1, 2, g.count(name)})})
+		wants = append(wants, Want{name, oneOf(g, []int64{1, 1, 1, 2, g.count(name)}), group})
 	}
 	if g.chance(20) {
 		wants = append(wants, wants[0])
@@ -354,6 +358,8 @@ func (g *generator) command() Command {
 		return ListDeliver{Session: g.lister()}
 	case OpNoticeDone:
 		return g.noticeDone()
+	case OpGroupPut:
+		return g.groupPut()
 	}
 	return g.ofSemaphore(op)
 }
@@ -361,33 +367,38 @@ func (g *generator) command() Command {
 // ofSemaphore draws a command about one semaphore.
 func (g *generator) ofSemaphore(op Op) Command {
 	name, session := g.name(), g.session()
+	group := g.group(name)
 	if len(g.m.leases) > 0 && g.chance(2) { // of an existing lease
 		l := oneOf(g, g.m.leases)
 		name, session = l.semaphore.name, l.session.id
+		if !g.chance(4) {
+			group = l.in.group
+		}
 	}
 	count, epoch := g.count(name), g.epoch()
 	switch op {
 	case OpAcquire:
-		return Acquire{Session: session, Name: name, Count: count, TTLMS: g.ttl(), Try: g.chance(5), Epoch: epoch}
+		return Acquire{Session: session, Name: name, Count: count, TTLMS: g.ttl(), Try: g.chance(5), Epoch: epoch,
+			Group: group, HeadStartMS: g.headStart()}
 	case OpAcquireOnce:
 		return AcquireOnce{Name: name, Count: count, TTLMS: g.life(), Metadata: oneOf(g, drawnPairs),
-			Epoch: epoch, WaitMS: g.wait(), Session: g.fresh()}
+			Epoch: epoch, WaitMS: g.wait(), Session: g.fresh(), Group: group, HeadStartMS: g.headStart()}
 	case OpCreateSemaphore:
-		return CreateSemaphore{Name: name, Permits: count, Level: oneOf(g, drawnLevels), Metadata: oneOf(g, drawnPairs)}
+		return CreateSemaphore{Name: name, Permits: count, Level: oneOf(g, drawnLevels), Metadata: oneOf(g, drawnPairs), Settings: g.kind()}
 	case OpListAdd:
-		return ListAdd{Session: g.session(), Name: name, Count: count, Epoch: epoch}
+		return ListAdd{Session: g.session(), Name: name, Count: count, Epoch: epoch, Group: group}
 	case OpListRemove:
-		return ListRemove{Session: g.lister(), Name: name, Epoch: epoch}
+		return ListRemove{Session: g.lister(), Name: name, Epoch: epoch, Group: group}
 	case OpUp:
 		return Up{Name: name, Count: count, Epoch: epoch}
 	case OpSetValue:
 		return SetValue{Name: name, Value: oneOf(g, []int64{1, 0, 2, count}), Epoch: epoch}
 	case OpResizeLease:
-		return ResizeLease{Session: session, Name: name, Count: count, Epoch: epoch, Token: g.token(name, session)}
+		return ResizeLease{Session: session, Name: name, Count: count, Epoch: epoch, Token: g.token(name, session), Group: group}
 	case OpRevokeLease:
-		return RevokeLease{Session: session, Name: name, Reason: oneOf(g, reasons), Epoch: epoch}
+		return RevokeLease{Session: session, Name: name, Reason: oneOf(g, reasons), Epoch: epoch, Group: group}
 	}
-	return Release{Session: session, Name: name, Epoch: epoch, Token: g.token(name, session)}
+	return Release{Session: session, Name: name, Epoch: epoch, Token: g.token(name, session), Group: group}
 }
 
 func (g *generator) startTerm() Command {
@@ -402,9 +413,10 @@ func (g *generator) startTerm() Command {
 
 func (g *generator) put() Command {
 	c := PutSemaphore{Name: g.name(), OnlyNew: g.chance(6), OnlyExisting: g.chance(6), Epoch: g.epoch(), Version: g.version()}
-	if !g.chance(4) {
+	if s := g.m.semaphore(c.Name); !g.chance(4) && (s == nil || !s.settings.Family || g.chance(4)) {
 		c.Permits = Change[int64]{true, max(g.count(c.Name), -1)}
 	}
+	c.Settings = g.settings()
 	if g.chance(3) {
 		c.Level = Change[*int32]{true, oneOf(g, drawnLevels)}
 	}
@@ -416,7 +428,7 @@ func (g *generator) put() Command {
 
 func (g *generator) down() Command {
 	name := g.name()
-	c := Down{Name: name, Count: g.count(name), Partial: g.chance(3), Epoch: g.epoch(), WaitMS: g.wait()}
+	c := Down{Name: name, Count: g.count(name), Partial: g.chance(3), Epoch: g.epoch(), WaitMS: g.wait(), Group: g.group(name), HeadStartMS: g.headStart()}
 	if c.WaitMS != 0 || g.chance(20) {
 		c.Session = g.fresh()
 	}
@@ -471,14 +483,14 @@ func (g *generator) restore() Command {
 		v := oneOf(g, g.m.revoked)
 		for _, s := range g.m.semaphores {
 			if c.Session = v.session; s.epoch == v.epoch {
-				c.Leases = []Want{{Semaphore: s.name, Count: 1}}
+				c.Leases = []Want{{s.name, 1, v.group}}
 			}
 		}
 		return c
 	}
 	if s := g.m.session(c.Session); s != nil && g.chance(2) { // its own leases
 		for _, l := range g.m.leasesOf(s) {
-			c.Leases = append(c.Leases, Want{Semaphore: l.semaphore.name, Count: l.count})
+			c.Leases = append(c.Leases, Want{l.semaphore.name, l.count, l.in.group})
 		}
 	} else if !g.chance(4) {
 		c.Leases = g.wants()
@@ -488,7 +500,10 @@ func (g *generator) restore() Command {
 
 // many asks for a list, sometimes one that its session asked for before.
 func (g *generator) many() Command {
-	c := AcquireMany{Session: g.session(), Wants: g.wants(), Mode: oneOf(g, drawnModes), Try: g.chance(6)}
+	c := AcquireMany{Session: g.session(), Wants: g.wants(), Mode: oneOf(g, drawnModes), Try: g.chance(6), HeadStartMS: g.headStart()}
+	if c.Mode == All && !g.chance(6) {
+		c.Wants = g.onePool(c.Wants)
+	}
 	if g.chance(3) {
 		var lists []AcquireMany
 		for _, r := range g.m.requests {

@@ -1,0 +1,129 @@
+package fsm
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// Random settings, groups and head starts, in half of the sequences: few groups, so that requests
+// meet in their lines, and small limits.
+
+var (
+	drawnGroups     = []string{"", "x", "ci", "y"}
+	badGroups       = []string{"line\nfeed", strings.Repeat("x", MaxGroupBytes+1), "other"}
+	drawnHeadStarts = []int64{0, 0, 0, 1, 10, 100, 1000, 30_000}
+	drawnLimits     = []int64{1, 2, 1, 3, NoLimit, NoLimit, 0, 2}
+	groupOps        = []Op{OpGroupPut, OpGroupPut, OpGroupPut, OpPutSemaphore, OpPutSemaphore, OpAcquire, OpAcquireMany, OpAcquireOnce}
+)
+
+// chooseGroups makes half of the sequences use groups, by two to four names.
+func (g *generator) chooseGroups() {
+	if !g.chance(2) {
+		g.groups = nil
+		return
+	}
+	g.groups = drawnGroups[:2+g.below(3)]
+	g.ops = append(slices.Clone(g.ops), groupOps...)
+}
+
+func given[T any](value T) Change[T] { return Change[T]{true, value} }
+
+// group draws the group that a command about a semaphore names.
+func (g *generator) group(name string) string {
+	if len(g.groups) == 0 {
+		return ""
+	}
+	if g.chance(60) {
+		return oneOf(g, badGroups)
+	}
+	if s := g.m.semaphore(name); (s == nil || !s.grouped()) && !g.chance(20) {
+		return ""
+	}
+	return oneOf(g, g.groups)
+}
+
+func (g *generator) headStart() int64 {
+	switch {
+	case len(g.groups) == 0:
+		return 0
+	case g.chance(60):
+		return oneOf(g, wildTimes)
+	}
+	return oneOf(g, drawnHeadStarts)
+}
+
+// kind draws what makes a plain semaphore, a pool or a family.
+func (g *generator) kind() (c SettingsChange) {
+	if len(g.groups) == 0 {
+		return c
+	}
+	groups := given(oneOf(g, []Grouping{ByRequest, ByRequest, ByRequest, ByOwner}))
+	switch g.below(8) {
+	case 0, 1:
+		c.Groups, c.Family, c.PerGroup = groups, true, given(oneOf(g, []int64{1, 2, 1, 3}))
+	case 2, 3, 4:
+		c.Groups = groups
+		c.PerGroup = Change[int64]{g.chance(2), oneOf(g, []int64{1, 2, 2, 3})}
+	}
+	if g.chance(3) {
+		c.HeadStartMS = given(oneOf(g, drawnHeadStarts))
+	}
+	if g.chance(4) {
+		c.MaxWaiting = given(int64(1 + g.below(3)))
+		c.DropOldest = given(g.chance(2))
+	}
+	return c
+}
+
+// settings draws a change of settings, seldom one that is refused.
+func (g *generator) settings() (c SettingsChange) {
+	if len(g.groups) == 0 || g.chance(3) {
+		return c
+	}
+	switch g.below(10) {
+	case 0:
+		return g.kind()
+	case 1: // plain again
+		return SettingsChange{Groups: given(NoGroups), PerGroup: given[int64](0)}
+	case 2, 3:
+		c.PerGroup = given(oneOf(g, []int64{1, 2, 3, 0}))
+	case 4, 5:
+		c.Paused = given(oneOf(g, []string{"", "disk", "", "night"}))
+	case 6:
+		c.MaxWaiting = given(int64(g.below(4)))
+		c.DropOldest = Change[bool]{g.chance(2), g.chance(2)}
+	case 7:
+		c.HeadStartMS = given(oneOf(g, drawnHeadStarts))
+	case 8:
+		c.Family = true
+	default:
+		c.PerGroup, c.HeadStartMS = Change[int64]{g.chance(2), -1}, Change[int64]{g.chance(2), MaxHeadStartMS + 1}
+		c.Paused, c.MaxWaiting = Change[string]{g.chance(2), "bad\nreason"}, Change[int64]{g.chance(2), MaxWaitingLimit + 1}
+	}
+	return c
+}
+
+func (g *generator) groupPut() Command {
+	name := g.name()
+	c := GroupPut{Name: name, Group: g.group(name), Limit: oneOf(g, drawnLimits), Epoch: g.epoch()}
+	if g.chance(40) {
+		c.Limit = oneOf(g, []int64{NoLimit - 1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1})
+	}
+	return c
+}
+
+// onePool drops the second pool of a list, and the further ones, since an "all" may have one only.
+func (g *generator) onePool(wants []Want) (kept []Want) {
+	pools := 0
+	for _, w := range wants {
+		if s := g.m.semaphore(w.Semaphore); s != nil && s.pool() {
+			pools++
+			if pools > 1 {
+				continue
+			}
+		}
+		kept = append(kept, w)
+	}
+	return kept
+}
