@@ -14,17 +14,42 @@ var (
 	badGroups       = []string{"line\nfeed", strings.Repeat("x", MaxGroupBytes+1), "other"}
 	drawnHeadStarts = []int64{0, 0, 0, 1, 10, 100, 1000, 30_000}
 	drawnLimits     = []int64{1, 2, 1, 3, NoLimit, NoLimit, 0, 2}
-	groupOps        = []Op{OpGroupPut, OpGroupPut, OpGroupPut, OpPutSemaphore, OpPutSemaphore, OpAcquire, OpAcquireMany, OpAcquireOnce}
+	busyOps         = []Op{
+		OpAcquire, OpAcquire, OpAcquire, OpAcquire, OpAcquire, OpAcquire, OpAcquireMany, OpAcquireMany, OpAcquireMany, OpAcquireMany,
+		OpAcquireMany, OpAcquireMany, OpAcquireOnce, OpAcquireOnce, OpRelease, OpRelease, OpRelease, OpRelease, OpRelease, OpResizeLease,
+		OpListAdd, OpDown, OpUp, OpSetValue, OpGroupPut, OpPutSemaphore, OpEndSession, OpOpenSession,
+	}
+	groupOps = []Op{OpGroupPut, OpGroupPut, OpGroupPut, OpPutSemaphore, OpPutSemaphore, OpAcquire, OpAcquireMany, OpAcquireOnce}
 )
 
-// chooseGroups makes half of the sequences use groups, by two to four names.
+// chooseGroups makes half of the sequences use groups, by two to four names. Half of these are
+// busy: sessions that last wait in the lines of each kind, and little is refused.
 func (g *generator) chooseGroups() {
+	g.groups, g.busy = nil, false
 	if !g.chance(2) {
-		g.groups = nil
 		return
 	}
 	g.groups = drawnGroups[:2+g.below(3)]
 	g.ops = append(slices.Clone(g.ops), groupOps...)
+	if g.busy = g.chance(2); g.busy {
+		g.ops, g.bounds = busyOps, []OwnerLimits{{}}
+	}
+}
+
+// busySetup makes a semaphore of each kind, and sessions.
+func (g *generator) busySetup() (commands []Command) {
+	kinds := []SettingsChange{{}, {Groups: given(ByRequest)}, {Groups: given(ByRequest), Family: true, PerGroup: given[int64](1)}, g.kind()}
+	for i, kind := range kinds {
+		kind.HeadStartMS = Change[int64]{g.chance(2), 1000}
+		if g.chance(4) {
+			kind.MaxWaiting, kind.DropOldest = given(int64(1+g.below(3))), given(!g.chance(3))
+		}
+		commands = append(commands, CreateSemaphore{Name: drawnNames[i], Permits: oneOf(g, []int64{1, 2, 3}), Settings: kind})
+	}
+	for id := range uint64(6) {
+		commands = append(commands, OpenSession{Session: id + 1, TTLMS: 600_000})
+	}
+	return commands
 }
 
 func given[T any](value T) Change[T] { return Change[T]{true, value} }

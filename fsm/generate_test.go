@@ -34,6 +34,7 @@ type generator struct {
 	owners []string       // the owners that this sequence draws from
 	bounds []OwnerLimits  // the limits that their commands bring
 	groups []string       // the groups that this sequence draws from, if any
+	busy   bool           // see chooseGroups
 }
 
 var (
@@ -85,7 +86,7 @@ func (g *generator) chance(n int) bool { return g.below(n) == n-1 }
 func (g *generator) entry() sentEntry {
 	g.index++
 	e := sentEntry{index: g.index, stampMS: g.m.nowMS + oneOf(g, drawnSteps)}
-	if g.chance(32) {
+	if g.chance(32) && (!g.busy || g.chance(8)) {
 		e.stampMS = g.m.nowMS + oneOf(g, drawnJumps)
 	}
 	var encoded [][]byte
@@ -133,7 +134,7 @@ func (g *generator) keyedCommand() modelCommand {
 	if c.owner != "" {
 		c.limits = oneOf(g, g.bounds)
 	}
-	if g.chance(5) {
+	if g.chance(5) && (!g.busy || g.chance(5)) {
 		c.key = fmt.Sprintf("key %d", g.seq)
 		if g.chance(8) && len(g.keyed) > 0 {
 			c.key = oneOf(g, g.keyed).key // with another request
@@ -184,6 +185,9 @@ func (g *generator) choose() {
 func (g *generator) setup() sentEntry {
 	g.choose()
 	g.chooseGroups()
+	if g.busy {
+		return g.plain(g.busySetup())
+	}
 	var commands []Command
 	if g.chance(4) {
 		commands = append(commands, StartTerm{Term: 1, Leader: "n1", Limits: g.limits()})
@@ -244,6 +248,9 @@ func (g *generator) fresh() uint64 {
 }
 
 func (g *generator) ttl() int64 {
+	if g.busy && !g.chance(20) {
+		return KeepTTL
+	}
 	if g.chance(60) {
 		return oneOf(g, wildTimes)
 	}
@@ -297,6 +304,9 @@ func (g *generator) token(name string, session uint64) uint64 {
 // count draws a count for a semaphore: small, or close to one of its counters.
 func (g *generator) count(name string) int64 {
 	s := g.m.semaphore(name)
+	if g.busy && !g.chance(10) {
+		return oneOf(g, []int64{1, 1, 1, 2, 2, 3})
+	}
 	switch {
 	case g.chance(40):
 		return oneOf(g, wildCounts)
