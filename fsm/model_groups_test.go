@@ -357,26 +357,8 @@ func (m *model) supersede(by *modelRequest) {
 	by.supersedes = nil
 }
 
-// changed applies a change of settings.
-func (c SettingsChange) changed(s Settings, permits bool) Settings {
-	put := func(given bool, set func()) {
-		if given {
-			set()
-		}
-	}
-	put(c.Groups.Given, func() { s.Groups = c.Groups.Value })
-	put(c.PerGroup.Given, func() { s.PerGroup = c.PerGroup.Value })
-	put(c.Paused.Given, func() { s.Paused = c.Paused.Value })
-	put(c.MaxWaiting.Given, func() { s.MaxWaiting = c.MaxWaiting.Value })
-	put(c.DropOldest.Given, func() { s.DropOldest = c.DropOldest.Value })
-	put(c.HeadStartMS.Given, func() { s.HeadStartMS = c.HeadStartMS.Value })
-	put(permits, func() { s.Family = false })
-	put(c.Family, func() { s.Family = true })
-	return s
-}
-
 func badSettings(c SettingsChange) bool {
-	s := c.changed(Settings{}, false)
+	s := c.applied(Settings{}, false)
 	return s.PerGroup < 0 || !ValidReason(s.Paused) || s.MaxWaiting < 0 || s.MaxWaiting > 100_000 ||
 		s.HeadStartMS < 0 || s.HeadStartMS > 24*3600*1000
 }

@@ -137,7 +137,7 @@ func (m *model) put(c PutSemaphore) Result {
 		case !c.Permits.Given:
 			return Result{Code: PermitsRequired, Subject: c.Name}
 		}
-		return m.create(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value, c.Settings.changed(Settings{}, true))
+		return m.create(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value, c.Settings.applied(Settings{}, true))
 	}
 	if c.OnlyNew {
 		return Result{Code: AlreadyExists, Subject: c.Name, Epoch: s.epoch}
@@ -148,7 +148,7 @@ func (m *model) put(c PutSemaphore) Result {
 	if c.Version.Given && c.Version.Value != s.version {
 		return m.otherVersion(s)
 	}
-	after := c.Settings.changed(s.settings, c.Permits.Given)
+	after := c.Settings.applied(s.settings, c.Permits.Given)
 	if rule := excluded(after); rule != RuleNone {
 		return Result{Code: Malformed, Rule: rule, Subject: s.name, Epoch: s.epoch}
 	}
@@ -199,7 +199,7 @@ func (m *model) createOrOpen(c CreateSemaphore) Result {
 	if s := m.semaphore(c.Name); s != nil {
 		return Result{Code: OK, Found: true, Epoch: s.epoch, Version: s.version, Semaphore: m.view(s)}
 	}
-	return m.create(c.Name, c.Permits, c.Level, c.Metadata, c.Settings.changed(Settings{}, true))
+	return m.create(c.Name, c.Permits, c.Level, c.Metadata, c.Settings.applied(Settings{}, true))
 }
 
 func countFunc[T any](list []T, like func(T) bool) (n int64) {
