@@ -50,7 +50,7 @@ func (m *model) acquireKnown(owner *modelSession, want modelMember, c Acquire) R
 	}
 	if l := m.leaseOf(owner, s, want.group); l != nil {
 		if l.revoked || l.count != c.Count {
-			return m.heldOtherwise(l, want)
+			return m.heldOtherwise(l, c.Count)
 		}
 		return Result{Code: OK, Found: true, Epoch: s.epoch, Grants: []Grant{tell(l)}}
 	}
@@ -212,13 +212,13 @@ func (m *model) askedAll(c AcquireMany, owner *modelSession) (listed []modelMemb
 	pools := 0
 	for i, want := range listed {
 		if slices.ContainsFunc(listed[:i], func(other modelMember) bool { return other.semaphore == want.semaphore && other.group == want.group }) {
-			return nil, &Result{Code: Malformed} // the owner's group, twice
+			return nil, &Result{Code: Malformed, Rule: RuleGroup, Subject: want.semaphore.name} // the owner's group, twice
 		}
 		if want.semaphore.pool() {
 			pools++
 		}
 		if pools > 1 && c.Mode == All {
-			return nil, &Result{Code: Malformed, Rule: RulePools, Subject: want.semaphore.name, Epoch: want.semaphore.epoch}
+			return nil, &Result{Code: Malformed, Rule: RulePools, Subject: want.semaphore.name}
 		}
 	}
 	return listed, nil
@@ -272,7 +272,7 @@ func (m *model) mayNotAsk(r *modelRequest, listed []modelMember) *Result {
 		case want.count < 1:
 			refusal = m.refusal(InvalidCount, want)
 		case l != nil:
-			refusal = m.heldOtherwise(l, want)
+			refusal = m.heldOtherwise(l, want.count)
 		case waiting != nil:
 			refusal = m.refusal(LeaseExists, want)
 			refusal.Holding = waits.count

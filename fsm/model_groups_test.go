@@ -99,7 +99,7 @@ func (m *model) asked(want Want, epoch uint64, owner *modelSession) (modelMember
 	if !s.grouped() && want.Group != "" {
 		return modelMember{}, &Result{Code: Malformed, Rule: RuleGroup, Subject: s.name, Epoch: s.epoch}
 	}
-	return modelMember{s, m.groupOf(s, owner, want.Group), want.Count}, nil
+	return modelMember{semaphore: s, group: m.groupOf(s, owner, want.Group), count: want.Count}, nil
 }
 
 // modelIn is the group of a lease or of an entry, which has none if it was made in a plain semaphore.
@@ -186,7 +186,7 @@ func (m *model) heads(s *modelSemaphore, with *modelRequest) (heads []modelHead)
 		}
 	}
 	for _, group := range groups {
-		line := m.standing(modelMember{s, group, 0}, with)
+		line := m.standing(modelMember{semaphore: s, group: group}, with)
 		if len(line) == 0 {
 			continue
 		}
@@ -407,21 +407,17 @@ func (m *model) groupPut(c GroupPut) Result {
 	if !result.Found && m.ownLimits() >= 100_000 {
 		return Result{Code: LimitReached, Rule: RuleOwnLimits, Subject: s.name, Epoch: s.epoch}
 	}
+	if result.Found && g.limit == c.Limit {
+		return result
+	}
 	g = m.groupNamed(s, c.Group)
-	before := *g
 	g.own, g.limit = c.Limit != NoLimit, c.Limit
-	if !g.own && s.settings.PerGroup != 0 {
-		g.limit = s.settings.PerGroup
+	s.modified = m.index
+	m.effect(Effect{Kind: EffectGroupChanged, Semaphore: s.name, Epoch: s.epoch, Group: c.Group, Limit: c.Limit})
+	if !m.sweepGroup(s, g, m.budget.ended) && (!s.sweeping || s.sweepAt > c.Group) {
+		s.sweeping, s.sweepAt = true, c.Group
 	}
 	m.tidy(s)
-	if *g != before {
-		s.modified = m.index
-		m.effect(Effect{Kind: EffectGroupChanged, Semaphore: s.name, Epoch: s.epoch, Group: c.Group, Limit: c.Limit})
-		if !s.sweeping || s.sweepAt > c.Group {
-			s.sweeping, s.sweepAt = true, c.Group
-		}
-		m.sweepGroups(s, m.budget.ended)
-	}
 	m.serveAndEnd()
 	return result
 }
@@ -442,24 +438,29 @@ func (m *model) sweepGroups(s *modelSemaphore, limit int) bool {
 			s.sweeping, s.sweepAt = false, ""
 			break
 		}
-		if m.lanes >= m.mostLanes {
+		g := s.groups[i]
+		if m.lanes >= m.mostLanes || m.done.ended >= limit {
 			return false
 		}
 		m.lanes++
-		g := s.groups[i]
-		if !g.own {
-			g.limit = cmp.Or(s.settings.PerGroup, NoLimit)
-		}
-		most := g.limit
-		if most == NoLimit {
-			most = math.MaxInt64
-		}
-		if !m.endAbove(s, func(want modelMember) bool { return want.group == g.name }, most, limit) {
+		if !m.sweepGroup(s, g, limit) {
 			return false
 		}
 		s.sweepAt = g.name + "\x00"
 	}
 	return true
+}
+
+// sweepGroup gives one group its limit, and reports whether all requests above it have ended.
+func (m *model) sweepGroup(s *modelSemaphore, g *modelGroup, limit int) bool {
+	if !g.own {
+		g.limit = cmp.Or(s.settings.PerGroup, NoLimit)
+	}
+	most := g.limit
+	if most == NoLimit {
+		most = math.MaxInt64
+	}
+	return m.endAbove(s, func(want modelMember) bool { return want.group == g.name && want.count > most }, limit)
 }
 
 // emptyGroups ends the requests and own limits of the groups of a deleted semaphore.

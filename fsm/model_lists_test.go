@@ -158,12 +158,18 @@ func (m *model) listRemove(c ListRemove) Result {
 	}
 	result := Result{Code: OK}
 	for _, e := range m.listOf(owner) {
-		if e.name == c.Name && (c.Epoch == 0 || c.Epoch == e.epoch) && slices.Contains(meantIn(owner, e.semaphore, c.Group), e.in) {
+		if e.name == c.Name && (c.Epoch == 0 || c.Epoch == e.epoch) && m.meansEntry(c.Group, e) {
 			result.Found = true
 			m.dropEntry(e, true)
 		}
 	}
 	return m.afterList(owner, result)
+}
+
+// meansEntry: an entry of a deleted semaphore may also be named without the group of its owner.
+func (m *model) meansEntry(group string, e *modelEntry) bool {
+	return slices.Contains(meantIn(e.session, e.semaphore, group), e.in) ||
+		e.orphaned() && group == "" && e.in.group == e.session.owner
 }
 
 func (m *model) listDeliver(c ListDeliver) Result {
@@ -209,7 +215,7 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: e.session.id, Place: e.waiting.place})
 	}
 	m.entries = slices.DeleteFunc(m.entries, func(other *modelEntry) bool { return other == e })
-	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id})
+	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id, Group: e.in.group})
 	m.done.ended++
 	if s := e.semaphore; !e.orphaned() && giveBack && e.granted > 0 {
 		back := big.NewInt(e.granted)
@@ -285,7 +291,7 @@ func (m *model) wakeNotices() {
 		if s == nil || s.settings.Family {
 			continue
 		}
-		down := modelRequest{members: []modelMember{{s, n.group, n.count}}, unowned: true}
+		down := modelRequest{members: []modelMember{{semaphore: s, group: n.group, count: n.count}}, unowned: true}
 		if !s.grouped() {
 			down.members[0].group = ""
 		}

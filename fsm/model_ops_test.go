@@ -153,10 +153,10 @@ func (m *model) put(c PutSemaphore) Result {
 		return Result{Code: Malformed, Rule: rule, Subject: s.name, Epoch: s.epoch}
 	}
 	if (after.Groups != s.settings.Groups || after.Family != s.settings.Family) && len(m.waiters(s)) > 0 {
-		return Result{Code: RequestsWaiting, Subject: s.name, Epoch: s.epoch}
+		return m.refusal(RequestsWaiting, modelMember{semaphore: s, whole: true})
 	}
 	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.held(s))) {
-		return m.refusal(Overflow, modelMember{s, "", 0})
+		return m.refusal(Overflow, modelMember{semaphore: s, whole: true})
 	}
 	m.change(s, c, after)
 	m.serveAndEnd()
@@ -180,14 +180,12 @@ func (m *model) change(s *modelSemaphore, c PutSemaphore, settings Settings) {
 		s.version++
 		m.changed(s)
 	}
-	if s.permits != before.permits || s.settings != before.settings {
-		s.modified = m.index
-	}
 	if s.permits != before.permits {
+		s.modified = m.index
 		m.endImpossible(s, m.budget.ended)
 	}
-	if s.settings.Groups != before.settings.Groups || s.settings.PerGroup != before.settings.PerGroup {
-		s.sweeping, s.sweepAt = s.grouped(), ""
+	if s.settings.PerGroup != before.settings.PerGroup && len(s.groups) > 0 {
+		s.sweeping, s.sweepAt = true, ""
 		m.sweepGroups(s, m.budget.ended)
 	}
 }
@@ -273,7 +271,7 @@ func (m *model) set(c SetValue) Result {
 
 // noTotal refuses a count below the least, and one of a family.
 func (m *model) noTotal(s *modelSemaphore, count, least int64) *Result {
-	result := m.refusal(NoTotal, modelMember{s, "", count})
+	result := m.refusal(NoTotal, modelMember{semaphore: s, count: count, whole: true})
 	if count < least {
 		result.Code = InvalidCount
 	} else if !s.settings.Family {
@@ -284,7 +282,7 @@ func (m *model) noTotal(s *modelSemaphore, count, least int64) *Result {
 
 func (m *model) moveOffset(s *modelSemaphore, offset *big.Int, asked int64) Result {
 	if !legal(s.permits, offset, big.NewInt(m.held(s))) {
-		return m.refusal(Overflow, modelMember{s, "", asked})
+		return m.refusal(Overflow, modelMember{semaphore: s, count: asked, whole: true})
 	}
 	if s.offset != offset.Int64() {
 		s.offset = offset.Int64()
@@ -453,14 +451,14 @@ func (m *model) resize(c ResizeLease) Result {
 		return m.noSessionFor(c.Session, s)
 	}
 	l := m.leaseOf(owner, s, c.Group)
-	want := modelMember{s, c.Group, c.Count}
+	want := modelMember{semaphore: s, count: c.Count, whole: true}
 	switch {
 	case c.Count < 1:
 		return m.refusal(InvalidCount, want)
 	case l == nil || c.Token != 0 && c.Token != l.token:
 		return m.refusal(NotHeld, want)
 	case l.revoked || c.Count > l.count:
-		return m.heldOtherwise(l, want)
+		return m.heldOtherwise(l, c.Count)
 	}
 	if back := l.count - c.Count; back > 0 {
 		l.count = c.Count
@@ -472,7 +470,8 @@ func (m *model) resize(c ResizeLease) Result {
 }
 
 // heldOtherwise refuses requests that an existing lease does not allow.
-func (m *model) heldOtherwise(l *modelLease, asked modelMember) Result {
+func (m *model) heldOtherwise(l *modelLease, count int64) Result {
+	asked := modelMember{l.semaphore, l.in.group, count, !l.in.grouped}
 	if l.revoked {
 		result := m.refusal(Revoked, asked)
 		result.Reason = l.reason
@@ -497,7 +496,7 @@ func (m *model) revoke(c RevokeLease) Result {
 	}
 	l := m.leaseOf(owner, s, c.Group)
 	if l == nil {
-		return m.refusal(NotHeld, modelMember{s, c.Group, 0})
+		return m.refusal(NotHeld, modelMember{semaphore: s, whole: true})
 	}
 	result := Result{Code: OK, Found: true, Epoch: s.epoch, Session: c.Session, Grants: []Grant{tell(l)}}
 	switch {

@@ -50,7 +50,7 @@ func (m *model) empty(s *modelSemaphore, limit int) bool {
 		if m.done.ended >= limit {
 			return false
 		}
-		m.lose(m.line(s, "")[0], modelMember{s, "", 0}, CauseDeleted, Deleted)
+		m.lose(m.line(s, "")[0], modelMember{semaphore: s}, CauseDeleted, Deleted)
 	}
 	for _, l := range m.holders(s) {
 		if m.done.ended >= limit {
@@ -76,31 +76,37 @@ func (m *model) empty(s *modelSemaphore, limit int) bool {
 
 // endImpossible ends waiters that ask for more than there could ever be.
 func (m *model) endImpossible(s *modelSemaphore, limit int) bool {
-	s.shrunk = !m.endAbove(s, func(modelMember) bool { return true }, total(s), limit)
+	s.shrunk = !m.endAbove(s, func(want modelMember) bool { return want.count > total(s) }, limit)
 	return !s.shrunk
 }
 
-// endAbove ends waiters of some groups that ask for more than most: of those that the budget
-// allows, the largest, in the order of their places. It reports whether all are gone.
-func (m *model) endAbove(s *modelSemaphore, in func(modelMember) bool, most int64, limit int) bool {
+// endAbove ends waiters of some members of a semaphore: of those that the budget allows, the
+// largest, in the order of their places. It reports whether all are gone.
+func (m *model) endAbove(s *modelSemaphore, above func(modelMember) bool, limit int) bool {
 	for {
-		var impossible []modelWaiter
-		for _, w := range m.waiters(s) {
-			if !w.request.unowned && w.member.count > most && in(w.member) {
-				impossible = append(impossible, w)
+		waiters := m.waiters(s)
+		slices.SortFunc(waiters, func(a, b modelWaiter) int {
+			return cmp.Or(cmp.Compare(b.member.count, a.member.count), cmp.Compare(a.request.place, b.request.place))
+		})
+		var impossible []*modelRequest
+		for _, w := range waiters {
+			if !w.request.unowned && above(w.member) && !slices.Contains(impossible, w.request) {
+				impossible = append(impossible, w.request)
 			}
 		}
 		if len(impossible) == 0 || m.done.ended >= limit {
 			return len(impossible) == 0
 		}
-		slices.SortFunc(impossible, func(a, b modelWaiter) int {
-			return cmp.Or(cmp.Compare(b.member.count, a.member.count), cmp.Compare(a.request.place, b.request.place))
-		})
 		impossible = impossible[:min(len(impossible), limit-m.done.ended)]
-		slices.SortStableFunc(impossible, func(a, b modelWaiter) int { return cmp.Compare(a.request.place, b.request.place) })
-		for _, w := range impossible {
-			if m.done.ended < limit && slices.Contains(m.requests, w.request) {
-				m.lose(w.request, w.member, CauseNever, Never)
+		slices.SortFunc(impossible, func(a, b *modelRequest) int { return cmp.Compare(a.place, b.place) })
+		for _, r := range impossible {
+			if m.done.ended >= limit {
+				break
+			}
+			for _, want := range r.members {
+				if want.semaphore == s && above(want) && slices.Contains(m.requests, r) {
+					m.lose(r, want, CauseNever, Never)
+				}
 			}
 		}
 	}

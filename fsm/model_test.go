@@ -109,6 +109,7 @@ type modelMember struct {
 	semaphore *modelSemaphore
 	group     string
 	count     int64
+	whole     bool // no group of the semaphore is meant; never of a request
 }
 
 type modelRequest struct {
@@ -409,11 +410,11 @@ func (m *model) mayTake(c Command) int64 {
 	switch c := c.(type) {
 	case AcquireMany:
 		for _, want := range c.Wants {
-			bytes += 64 + int64(len(want.Semaphore))
+			bytes += 64 + int64(len(want.Semaphore)+len(want.Group))
 		}
 	case RestoreSession:
 		for _, want := range c.Leases {
-			bytes += 64 + int64(len(want.Semaphore))
+			bytes += 64 + int64(len(want.Semaphore)+len(want.Group))
 		}
 	case Renew:
 		bytes += (64 + 1024) * int64(len(c.Renewals))
@@ -549,7 +550,7 @@ func (m *model) requestsOf(s *modelSession) (found []*modelRequest) {
 // semaphore has one line, that of the empty group.
 func (m *model) line(s *modelSemaphore, group string) (found []*modelRequest) {
 	for _, r := range m.requests {
-		if r.names(modelMember{s, group, 0}) {
+		if r.member(s, group).count != 0 {
 			found = append(found, r)
 		}
 	}
@@ -682,6 +683,9 @@ func (m *model) refusal(code Code, asked modelMember) Result {
 	s := asked.semaphore
 	result := Result{Code: code, Subject: s.name, Asked: asked.count, Epoch: s.epoch, Level: s.level, Permits: s.permits,
 		Full: full(s, asked.group), Available: m.available(s), QueueLength: int64(len(m.line(s, asked.group)))}
+	if asked.whole {
+		result.Full, result.QueueLength = total(s), int64(len(m.waiters(s)))
+	}
 	if s.settings.Family {
 		result.Permits = 0
 	}
@@ -704,7 +708,7 @@ func (m *model) stillWaiting(r *modelRequest) Result {
 	first := r.members[0]
 	line := m.line(first.semaphore, first.group)
 	return m.of(r.session, Result{Code: Waiting, Place: r.place, Position: int64(slices.Index(line, r)) + 1,
-		Epoch: first.semaphore.epoch, Subject: first.semaphore.name, Asked: first.count, QueueLength: int64(len(line))})
+		Epoch: first.semaphore.epoch, Subject: first.semaphore.name, Asked: first.count, QueueLength: int64(len(line)), Group: first.group})
 }
 
 func tell(l *modelLease) Grant {

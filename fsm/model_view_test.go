@@ -103,19 +103,16 @@ func (m *model) limitShown(at modelMember) int64 {
 	return at.semaphore.limit(at.group)
 }
 
-// ahead counts the groups of a pool whose heads come before a group.
+// ahead counts the groups of a pool whose heads come before the head of a group.
 func (m *model) ahead(at modelMember) (n int64) {
 	s := at.semaphore
-	if !s.pool() || s.group(at.group) == nil {
+	if !s.pool() {
 		return 0
 	}
-	line := m.standing(at, nil)
-	for _, h := range m.heads(s, &modelRequest{}) {
-		if h.member.group == at.group || len(line) == 0 {
-			continue
-		}
-		own := modelHead{line[0], at, m.used(s, at.group), s.group(at.group).turn}
-		if choose(s, []modelHead{own, h}) == h {
+	heads := m.heads(s, &modelRequest{})
+	i := slices.IndexFunc(heads, func(h modelHead) bool { return h.member.group == at.group })
+	for _, h := range heads {
+		if i >= 0 && h != heads[i] && choose(s, []modelHead{heads[i], h}) == h {
 			n++
 		}
 	}
