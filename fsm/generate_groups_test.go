@@ -40,7 +40,7 @@ func (g *generator) chooseGroups() {
 func (g *generator) busySetup() (commands []Command) {
 	kinds := []SettingsChange{{}, {Groups: given(ByRequest)}, {Groups: given(ByRequest), Family: true, PerGroup: given[int64](1)}, g.kind()}
 	for i, kind := range kinds {
-		kind.HeadStartMS = Change[int64]{g.chance(2), 1000}
+		kind.HeadStartMS = maybe[int64](g, 1000)
 		if g.chance(4) {
 			kind.MaxWaiting, kind.DropOldest = given(int64(1+g.below(3))), given(!g.chance(3))
 		}
@@ -53,6 +53,14 @@ func (g *generator) busySetup() (commands []Command) {
 }
 
 func given[T any](value T) Change[T] { return Change[T]{true, value} }
+
+// maybe is a change half of the time.
+func maybe[T any](g *generator, value T) (c Change[T]) {
+	if g.chance(2) {
+		c = given(value)
+	}
+	return c
+}
 
 // group draws the group that a command about a semaphore names.
 func (g *generator) group(name string) string {
@@ -89,7 +97,7 @@ func (g *generator) kind() (c SettingsChange) {
 		c.Groups, c.Family, c.PerGroup = groups, true, given(oneOf(g, []int64{1, 2, 1, 3}))
 	case 2, 3, 4:
 		c.Groups = groups
-		c.PerGroup = Change[int64]{g.chance(2), oneOf(g, []int64{1, 2, 2, 3})}
+		c.PerGroup = maybe(g, oneOf(g, []int64{1, 2, 2, 3}))
 	}
 	if g.chance(3) {
 		c.HeadStartMS = given(oneOf(g, drawnHeadStarts))
@@ -117,14 +125,14 @@ func (g *generator) settings() (c SettingsChange) {
 		c.Paused = given(oneOf(g, []string{"", "disk", "", "night"}))
 	case 6:
 		c.MaxWaiting = given(int64(g.below(4)))
-		c.DropOldest = Change[bool]{g.chance(2), g.chance(2)}
+		c.DropOldest = maybe(g, g.chance(2))
 	case 7:
 		c.HeadStartMS = given(oneOf(g, drawnHeadStarts))
 	case 8:
 		c.Family = true
 	default:
-		c.PerGroup, c.HeadStartMS = Change[int64]{g.chance(2), -1}, Change[int64]{g.chance(2), MaxHeadStartMS + 1}
-		c.Paused, c.MaxWaiting = Change[string]{g.chance(2), "bad\nreason"}, Change[int64]{g.chance(2), MaxWaitingLimit + 1}
+		c.PerGroup, c.HeadStartMS = maybe[int64](g, -1), maybe[int64](g, MaxHeadStartMS+1)
+		c.Paused, c.MaxWaiting = maybe(g, "bad\nreason"), maybe[int64](g, MaxWaitingLimit+1)
 	}
 	return c
 }

@@ -143,7 +143,8 @@ func (m *model) rank(r *modelRequest, headStartMS int64) {
 	r.rankMS = m.nowMS - headStartMS
 }
 
-// stand decides which lists stand in the line of their pool: those that are ready in all others.
+// stand decides which lists stand in the line of their pool: those that are ready in all others. A
+// member of a deleted semaphore counts like the others until the list ends.
 func (m *model) stand() {
 	for _, r := range m.requests {
 		r.aside = false
@@ -151,7 +152,7 @@ func (m *model) stand() {
 			continue
 		}
 		for _, want := range r.members {
-			r.aside = r.aside || !want.semaphore.pool() && !m.ready(r, want)
+			r.aside = r.aside || !want.semaphore.pool() && m.block(r, want) != BlockOther
 		}
 	}
 }
