@@ -146,10 +146,12 @@ func (g *generator) keyedCommand() modelCommand {
 
 // spoil makes bytes that are no command any more: cut short, or too long.
 func (g *generator) spoil(buf []byte) []byte {
-	if g.chance(2) {
+	cut := buf[:g.below(len(buf))]
+	left, _ := decodeCommand(newDecoder(cut)) // without its group and settings it may be a command
+	if g.chance(2) || left.command != nil {
 		return append(buf, 0)
 	}
-	return buf[:g.below(len(buf))]
+	return cut
 }
 
 // choose leaves some operations out of the sequence: with fewer kinds, rare
