@@ -89,18 +89,14 @@ func (m *model) requestView(r *modelRequest, in modelMember) RequestView {
 	for _, want := range r.left() {
 		view.Wants = append(view.Wants, Want{want.semaphore.name, want.count, want.group})
 		if block := m.block(r, want); block != BlockOther {
-			view.Obstacles = append(view.Obstacles, Obstacle{Semaphore: want.semaphore.name, Group: want.group, BlockedBy: block,
-				Needs: want.count, Available: m.available(want.semaphore), Limit: m.limitShown(want), Used: m.used(want.semaphore, want.group)})
+			o := Obstacle{Semaphore: want.semaphore.name, Group: want.group, BlockedBy: block, Needs: want.count, Available: m.available(want.semaphore), Limit: NoLimit}
+			if want.semaphore.grouped() {
+				o.Limit, o.Used = want.semaphore.limit(want.group), m.used(want.semaphore, want.group)
+			}
+			view.Obstacles = append(view.Obstacles, o)
 		}
 	}
 	return view
-}
-
-func (m *model) limitShown(at modelMember) int64 {
-	if !at.semaphore.grouped() {
-		return NoLimit
-	}
-	return at.semaphore.limit(at.group)
 }
 
 // ahead counts the groups of a pool whose heads come before the head of a group.
