@@ -176,18 +176,21 @@ type modelHead struct {
 	turn    uint64
 }
 
-// heads returns the heads of a pool, and of a request that does not wait.
-func (m *model) heads(s *modelSemaphore, with *modelRequest) (heads []modelHead) {
-	var groups []string
-	for _, r := range append(slices.Clone(m.requests), with) {
-		for _, want := range r.members {
-			if want.semaphore == s && !slices.Contains(groups, want.group) {
-				groups = append(groups, want.group)
-			}
+// heads returns the heads of a pool. A request that does not wait may be among them in one group: of
+// an "any", each member is judged without the others.
+func (m *model) heads(at modelMember, with *modelRequest) (heads []modelHead) {
+	s := at.semaphore
+	groups := []string{at.group}
+	for _, w := range m.waiters(s) {
+		if !slices.Contains(groups, w.member.group) {
+			groups = append(groups, w.member.group)
 		}
 	}
 	for _, group := range groups {
-		line := m.standing(modelMember{semaphore: s, group: group}, with)
+		line := m.standing(modelMember{semaphore: s, group: group}, nil)
+		if group == at.group {
+			line = m.standing(at, with)
+		}
 		if len(line) == 0 {
 			continue
 		}
@@ -214,7 +217,7 @@ func choose(s *modelSemaphore, heads []modelHead) modelHead {
 
 // chosen: among the heads of a pool, this request is the choice in this group.
 func (m *model) chosen(r *modelRequest, want modelMember) bool {
-	heads := m.heads(want.semaphore, r)
+	heads := m.heads(want, r)
 	if len(heads) == 0 {
 		return false
 	}
@@ -228,7 +231,7 @@ func (m *model) countPassed(r *modelRequest, want modelMember) {
 		return
 	}
 	want.semaphore.passed++
-	if !slices.ContainsFunc(m.heads(want.semaphore, r), func(h modelHead) bool { return h.request.before(r) }) {
+	if !slices.ContainsFunc(m.heads(want, r), func(h modelHead) bool { return h.request.before(r) }) {
 		want.semaphore.passed = 0
 	}
 }

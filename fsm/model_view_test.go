@@ -105,7 +105,7 @@ func (m *model) ahead(at modelMember) (n int64) {
 	if !s.pool() {
 		return 0
 	}
-	heads := m.heads(s, &modelRequest{})
+	heads := m.heads(at, nil)
 	i := slices.IndexFunc(heads, func(h modelHead) bool { return h.member.group == at.group })
 	for _, h := range heads {
 		if i >= 0 && h != heads[i] && choose(s, []modelHead{heads[i], h}) == h {
