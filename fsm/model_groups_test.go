@@ -400,10 +400,10 @@ func (m *model) groupPut(c GroupPut) Result {
 	if refusal != nil {
 		return *refusal
 	}
-	if !s.grouped() {
+	g := s.group(c.Group)
+	if !s.grouped() && (c.Limit != NoLimit || g == nil) { // a limit from a time with groups may end
 		return Result{Code: Malformed, Rule: RuleGroup, Subject: s.name, Epoch: s.epoch}
 	}
-	g := s.group(c.Group)
 	result := Result{Code: OK, Epoch: s.epoch, Found: g != nil && g.own}
 	if c.Limit == NoLimit && !result.Found {
 		return result
