@@ -225,10 +225,11 @@ func (m *Machine) checkPool(r ref, s *semaphore) error {
 	if all := &s.groups.heads; all.byUse.Len() != heads || all.byRank.Len() != heads || waiting != s.groups.waiting || lines != s.groups.lines {
 		return errors.New("its heads are filed wrongly")
 	}
-	first, ok := m.firstOf(target(r))
-	if !ok || !s.pool() {
+	in, ofPool := m.servedLine(target(r))
+	if in == nil || !ofPool {
 		return nil
 	}
+	first, _ := in.first()
 	if _, leftOver := m.unserved.Get(first); m.servable(m.requests.at(first.request)) >= 0 && !leftOver {
 		return fmt.Errorf("the choice %d fits and was left behind", first.rank.place)
 	}

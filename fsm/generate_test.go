@@ -33,6 +33,8 @@ type generator struct {
 	ops    []Op           // the operations that this sequence draws from
 	owners []string       // the owners that this sequence draws from
 	bounds []OwnerLimits  // the limits that their commands bring
+	groups []string       // the groups that this sequence draws from, if any
+	busy   bool           // see chooseGroups
 }
 
 var (
@@ -84,7 +86,7 @@ func (g *generator) chance(n int) bool { return g.below(n) == n-1 }
 func (g *generator) entry() sentEntry {
 	g.index++
 	e := sentEntry{index: g.index, stampMS: g.m.nowMS + oneOf(g, drawnSteps)}
-	if g.chance(32) {
+	if g.chance(32) && (!g.busy || g.chance(8)) {
 		e.stampMS = g.m.nowMS + oneOf(g, drawnJumps)
 	}
 	var encoded [][]byte
@@ -132,7 +134,7 @@ func (g *generator) keyedCommand() modelCommand {
 	if c.owner != "" {
 		c.limits = oneOf(g, g.bounds)
 	}
-	if g.chance(5) {
+	if g.chance(5) && (!g.busy || g.chance(5)) {
 		c.key = fmt.Sprintf("key %d", g.seq)
 		if g.chance(8) && len(g.keyed) > 0 {
 			c.key = oneOf(g, g.keyed).key // with another request
@@ -144,10 +146,12 @@ func (g *generator) keyedCommand() modelCommand {
 
 // spoil makes bytes that are no command any more: cut short, or too long.
 func (g *generator) spoil(buf []byte) []byte {
-	if g.chance(2) {
+	cut := buf[:g.below(len(buf))]
+	left, _ := decodeCommand(newDecoder(cut)) // without its group and settings it may be a command
+	if g.chance(2) || left.command != nil {
 		return append(buf, 0)
 	}
-	return buf[:g.below(len(buf))]
+	return cut
 }
 
 // choose leaves some operations out of the sequence: with fewer kinds, rare
@@ -182,12 +186,16 @@ func (g *generator) choose() {
 // limits that are soon met.
 func (g *generator) setup() sentEntry {
 	g.choose()
+	g.chooseGroups()
+	if g.busy {
+		return g.plain(g.busySetup())
+	}
 	var commands []Command
 	if g.chance(4) {
 		commands = append(commands, StartTerm{Term: 1, Leader: "n1", Limits: g.limits()})
 	}
 	for _, name := range drawnNames[:1+g.below(4)] {
-		commands = append(commands, CreateSemaphore{Name: name, Permits: oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), Level: oneOf(g, drawnLevels)})
+		commands = append(commands, CreateSemaphore{Name: name, Permits: oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), Level: oneOf(g, drawnLevels), Settings: g.kind()})
 	}
 	for id := range 1 + uint64(g.below(4)) {
 		commands = append(commands, OpenSession{Session: id + 1, TTLMS: 30_000, Keep: g.chance(4)})
@@ -242,6 +250,9 @@ func (g *generator) fresh() uint64 {
 }
 
 func (g *generator) ttl() int64 {
+	if g.busy && !g.chance(20) {
+		return KeepTTL
+	}
 	if g.chance(60) {
 		return oneOf(g, wildTimes)
 	}
@@ -295,11 +306,14 @@ func (g *generator) token(name string, session uint64) uint64 {
 // count draws a count for a semaphore: small, or close to one of its counters.
 func (g *generator) count(name string) int64 {
 	s := g.m.semaphore(name)
+	if g.busy && !g.chance(10) {
+		return oneOf(g, []int64{1, 1, 1, 2, 2, 3})
+	}
 	switch {
 	case g.chance(40):
 		return oneOf(g, wildCounts)
 	case s != nil && g.chance(4):
-		return oneOf(g, []int64{g.m.available(s), g.m.available(s) + 1, full(s), full(s) + 1, s.permits})
+		return oneOf(g, []int64{g.m.available(s), g.m.available(s) + 1, total(s), total(s) + 1, s.permits})
 	}
 	return oneOf(g, []int64{1, 1, 2, 3})
 }
@@ -309,10 +323,12 @@ func (g *generator) wants() []Want {
 	var wants []Want
 	for range oneOf(g, []int{2, 3, 3, 2, 1}) {
 		name := g.name()
-		for tries := 0; tries < 5 && slices.ContainsFunc(wants, func(w Want) bool { return w.Semaphore == name }); tries++ {
+		group := g.group(name)
+		for tries := 0; tries < 5 && slices.ContainsFunc(wants, func(w Want) bool { return w.Semaphore == name && w.Group == group }); tries++ {
 			name = g.name()
+			group = g.group(name)
 		}
-		wants = append(wants, Want{Semaphore: name, Count: oneOf(g, []int64{1, 1, 1, 2, g.count(name)})})
+		wants = append(wants, Want{name, oneOf(g, []int64{1, 1, 1, 2, g.count(name)}), group})
 	}
 	if g.chance(20) {
 		wants = append(wants, wants[0])
@@ -354,6 +370,8 @@ func (g *generator) command() Command {
 		return ListDeliver{Session: g.lister()}
 	case OpNoticeDone:
 		return g.noticeDone()
+	case OpGroupPut:
+		return g.groupPut()
 	}
 	return g.ofSemaphore(op)
 }
@@ -361,33 +379,38 @@ func (g *generator) command() Command {
 // ofSemaphore draws a command about one semaphore.
 func (g *generator) ofSemaphore(op Op) Command {
 	name, session := g.name(), g.session()
+	group := g.group(name)
 	if len(g.m.leases) > 0 && g.chance(2) { // of an existing lease
 		l := oneOf(g, g.m.leases)
 		name, session = l.semaphore.name, l.session.id
+		if !g.chance(4) {
+			group = l.in.group
+		}
 	}
 	count, epoch := g.count(name), g.epoch()
 	switch op {
 	case OpAcquire:
-		return Acquire{Session: session, Name: name, Count: count, TTLMS: g.ttl(), Try: g.chance(5), Epoch: epoch}
+		return Acquire{Session: session, Name: name, Count: count, TTLMS: g.ttl(), Try: g.chance(5), Epoch: epoch,
+			Group: group, HeadStartMS: g.headStart()}
 	case OpAcquireOnce:
 		return AcquireOnce{Name: name, Count: count, TTLMS: g.life(), Metadata: oneOf(g, drawnPairs),
-			Epoch: epoch, WaitMS: g.wait(), Session: g.fresh()}
+			Epoch: epoch, WaitMS: g.wait(), Session: g.fresh(), Group: group, HeadStartMS: g.headStart()}
 	case OpCreateSemaphore:
-		return CreateSemaphore{Name: name, Permits: count, Level: oneOf(g, drawnLevels), Metadata: oneOf(g, drawnPairs)}
+		return CreateSemaphore{Name: name, Permits: count, Level: oneOf(g, drawnLevels), Metadata: oneOf(g, drawnPairs), Settings: g.kind()}
 	case OpListAdd:
-		return ListAdd{Session: g.session(), Name: name, Count: count, Epoch: epoch}
+		return ListAdd{Session: g.session(), Name: name, Count: count, Epoch: epoch, Group: group}
 	case OpListRemove:
-		return ListRemove{Session: g.lister(), Name: name, Epoch: epoch}
+		return ListRemove{Session: g.lister(), Name: name, Epoch: epoch, Group: group}
 	case OpUp:
 		return Up{Name: name, Count: count, Epoch: epoch}
 	case OpSetValue:
 		return SetValue{Name: name, Value: oneOf(g, []int64{1, 0, 2, count}), Epoch: epoch}
 	case OpResizeLease:
-		return ResizeLease{Session: session, Name: name, Count: count, Epoch: epoch, Token: g.token(name, session)}
+		return ResizeLease{Session: session, Name: name, Count: count, Epoch: epoch, Token: g.token(name, session), Group: group}
 	case OpRevokeLease:
-		return RevokeLease{Session: session, Name: name, Reason: oneOf(g, reasons), Epoch: epoch}
+		return RevokeLease{Session: session, Name: name, Reason: oneOf(g, reasons), Epoch: epoch, Group: group}
 	}
-	return Release{Session: session, Name: name, Epoch: epoch, Token: g.token(name, session)}
+	return Release{Session: session, Name: name, Epoch: epoch, Token: g.token(name, session), Group: group}
 }
 
 func (g *generator) startTerm() Command {
@@ -402,9 +425,10 @@ func (g *generator) startTerm() Command {
 
 func (g *generator) put() Command {
 	c := PutSemaphore{Name: g.name(), OnlyNew: g.chance(6), OnlyExisting: g.chance(6), Epoch: g.epoch(), Version: g.version()}
-	if !g.chance(4) {
+	if s := g.m.semaphore(c.Name); !g.chance(4) && (s == nil || !s.settings.Family || g.chance(4)) {
 		c.Permits = Change[int64]{true, max(g.count(c.Name), -1)}
 	}
+	c.Settings = g.settings()
 	if g.chance(3) {
 		c.Level = Change[*int32]{true, oneOf(g, drawnLevels)}
 	}
@@ -416,7 +440,7 @@ func (g *generator) put() Command {
 
 func (g *generator) down() Command {
 	name := g.name()
-	c := Down{Name: name, Count: g.count(name), Partial: g.chance(3), Epoch: g.epoch(), WaitMS: g.wait()}
+	c := Down{Name: name, Count: g.count(name), Partial: g.chance(3), Epoch: g.epoch(), WaitMS: g.wait(), Group: g.group(name), HeadStartMS: g.headStart()}
 	if c.WaitMS != 0 || g.chance(20) {
 		c.Session = g.fresh()
 	}
@@ -471,14 +495,14 @@ func (g *generator) restore() Command {
 		v := oneOf(g, g.m.revoked)
 		for _, s := range g.m.semaphores {
 			if c.Session = v.session; s.epoch == v.epoch {
-				c.Leases = []Want{{Semaphore: s.name, Count: 1}}
+				c.Leases = []Want{{s.name, 1, v.group}}
 			}
 		}
 		return c
 	}
 	if s := g.m.session(c.Session); s != nil && g.chance(2) { // its own leases
 		for _, l := range g.m.leasesOf(s) {
-			c.Leases = append(c.Leases, Want{Semaphore: l.semaphore.name, Count: l.count})
+			c.Leases = append(c.Leases, Want{l.semaphore.name, l.count, l.in.group})
 		}
 	} else if !g.chance(4) {
 		c.Leases = g.wants()
@@ -488,7 +512,10 @@ func (g *generator) restore() Command {
 
 // many asks for a list, sometimes one that its session asked for before.
 func (g *generator) many() Command {
-	c := AcquireMany{Session: g.session(), Wants: g.wants(), Mode: oneOf(g, drawnModes), Try: g.chance(6)}
+	c := AcquireMany{Session: g.session(), Wants: g.wants(), Mode: oneOf(g, drawnModes), Try: g.chance(6), HeadStartMS: g.headStart()}
+	if c.Mode == All && !g.chance(6) {
+		c.Wants = g.onePool(c.Wants)
+	}
 	if g.chance(3) {
 		var lists []AcquireMany
 		for _, r := range g.m.requests {

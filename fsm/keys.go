@@ -50,7 +50,7 @@ func (m *Machine) applyKeyed(c *decoded) Result {
 	}
 	m.sessions.mut(request.session).keys++
 	for _, want := range request.members {
-		k.reserved += memberBytes + int64(len(m.semaphores.at(want.semaphore).name))
+		k.reserved += memberBytes + int64(len(m.semaphores.at(want.semaphore).name)+len(m.groupOf(want.lane)))
 	}
 	k.reserved += waitBytes
 	request.keys = append(request.keys[:len(request.keys):len(request.keys)], m.addKey(k))

@@ -224,6 +224,9 @@ func (m *Machine) leaseNamed(owner, semaphore ref, group string) (ref, bool) {
 	if owner == 0 || semaphore == 0 {
 		return 0, false
 	}
+	if m.lanes.live == 0 && group == "" { // there are no groups to look at
+		return m.leaseOf(owner, target(semaphore))
+	}
 	found, n := m.targets(owner, semaphore, group)
 	for _, t := range found[:n] {
 		if r, ok := m.leaseOf(owner, t); ok {
@@ -236,6 +239,9 @@ func (m *Machine) leaseNamed(owner, semaphore ref, group string) (ref, bool) {
 // waitNamed returns the waiting request of a session for a lease in a group of a semaphore, and
 // where it waits, or 0.
 func (m *Machine) waitNamed(owner, semaphore ref, group string) (waiting ref, in target) {
+	if m.lanes.live == 0 && group == "" {
+		return m.byWait[leaseKey{owner, target(semaphore)}], target(semaphore)
+	}
 	found, n := m.targets(owner, semaphore, group)
 	for _, t := range found[:n] {
 		if r := m.byWait[leaseKey{owner, t}]; r != 0 {
@@ -251,6 +257,14 @@ func (m *Machine) groupOf(lane ref) string {
 		return ""
 	}
 	return m.lanes.at(lane).group
+}
+
+// lineIn returns the line of a member of a semaphore, nil while no request waits there.
+func (m *Machine) lineIn(s *semaphore, w member) *line {
+	if w.lane != 0 {
+		return m.lanes.at(w.lane).line
+	}
+	return s.line
 }
 
 // lineOf returns the line of a target, nil while no request waits there.

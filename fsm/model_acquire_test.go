@@ -1,28 +1,31 @@
 package fsm
 
-import "math/big"
+import (
+	"math/big"
+	"slices"
+)
 
 // The model's acquires: one, once, many; restore; levels and limits.
 
 func (m *model) acquire(c Acquire) Result {
-	if c.TTLMS != KeepTTL && badTime(c.TTLMS) {
+	if c.TTLMS != KeepTTL && badTime(c.TTLMS) || !ValidGroup(c.Group) || badHeadStart(c.HeadStartMS) {
 		return Result{Code: Malformed}
 	}
 	owner := m.found(c.Session)
-	s, refusal := m.meant(c.Name, c.Epoch)
+	want, refusal := m.asked(Want{c.Name, c.Count, c.Group}, c.Epoch, owner)
 	if refusal != nil {
 		return m.of(owner, *refusal)
 	}
-	if c.Count > full(s) && !m.hasExactly(owner, s, c.Count) {
-		return m.of(owner, m.refusal(Never, s, c.Count))
+	if c.Count > full(want.semaphore, want.group) && !m.hasExactly(owner, want) {
+		return m.of(owner, m.refusal(Never, want))
 	}
 	if owner == nil {
-		return m.noSessionFor(c.Session, s)
+		return m.noSessionFor(c.Session, want.semaphore)
 	}
 	if c.TTLMS != KeepTTL {
 		m.giveTTL(owner, c.TTLMS)
 	}
-	result := m.acquireKnown(owner, s, c)
+	result := m.acquireKnown(owner, want, c)
 	if result.Code != Waiting {
 		result = m.of(owner, result)
 	}
@@ -31,40 +34,45 @@ func (m *model) acquire(c Acquire) Result {
 	return result
 }
 
-func (m *model) hasExactly(owner *modelSession, s *modelSemaphore, count int64) bool {
+func (m *model) hasExactly(owner *modelSession, want modelMember) bool {
 	if owner == nil {
 		return false
 	}
-	l, r := m.leaseOf(owner, s), m.requestFor(owner, s)
-	return l != nil && l.count == count || r != nil && r.countOf(s) == count
+	l := m.leaseOf(owner, want.semaphore, want.group)
+	_, waits := m.requestFor(owner, want.semaphore, want.group)
+	return l != nil && l.count == want.count || waits.count == want.count && want.count != 0
 }
 
-func (m *model) acquireKnown(owner *modelSession, s *modelSemaphore, c Acquire) Result {
+func (m *model) acquireKnown(owner *modelSession, want modelMember, c Acquire) Result {
+	s := want.semaphore
 	if c.Count < 1 {
-		return m.refusal(InvalidCount, s, c.Count)
+		return m.refusal(InvalidCount, want)
 	}
-	if l := m.leaseOf(owner, s); l != nil {
+	if l := m.leaseOf(owner, s, want.group); l != nil {
 		if l.revoked || l.count != c.Count {
 			return m.heldOtherwise(l, c.Count)
 		}
 		return Result{Code: OK, Found: true, Epoch: s.epoch, Grants: []Grant{tell(l)}}
 	}
-	if r := m.requestFor(owner, s); r != nil {
-		if r.list == nil && r.countOf(s) == c.Count {
+	if r, waits := m.requestFor(owner, s, want.group); r != nil {
+		if r.list == nil && waits.count == c.Count {
 			return m.stillWaiting(r)
 		}
-		result := m.refusal(LeaseExists, s, c.Count)
-		result.Holding = r.countOf(s)
+		result := m.refusal(LeaseExists, want)
+		result.Holding = waits.count
 		return result
 	}
-	if refusal := m.levelForbids(owner, s, c.Count); refusal != nil {
+	if refusal := m.levelForbids(owner, want); refusal != nil {
 		return *refusal
 	}
-	return m.grantOrWait(&modelRequest{session: owner, members: []modelMember{{s, c.Count}}}, c.Try)
+	r := &modelRequest{session: owner, members: []modelMember{want}}
+	m.rank(r, c.HeadStartMS)
+	return m.grantOrWait(r, c.Try)
 }
 
 // levelForbids applies the level rule.
-func (m *model) levelForbids(owner *modelSession, s *modelSemaphore, count int64) *Result {
+func (m *model) levelForbids(owner *modelSession, want modelMember) *Result {
+	s := want.semaphore
 	if s.level == nil {
 		return nil
 	}
@@ -81,7 +89,7 @@ func (m *model) levelForbids(owner *modelSession, s *modelSemaphore, count int64
 			}
 		}
 	}
-	result := m.refusal(Hierarchy, s, count)
+	result := m.refusal(Hierarchy, want)
 	switch {
 	case lowest != nil && *s.level >= *lowest:
 		result.Rule, result.LowestLevel = RuleHolds, lowest
@@ -101,7 +109,10 @@ func (m *model) grantOrWait(r *modelRequest, try bool) Result {
 		return m.grant(r, members)
 	}
 	if try {
-		return m.refusal(Unavailable, r.members[0].semaphore, r.members[0].count)
+		return m.unavailable(r)
+	}
+	if refusal := m.fullLines(r); refusal != nil {
+		return *refusal
 	}
 	if refusal := m.roomToWait(r.session, r); refusal != nil {
 		return *refusal
@@ -110,25 +121,26 @@ func (m *model) grantOrWait(r *modelRequest, try bool) Result {
 }
 
 func (m *model) acquireOnce(c AcquireOnce) Result {
-	if badTime(c.TTLMS) || badTime(c.WaitMS) || c.Session == 0 || !ValidMetadata(c.Metadata) {
+	if badTime(c.TTLMS) || badTime(c.WaitMS) || c.Session == 0 || !ValidMetadata(c.Metadata) || !ValidGroup(c.Group) || badHeadStart(c.HeadStartMS) {
 		return Result{Code: Malformed}
 	}
-	s, refusal := m.meant(c.Name, c.Epoch)
+	want, refusal := m.asked(Want{c.Name, c.Count, c.Group}, c.Epoch, nil)
 	if refusal != nil {
 		return *refusal
 	}
 	switch {
-	case c.Count > full(s):
-		return m.refusal(Never, s, c.Count)
+	case c.Count > full(want.semaphore, want.group):
+		return m.refusal(Never, want)
 	case c.Count < 1:
-		return m.refusal(InvalidCount, s, c.Count)
+		return m.refusal(InvalidCount, want)
 	}
-	r := &modelRequest{members: []modelMember{{s, c.Count}}}
+	r := &modelRequest{members: []modelMember{want}}
+	m.rank(r, c.HeadStartMS)
 	owner := modelSession{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.WaitMS, metadata: c.Metadata, oneShot: true}
 	members, ok := m.servable(r)
 	switch {
 	case !ok && c.WaitMS == 0:
-		return m.refusal(Unavailable, s, c.Count)
+		return m.unavailable(r)
 	case !ok:
 		return m.waitOnce(r, owner)
 	}
@@ -147,7 +159,7 @@ func (m *model) acquireOnce(c AcquireOnce) Result {
 }
 
 func (m *model) acquireMany(c AcquireMany) Result {
-	if c.Mode != All && c.Mode != Any || len(c.Wants) == 0 || len(c.Wants) > 64 || namesTwice(c.Wants) {
+	if c.Mode != All && c.Mode != Any || len(c.Wants) == 0 || len(c.Wants) > 64 || badWants(c.Wants) || badHeadStart(c.HeadStartMS) {
 		return Result{Code: Malformed}
 	}
 	m.endOrphan(m.found(c.Session), c)
@@ -155,19 +167,19 @@ func (m *model) acquireMany(c AcquireMany) Result {
 	if same, ok := m.sameMany(r.session, c); ok {
 		return m.goOn(r.session, same)
 	}
+	listed, refusal := m.askedAll(c, r.session)
+	if refusal != nil {
+		return m.of(r.session, *refusal)
+	}
 	never := Result{}
-	for _, want := range c.Wants {
-		s, refusal := m.meant(want.Semaphore, 0)
-		if refusal != nil {
-			return m.of(r.session, *refusal)
-		}
-		if want.Count > full(s) {
+	for _, want := range listed {
+		if want.count > full(want.semaphore, want.group) {
 			if never.Code == OK || c.Mode == Any { // "all" ends with its first, "any" with its last
-				never = m.refusal(Never, s, want.Count)
+				never = m.refusal(Never, want)
 			}
 			continue
 		}
-		r.members = append(r.members, modelMember{s, want.Count})
+		r.members = append(r.members, want)
 	}
 	if len(r.members) == 0 || c.Mode == All && len(r.members) < len(c.Wants) {
 		return m.of(r.session, never)
@@ -175,9 +187,10 @@ func (m *model) acquireMany(c AcquireMany) Result {
 	if r.session == nil {
 		return m.noSession(c.Session)
 	}
-	if refusal := m.mayNotAsk(r, c.Wants); refusal != nil {
+	if refusal := m.mayNotAsk(r, listed); refusal != nil {
 		return m.of(r.session, *refusal)
 	}
+	m.rank(r, c.HeadStartMS)
 	result := m.grantOrWait(r, c.Try)
 	if result.Code != Waiting {
 		result = m.of(r.session, result)
@@ -187,10 +200,38 @@ func (m *model) acquireMany(c AcquireMany) Result {
 	return result
 }
 
-func namesTwice(wants []Want) bool {
+// askedAll returns the members of a list, or the refusal. Those of an "all" are in one pool at most.
+func (m *model) askedAll(c AcquireMany, owner *modelSession) (listed []modelMember, refusal *Result) {
+	for _, want := range c.Wants {
+		member, refusal := m.asked(want, 0, owner)
+		if refusal != nil {
+			return nil, refusal
+		}
+		listed = append(listed, member)
+	}
+	pools := 0
+	for i, want := range listed {
+		if slices.ContainsFunc(listed[:i], func(other modelMember) bool { return other.semaphore == want.semaphore && other.group == want.group }) {
+			return nil, &Result{Code: Malformed, Rule: RuleGroup, Subject: want.semaphore.name} // the owner's group, twice
+		}
+		if want.semaphore.pool() {
+			pools++
+		}
+		if pools > 1 && c.Mode == All {
+			return nil, &Result{Code: Malformed, Rule: RulePools, Subject: want.semaphore.name}
+		}
+	}
+	return listed, nil
+}
+
+// badWants: a group is no group, or one is named twice.
+func badWants(wants []Want) bool {
 	for i, a := range wants {
+		if !ValidGroup(a.Group) {
+			return true
+		}
 		for _, b := range wants[:i] {
-			if a.Semaphore == b.Semaphore {
+			if a.Semaphore == b.Semaphore && a.Group == b.Group {
 				return true
 			}
 		}
@@ -210,7 +251,7 @@ func (m *model) sameMany(owner *modelSession, c AcquireMany) (Result, bool) {
 	}
 	result := Result{Code: OK, Found: true}
 	for _, want := range c.Wants {
-		l := m.leaseOf(owner, m.semaphore(want.Semaphore))
+		l := m.leaseOf(owner, m.semaphore(want.Semaphore), want.Group)
 		if l != nil && !l.revoked && l.count == want.Count && l.list.same(c.Mode, c.Wants) {
 			result.Grants = append(result.Grants, tell(l))
 		}
@@ -221,29 +262,29 @@ func (m *model) sameMany(owner *modelSession, c AcquireMany) (Result, bool) {
 
 // mayNotAsk refuses semaphores that the session holds or has requested, mixed levels, and
 // violations of the rule of levels.
-func (m *model) mayNotAsk(r *modelRequest, wants []Want) *Result {
-	for _, want := range wants {
-		s := m.semaphore(want.Semaphore)
+func (m *model) mayNotAsk(r *modelRequest, listed []modelMember) *Result {
+	for _, want := range listed {
 		var refusal Result
-		l, waiting := m.leaseOf(r.session, s), m.requestFor(r.session, s)
-		first := m.semaphore(wants[0].Semaphore).level
+		l := m.leaseOf(r.session, want.semaphore, want.group)
+		waiting, waits := m.requestFor(r.session, want.semaphore, want.group)
+		first, level := listed[0].semaphore.level, want.semaphore.level
 		switch {
-		case want.Count < 1:
-			refusal = m.refusal(InvalidCount, s, want.Count)
+		case want.count < 1:
+			refusal = m.refusal(InvalidCount, want)
 		case l != nil:
-			refusal = m.heldOtherwise(l, want.Count)
+			refusal = m.heldOtherwise(l, want.count)
 		case waiting != nil:
-			refusal = m.refusal(LeaseExists, s, want.Count)
-			refusal.Holding = waiting.countOf(s)
-		case r.mode == All && ((first == nil) != (s.level == nil) || first != nil && *first != *s.level):
-			refusal = m.refusal(MixedLevels, s, want.Count)
+			refusal = m.refusal(LeaseExists, want)
+			refusal.Holding = waits.count
+		case r.mode == All && ((first == nil) != (level == nil) || first != nil && *first != *level):
+			refusal = m.refusal(MixedLevels, want)
 		default:
 			continue
 		}
 		return &refusal
 	}
 	for _, want := range r.members {
-		if refusal := m.levelForbids(r.session, want.semaphore, want.count); refusal != nil {
+		if refusal := m.levelForbids(r.session, want); refusal != nil {
 			return refusal
 		}
 	}
@@ -251,17 +292,16 @@ func (m *model) mayNotAsk(r *modelRequest, wants []Want) *Result {
 }
 
 func (m *model) restore(c RestoreSession) Result {
-	if c.Session == 0 || badTime(c.TTLMS) || !ValidMetadata(c.Metadata) || namesTwice(c.Leases) {
+	if c.Session == 0 || badTime(c.TTLMS) || !ValidMetadata(c.Metadata) || badWants(c.Leases) {
 		return Result{Code: Malformed}
 	}
-	for _, want := range c.Leases {
-		if _, refusal := m.meant(want.Semaphore, 0); refusal != nil {
-			return *refusal
-		}
+	listed, refusal := m.askedAll(AcquireMany{Wants: c.Leases}, m.found(c.Session))
+	if refusal != nil {
+		return *refusal
 	}
-	for _, want := range c.Leases {
-		if want.Count < 1 {
-			return m.refusal(InvalidCount, m.semaphore(want.Semaphore), want.Count)
+	for _, want := range listed {
+		if want.count < 1 {
+			return m.refusal(InvalidCount, want)
 		}
 	}
 	for _, e := range m.ended {
@@ -273,29 +313,32 @@ func (m *model) restore(c RestoreSession) Result {
 		}
 	}
 	if s := m.found(c.Session); s != nil {
-		return m.restoreLiving(s, c.Leases)
+		return m.restoreLiving(s, listed)
 	}
 	if m.session(c.Session) != nil {
 		return Result{Code: SessionExists, Session: c.Session}
 	}
-	for _, want := range c.Leases {
-		s := m.semaphore(want.Semaphore)
+	for _, want := range listed {
 		for _, v := range m.revoked {
-			if v.session == c.Session && v.epoch == s.epoch {
-				refusal := m.refusal(Revoked, s, want.Count)
+			if v.session == c.Session && v.epoch == want.semaphore.epoch && v.group == want.group {
+				refusal := m.refusal(Revoked, want)
 				refusal.Session, refusal.Reason = c.Session, v.reason
 				return refusal
 			}
 		}
 	}
-	r := &modelRequest{mode: All}
-	for _, want := range c.Leases {
-		s := m.semaphore(want.Semaphore)
-		held := new(big.Int).Add(big.NewInt(m.held(s)), big.NewInt(want.Count))
-		if !legal(s.permits, big.NewInt(s.offset), held) {
-			return m.refusal(Overflow, s, want.Count)
+	r := &modelRequest{mode: All, members: listed}
+	for i, want := range listed {
+		s := want.semaphore
+		held := big.NewInt(m.held(s))
+		for _, other := range listed[:i+1] {
+			if other.semaphore == s {
+				held.Add(held, big.NewInt(other.count))
+			}
 		}
-		r.members = append(r.members, modelMember{s, want.Count})
+		if !legal(s.permits, big.NewInt(s.offset), held) {
+			return m.refusal(Overflow, want)
+		}
 	}
 	if refusal := m.roomToOpen(c.Session); refusal != nil {
 		return *refusal
@@ -314,10 +357,10 @@ func (m *model) restore(c RestoreSession) Result {
 	return result
 }
 
-func (m *model) restoreLiving(s *modelSession, wants []Want) Result {
+func (m *model) restoreLiving(s *modelSession, wants []modelMember) Result {
 	result := Result{Code: OK, Found: true}
 	for _, want := range wants {
-		if l := m.leaseOf(s, m.semaphore(want.Semaphore)); l != nil && l.count == want.Count && !l.revoked {
+		if l := m.leaseOf(s, want.semaphore, want.group); l != nil && l.count == want.count && !l.revoked {
 			result.Grants = append(result.Grants, tell(l))
 		}
 	}
@@ -439,7 +482,7 @@ func (m *model) roomToWait(owner *modelSession, r *modelRequest) *Result {
 		return limited(RuleSessionWaits, "")
 	}
 	for _, want := range r.members {
-		if int64(len(m.line(want.semaphore))) >= m.limits.Queue {
+		if int64(len(m.waiters(want.semaphore))) >= m.limits.Queue {
 			return limited(RuleQueue, want.semaphore.name)
 		}
 	}

@@ -35,6 +35,38 @@ func TestHeadsOfSeveralLinesGoByPlace(t *testing.T) {
 	}
 }
 
+// TestPoolPassesTheOldest1000Times: two groups that use less than the group of the oldest request
+// pass it in turn; then it is granted all the same.
+func TestPoolPassesTheOldest1000Times(t *testing.T) {
+	b := newBeside(t)
+	ask := func(session uint64, group string) Command {
+		return Acquire{Session: session, Name: "pool", Group: group, Count: 1, TTLMS: KeepTTL}
+	}
+	b.apply(0, plain(CreateSemaphore{Name: "pool", Permits: 2, Settings: SettingsChange{Groups: given(ByRequest)}})...)
+	for id := range uint64(4) {
+		b.apply(0, plain(OpenSession{Session: id + 1, TTLMS: MaxTTLMS})...)
+	}
+	b.apply(0, plain(ask(1, "a"), ask(2, "b"), ask(3, "a"), ask(4, "c"))...) // 3 is the oldest that waits
+	turns := []struct {
+		session uint64
+		group   string
+	}{{2, "b"}, {4, "c"}}
+	for passed := range 2000 {
+		last := turns[passed%2]
+		applied := b.apply(0, plain(Release{Session: last.session, Name: "pool", Group: last.group}, ask(last.session, last.group))...)
+		if len(applied.Conclusions) != 1 {
+			t.Fatalf("%d grants after %d", len(applied.Conclusions), passed)
+		}
+		if applied.Conclusions[0].Result.Session == 3 {
+			if passed != mostPassed {
+				t.Fatalf("the oldest was passed %d times", passed)
+			}
+			return
+		}
+	}
+	t.Fatal("the oldest was never granted")
+}
+
 // TestListIsDeliveredInTurn: a delivery begins after the entry delivered last, so that a
 // busy semaphore at the front of a list does not starve the others.
 func TestListIsDeliveredInTurn(t *testing.T) {

@@ -21,11 +21,12 @@ func (m *model) serveAndEnd() {
 	m.wakeNotices()
 }
 
-// serve grants the lowest place that can be granted, until no request can be.
+// serve grants the lowest rank that can be granted, until no request can be.
 func (m *model) serve() {
 	for {
+		m.stand()
 		granted := false
-		for _, r := range slices.Clone(m.requests) {
+		for _, r := range slices.SortedFunc(slices.Values(m.requests), byRank) {
 			if members, ok := m.servable(r); ok && m.done.served < m.budget.served {
 				m.grantWaiting(r, members)
 				granted = true
@@ -42,7 +43,7 @@ func (m *model) serve() {
 func (m *model) servable(r *modelRequest) ([]modelMember, bool) {
 	var can []modelMember
 	for _, want := range r.members {
-		if m.servableHere(r, want) {
+		if m.ready(r, want) {
 			can = append(can, want)
 		}
 	}
@@ -55,31 +56,16 @@ func (m *model) servable(r *modelRequest) ([]modelMember, bool) {
 	return can[:1], true
 }
 
-// servableHere: it is the first in this line, and enough permits are available.
-func (m *model) servableHere(r *modelRequest, want modelMember) bool {
-	if want.semaphore.deleted {
-		return false
-	}
-	for _, other := range m.line(want.semaphore) {
-		if r.place == 0 || other.place < r.place {
-			return false
-		}
-	}
-	if r.partial {
-		return m.available(want.semaphore) > 0
-	}
-	return m.available(want.semaphore) >= want.count
-}
-
 func (m *model) grantWaiting(r *modelRequest, members []modelMember) {
 	m.leave(r)
 	m.done.served += len(r.members) + len(r.keys)
 	for _, want := range r.members {
-		if r.mode == Any && want.semaphore != members[0].semaphore {
+		if r.mode == Any && want != members[0] {
 			m.withdrawn(r, want, CauseElsewhere)
 		}
 	}
 	result := m.grant(r, members)
+	m.tidyAll(r.members)
 	result.Trace = m.caller.trace
 	m.conclude(r, result)
 	m.endIfSpent(r.session, CauseEnded)
@@ -92,12 +78,14 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 		m.liveFor(r.session, r.session.ttlMS)
 	}
 	for _, want := range members {
+		m.countPassed(r, want)
 		if !r.unowned {
 			result.Grants = append(result.Grants, tell(m.lease(r, want)))
 			continue
 		}
 		s := want.semaphore
-		result.Granted = min(want.count, m.available(s))
+		result.Granted = min(want.count, m.mostRoom(want))
+		m.takeTurn(s, want.group)
 		s.offset -= result.Granted
 		s.modified = m.index
 		result.Value, result.Epoch = m.available(s), s.epoch
@@ -109,11 +97,11 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 		}
 		if r.place != 0 {
 			m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
-				Place: r.place, Count: result.Granted, Token: token, SinceMS: r.enqueuedMS, Unowned: true, Trace: m.caller.trace})
+				Place: r.place, Count: result.Granted, Token: token, SinceMS: r.enqueuedMS, Unowned: true, Trace: m.caller.trace, Group: want.group})
 		}
 		if r.entry != nil {
 			m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
-				Count: result.Granted, Token: token})
+				Count: result.Granted, Token: token, Group: want.group})
 		}
 		m.changed(s)
 	}
@@ -123,9 +111,13 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 	m.tokens++
 	l := &modelLease{session: r.session, semaphore: want.semaphore, count: want.count, token: m.tokens,
-		grantedMS: m.nowMS, list: r.list}
+		grantedMS: m.nowMS, list: r.list, in: modelIn{want.group, want.semaphore.grouped()}}
+	if l.in.grouped {
+		m.groupNamed(want.semaphore, want.group)
+		m.takeTurn(want.semaphore, want.group)
+	}
 	m.leases = append(m.leases, l)
-	m.forgetRevoked(r.session, want.semaphore)
+	m.forgetRevoked(l)
 	r.session.everHeld = true
 	want.semaphore.modified = m.index
 	since := m.nowMS
@@ -133,30 +125,34 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 		since = r.enqueuedMS
 	}
 	m.effect(Effect{Kind: EffectGranted, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
-		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, SinceMS: since, Trace: m.caller.trace})
+		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, SinceMS: since, Trace: m.caller.trace, Group: want.group})
 	return l
 }
 
 func (m *model) changed(s *modelSemaphore) {
 	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset,
-		Level: s.level, Metadata: s.metadata})
+		Level: s.level, Metadata: s.metadata, Settings: told(s.settings)})
 }
 
-// enqueue gives a request the next place.
+// enqueue gives a request the next place, in lines that have room or get it now.
 func (m *model) enqueue(r *modelRequest) Result {
 	m.places++
 	r.place, r.enqueuedMS = m.places, m.nowMS
 	m.requests = append(m.requests, r)
 	for _, want := range r.members {
 		want.semaphore.modified = m.index
+		if want.semaphore.grouped() {
+			m.groupNamed(want.semaphore, want.group)
+		}
 		m.waits(r, want)
 	}
+	m.supersede(r)
 	return m.stillWaiting(r)
 }
 
 func (m *model) waits(r *modelRequest, want modelMember) {
 	m.effect(Effect{Kind: EffectWaiting, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch, Session: r.session.id,
-		Place: r.place, Count: want.count, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != nil})
+		Place: r.place, Count: want.count, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != nil, Group: want.group})
 }
 
 // leave takes a request out of every line.
@@ -172,12 +168,19 @@ func (m *model) leave(r *modelRequest) {
 
 func (m *model) withdrawn(r *modelRequest, want modelMember, cause Cause) {
 	m.effect(Effect{Kind: EffectWithdrawn, Cause: cause, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
-		Session: r.session.id, Place: r.place, Count: want.count})
+		Session: r.session.id, Place: r.place, Count: want.count, Group: want.group})
+}
+
+func (m *model) tidyAll(members []modelMember) {
+	for _, want := range members {
+		m.tidy(want.semaphore)
+	}
 }
 
 // withdraw ends a wait without a grant.
 func (m *model) withdraw(r *modelRequest, cause Cause, outcome Result) {
 	m.leave(r)
+	m.tidyAll(r.members)
 	m.done.ended += len(r.members) + len(r.keys)
 	for _, want := range r.members {
 		m.withdrawn(r, want, cause)
@@ -185,16 +188,18 @@ func (m *model) withdraw(r *modelRequest, cause Cause, outcome Result) {
 	m.conclude(r, outcome)
 }
 
-// lose ends a request's wait for one semaphore: an "any" goes on with the others.
-func (m *model) lose(r *modelRequest, s *modelSemaphore, cause Cause, code Code) {
+// lose ends a request's wait for one member: an "any" goes on with the others.
+func (m *model) lose(r *modelRequest, at modelMember, cause Cause, code Code) {
+	lost := r.member(at.semaphore, at.group)
 	if r.mode == Any && len(r.members) > 1 {
 		m.done.ended++
-		m.withdrawn(r, modelMember{s, r.countOf(s)}, cause)
-		r.members = slices.DeleteFunc(slices.Clone(r.members), func(want modelMember) bool { return want.semaphore == s })
-		s.modified = m.index
+		m.withdrawn(r, lost, cause)
+		r.members = slices.DeleteFunc(slices.Clone(r.members), func(want modelMember) bool { return want == lost })
+		lost.semaphore.modified = m.index
+		m.tidy(lost.semaphore)
 		return
 	}
-	outcome := m.refusal(code, s, r.countOf(s))
+	outcome := m.refusal(code, lost)
 	outcome.QueueLength-- // itself
 	outcome.Session, outcome.Place = r.session.id, r.place
 	m.withdraw(r, cause, outcome)
@@ -218,11 +223,12 @@ func (m *model) conclude(r *modelRequest, outcome Result) {
 func (m *model) drop(l *modelLease, cause Cause, reason string) {
 	m.leases = slices.DeleteFunc(m.leases, func(other *modelLease) bool { return other == l })
 	if l.revoked && cause != CauseDeleted {
-		m.forgetRevoked(l.session, l.semaphore)
-		m.revoked = append(m.revoked, modelRevoked{l.session.id, l.semaphore.epoch, m.nowMS, l.reason})
+		m.forgetRevoked(l)
+		m.revoked = append(m.revoked, modelRevoked{l.session.id, l.semaphore.epoch, l.in.group, m.nowMS, l.reason})
 		m.revoked = m.revoked[max(0, len(m.revoked)-100_000):]
 	}
 	l.semaphore.modified = m.index
+	m.tidy(l.semaphore)
 	m.done.ended++
 	if l.revoked {
 		m.released(l, 0, cause, reason)
@@ -231,13 +237,15 @@ func (m *model) drop(l *modelLease, cause Cause, reason string) {
 	}
 }
 
-func (m *model) forgetRevoked(owner *modelSession, s *modelSemaphore) {
-	m.revoked = slices.DeleteFunc(m.revoked, func(v modelRevoked) bool { return v.session == owner.id && v.epoch == s.epoch })
+func (m *model) forgetRevoked(l *modelLease) {
+	m.revoked = slices.DeleteFunc(m.revoked, func(v modelRevoked) bool {
+		return v.session == l.session.id && v.epoch == l.semaphore.epoch && v.group == l.in.group
+	})
 }
 
 func (m *model) released(l *modelLease, count int64, cause Cause, reason string) {
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch,
-		Session: l.session.id, Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason})
+		Session: l.session.id, Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason, Group: l.in.group})
 }
 
 func (m *model) open(s modelSession) *modelSession {
@@ -332,7 +340,7 @@ func (m *model) outcomeOfEnd(r *modelRequest, cause Cause, reason string) Result
 	outcome := Result{Code: UnknownSession}
 	switch {
 	case cause == CauseTimeout:
-		outcome = m.refusal(Unavailable, r.members[0].semaphore, r.members[0].count)
+		outcome = m.unavailable(r)
 		outcome.QueueLength-- // itself
 	case cause == CauseExpired:
 		outcome.Code = ExpiredSession
@@ -341,7 +349,10 @@ func (m *model) outcomeOfEnd(r *modelRequest, cause Cause, reason string) Result
 	case r.session.oneShot:
 		outcome.Code = Withdrawn
 	}
-	outcome.Session, outcome.Place, outcome.Reason = r.session.id, r.place, reason
+	outcome.Session, outcome.Place = r.session.id, r.place
+	if reason != "" {
+		outcome.Reason = reason
+	}
 	return outcome
 }
 

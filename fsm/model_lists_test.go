@@ -18,6 +18,7 @@ type modelEntry struct {
 	granted   int64
 	token     uint64
 	waiting   *modelRequest
+	in        modelIn
 }
 
 func (e *modelEntry) wanted() int64 {
@@ -41,6 +42,7 @@ type modelNotice struct {
 	dueMS     int64
 	madeMS    int64
 	owner     string
+	group     string
 }
 
 func (m *model) listOf(s *modelSession) (found []*modelEntry) {
@@ -53,28 +55,29 @@ func (m *model) listOf(s *modelSession) (found []*modelEntry) {
 }
 
 func (m *model) listAdd(c ListAdd) Result {
-	s, refusal := m.meant(c.Name, c.Epoch)
+	if !ValidGroup(c.Group) {
+		return Result{Code: Malformed}
+	}
+	owner := m.found(c.Session)
+	want, refusal := m.asked(Want{c.Name, c.Count, c.Group}, c.Epoch, owner)
 	if refusal != nil {
 		return *refusal
 	}
-	owner := m.found(c.Session)
-	if owner == nil {
+	s := want.semaphore
+	switch {
+	case owner == nil:
 		return m.noSessionFor(c.Session, s)
+	case c.Count < 1:
+		return m.refusal(InvalidCount, want)
+	case s.settings.Family:
+		return m.refusal(NoTotal, want)
 	}
-	if c.Count < 1 {
-		return m.refusal(InvalidCount, s, c.Count)
-	}
-	var entry *modelEntry
-	for _, e := range m.listOf(owner) {
-		if e.semaphore == s {
-			entry = e
-		}
-	}
+	entry := m.entryOf(owner, s, want.group)
 	if entry != nil {
 		// The sum of granted, wanted and added permits stays one number.
 		most := new(big.Int).Add(big.NewInt(entry.granted), big.NewInt(entry.wanted()))
 		if !most.Add(most, big.NewInt(c.Count)).IsInt64() {
-			return m.refusal(Overflow, s, c.Count)
+			return m.refusal(Overflow, want)
 		}
 		if entry.waiting != nil {
 			return m.goOn(owner, m.wantMore(entry, c.Count))
@@ -83,9 +86,13 @@ func (m *model) listAdd(c ListAdd) Result {
 	if entry == nil && int64(len(m.listOf(owner))) >= m.limits.WaitList {
 		return Result{Code: LimitReached, Rule: RuleWaitList, Epoch: s.epoch}
 	}
-	r := &modelRequest{session: owner, members: []modelMember{{s, c.Count}}, unowned: true, partial: true}
+	r := &modelRequest{session: owner, members: []modelMember{want}, unowned: true, partial: true}
+	m.rank(r, 0)
 	members, now := m.servable(r)
 	if !now {
+		if refusal := m.fullLines(r); refusal != nil {
+			return *refusal
+		}
 		if refusal := m.roomToWait(owner, r); refusal != nil {
 			refusal.Epoch = s.epoch
 			return *refusal
@@ -93,24 +100,41 @@ func (m *model) listAdd(c ListAdd) Result {
 	}
 	if entry == nil {
 		m.numbers++
-		entry = &modelEntry{number: m.numbers, session: owner, semaphore: s, name: s.name, epoch: s.epoch}
+		entry = &modelEntry{number: m.numbers, session: owner, semaphore: s, name: s.name, epoch: s.epoch, in: modelIn{want.group, s.grouped()}}
 		m.entries = append(m.entries, entry)
+		if s.grouped() {
+			m.groupNamed(s, want.group)
+		}
 	}
 	r.entry = entry
 	if now {
 		m.grant(r, members)
 	} else {
-		m.enqueue(r)
 		entry.waiting = r
+		m.enqueue(r)
 	}
-	return m.goOn(owner, m.ofEntry(entry))
+	result := m.goOn(owner, m.ofEntry(entry))
+	m.serveAndEnd()
+	return result
+}
+
+// entryOf is the entry of a session's wait list for a group of a semaphore.
+func (m *model) entryOf(owner *modelSession, s *modelSemaphore, group string) *modelEntry {
+	for _, in := range meantIn(owner, s, group) {
+		for _, e := range m.listOf(owner) {
+			if e.semaphore == s && e.in == in {
+				return e
+			}
+		}
+	}
+	return nil
 }
 
 // wantMore: wanted grows, the place is kept.
 func (m *model) wantMore(entry *modelEntry, count int64) Result {
-	s := entry.semaphore
-	entry.waiting.members = []modelMember{{s, entry.wanted() + count}}
-	s.modified = m.index
+	entry.waiting.members = slices.Clone(entry.waiting.members)
+	entry.waiting.members[0].count += count
+	entry.semaphore.modified = m.index
 	m.waits(entry.waiting, entry.waiting.members[0])
 	return m.ofEntry(entry)
 }
@@ -119,24 +143,33 @@ func (m *model) ofEntry(e *modelEntry) Result {
 	result := Result{Code: OK, Session: e.session.id, Epoch: e.epoch, Granted: e.granted, Asked: e.wanted()}
 	if e.waiting != nil {
 		result.Place = e.waiting.place
-		result.Position = int64(slices.Index(m.line(e.semaphore), e.waiting)) + 1
+		result.Position = m.position(e.waiting, e.waiting.members[0])
 	}
 	return result
 }
 
 func (m *model) listRemove(c ListRemove) Result {
+	if !ValidGroup(c.Group) {
+		return Result{Code: Malformed}
+	}
 	owner := m.found(c.Session)
 	if owner == nil {
 		return m.noSession(c.Session)
 	}
 	result := Result{Code: OK}
 	for _, e := range m.listOf(owner) {
-		if e.name == c.Name && (c.Epoch == 0 || c.Epoch == e.epoch) {
+		if e.name == c.Name && (c.Epoch == 0 || c.Epoch == e.epoch) && m.meansEntry(c.Group, e) {
 			result.Found = true
 			m.dropEntry(e, true)
 		}
 	}
 	return m.afterList(owner, result)
+}
+
+// meansEntry: an entry of a deleted semaphore may also be named without the group of its owner.
+func (m *model) meansEntry(group string, e *modelEntry) bool {
+	return slices.Contains(meantIn(e.session, e.semaphore, group), e.in) ||
+		e.orphaned() && group == "" && e.in.group == e.session.owner
 }
 
 func (m *model) listDeliver(c ListDeliver) Result {
@@ -152,7 +185,7 @@ func (m *model) listDeliver(c ListDeliver) Result {
 		list = append(slices.Clone(list[first:]), list[:first]...)
 	}
 	for _, e := range list {
-		done := Completion{Semaphore: e.name, Epoch: e.epoch, Deleted: true}
+		done := Completion{Semaphore: e.name, Epoch: e.epoch, Deleted: true, Group: e.in.group}
 		if !e.orphaned() {
 			done.Deleted, done.Granted, done.Token = false, e.granted, e.token
 		}
@@ -182,7 +215,7 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: e.session.id, Place: e.waiting.place})
 	}
 	m.entries = slices.DeleteFunc(m.entries, func(other *modelEntry) bool { return other == e })
-	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id})
+	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id, Group: e.in.group})
 	m.done.ended++
 	if s := e.semaphore; !e.orphaned() && giveBack && e.granted > 0 {
 		back := big.NewInt(e.granted)
@@ -195,13 +228,18 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 		s.modified = m.index
 		m.changed(s)
 	}
+	if e.semaphore != nil {
+		m.tidy(e.semaphore)
+	}
 }
 
 // orphan: an entry of a deleted semaphore stays until it is delivered or removed.
 func (m *model) orphan(e *modelEntry) {
 	m.done.ended++
+	s := e.semaphore
 	e.semaphore, e.granted, e.token = nil, 0, 0
-	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id})
+	m.tidy(s)
+	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id, Group: e.in.group})
 }
 
 // deleteNotices: they are due at once.
@@ -215,8 +253,8 @@ func (m *model) deleteNotices(s *modelSemaphore) {
 }
 
 // leaveNotice is the end of a refused down.
-func (m *model) leaveNotice(s *modelSemaphore, c Down, result Result) Result {
-	here := 0
+func (m *model) leaveNotice(want modelMember, c Down, result Result) Result {
+	s, here := want.semaphore, 0
 	for _, n := range m.notices {
 		if n.semaphore == s {
 			here++
@@ -237,7 +275,7 @@ func (m *model) leaveNotice(s *modelSemaphore, c Down, result Result) Result {
 		return result
 	}
 	m.places++
-	n := &modelNotice{owner: owner, id: m.places, semaphore: s, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, madeMS: m.nowMS}
+	n := &modelNotice{owner: owner, id: m.places, semaphore: s, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, madeMS: m.nowMS, group: want.group}
 	if c.Partial {
 		n.count = 1
 	}
@@ -246,10 +284,19 @@ func (m *model) leaveNotice(s *modelSemaphore, c Down, result Result) Result {
 	return result
 }
 
-// wakeNotices is done after each command.
+// wakeNotices is done after each command: a down of its count would be granted at once.
 func (m *model) wakeNotices() {
 	for _, n := range m.notices {
-		if s := n.semaphore; s != nil && m.available(s) >= n.count && len(m.line(s)) == 0 {
+		s := n.semaphore
+		if s == nil || s.settings.Family {
+			continue
+		}
+		down := modelRequest{members: []modelMember{{semaphore: s, group: n.group, count: n.count}}, unowned: true}
+		if !s.grouped() {
+			down.members[0].group = ""
+		}
+		m.rank(&down, 0)
+		if _, ok := m.servable(&down); ok {
 			m.noticeDue(n)
 		}
 	}
@@ -276,13 +323,13 @@ func (m *model) listsDiffer(machine *Machine) error {
 	for _, s := range m.sessions {
 		var list []WaitListView
 		for _, e := range m.listOf(s) {
-			view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Deleted: e.orphaned()}
+			view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Deleted: e.orphaned(), Group: e.in.group}
 			if !e.orphaned() {
 				view.Wanted, view.Granted, view.Token = e.wanted(), e.granted, e.token
 			}
 			if e.waiting != nil && !e.orphaned() {
 				view.Place, view.EnqueuedMS = e.waiting.place, e.waiting.enqueuedMS
-				view.Position = int64(slices.Index(m.line(e.semaphore), e.waiting)) + 1
+				view.Position = m.position(e.waiting, e.waiting.members[0])
 			}
 			list = append(list, view)
 		}

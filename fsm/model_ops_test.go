@@ -67,6 +67,8 @@ func (m *model) do(c Command) Result {
 		return m.itemDelete(c)
 	case ItemDeleteAll:
 		return m.itemDeleteAll(c)
+	case GroupPut:
+		return m.groupPut(c)
 	}
 	panic(fmt.Sprintf("the model does not know %T", c))
 }
@@ -124,7 +126,7 @@ func (m *model) noSessionFor(id uint64, s *modelSemaphore) Result {
 }
 
 func (m *model) put(c PutSemaphore) Result {
-	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 {
+	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 || badSettings(c.Settings) {
 		return Result{Code: Malformed}
 	}
 	s := m.semaphore(c.Name)
@@ -135,7 +137,7 @@ func (m *model) put(c PutSemaphore) Result {
 		case !c.Permits.Given:
 			return Result{Code: PermitsRequired, Subject: c.Name}
 		}
-		return m.create(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value)
+		return m.create(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value, c.Settings.applied(Settings{}, true))
 	}
 	if c.OnlyNew {
 		return Result{Code: AlreadyExists, Subject: c.Name, Epoch: s.epoch}
@@ -146,17 +148,25 @@ func (m *model) put(c PutSemaphore) Result {
 	if c.Version.Given && c.Version.Value != s.version {
 		return m.otherVersion(s)
 	}
-	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.held(s))) {
-		return m.refusal(Overflow, s, 0)
+	after := c.Settings.applied(s.settings, c.Permits.Given)
+	if rule := excluded(after); rule != RuleNone {
+		return Result{Code: Malformed, Rule: rule, Subject: s.name, Epoch: s.epoch}
 	}
-	m.change(s, c)
+	if (after.Groups != s.settings.Groups || after.Family != s.settings.Family) && len(m.waiters(s)) > 0 {
+		return m.refusal(RequestsWaiting, modelMember{semaphore: s, whole: true})
+	}
+	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.held(s))) {
+		return m.refusal(Overflow, modelMember{semaphore: s, whole: true})
+	}
+	m.change(s, c, after)
 	m.serveAndEnd()
 	view := m.view(s)
 	return Result{Code: OK, Found: true, Epoch: s.epoch, Version: s.version, Semaphore: view}
 }
 
-func (m *model) change(s *modelSemaphore, c PutSemaphore) {
+func (m *model) change(s *modelSemaphore, c PutSemaphore, settings Settings) {
 	before := *s
+	s.settings = settings
 	if c.Permits.Given {
 		s.permits = c.Permits.Value
 	}
@@ -170,21 +180,24 @@ func (m *model) change(s *modelSemaphore, c PutSemaphore) {
 		s.version++
 		m.changed(s)
 	}
-	if s.permits == before.permits {
-		return
+	if s.permits != before.permits {
+		s.modified = m.index
+		m.endImpossible(s, m.budget.ended)
 	}
-	s.modified = m.index
-	m.endImpossible(s, m.budget.ended)
+	if s.settings.PerGroup != before.settings.PerGroup && len(s.groups) > 0 {
+		s.sweeping, s.sweepAt = true, ""
+		m.sweepGroups(s, m.budget.ended)
+	}
 }
 
 func (m *model) createOrOpen(c CreateSemaphore) Result {
-	if !ValidName(c.Name) || !ValidMetadata(c.Metadata) || c.Permits < 0 {
+	if !ValidName(c.Name) || !ValidMetadata(c.Metadata) || c.Permits < 0 || badSettings(c.Settings) {
 		return Result{Code: Malformed}
 	}
 	if s := m.semaphore(c.Name); s != nil {
 		return Result{Code: OK, Found: true, Epoch: s.epoch, Version: s.version, Semaphore: m.view(s)}
 	}
-	return m.create(c.Name, c.Permits, c.Level, c.Metadata)
+	return m.create(c.Name, c.Permits, c.Level, c.Metadata, c.Settings.applied(Settings{}, true))
 }
 
 func countFunc[T any](list []T, like func(T) bool) (n int64) {
@@ -196,7 +209,10 @@ func countFunc[T any](list []T, like func(T) bool) (n int64) {
 	return n
 }
 
-func (m *model) create(name string, permits int64, level *int32, metadata []Pair) Result {
+func (m *model) create(name string, permits int64, level *int32, metadata []Pair, settings Settings) Result {
+	if rule := excluded(settings); rule != RuleNone {
+		return Result{Code: Malformed, Rule: rule, Subject: name}
+	}
 	if int64(len(m.semaphores)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
@@ -205,9 +221,9 @@ func (m *model) create(name string, permits int64, level *int32, metadata []Pair
 		return Result{Code: LimitReached, Rule: RuleOwnerSemaphores, Subject: name, Limit: most}
 	}
 	m.epochs++
-	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index, version: 1, owner: owner}
+	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index, version: 1, owner: owner, settings: settings}
 	m.semaphores = append(m.semaphores, s)
-	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch, Permits: permits, Level: level, Metadata: metadata})
+	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch, Permits: permits, Level: level, Metadata: metadata, Settings: told(settings)})
 	return Result{Code: OK, Created: true, Epoch: s.epoch, Version: 1, Semaphore: m.view(s)}
 }
 
@@ -235,8 +251,8 @@ func (m *model) up(c Up) Result {
 	if refusal != nil {
 		return *refusal
 	}
-	if c.Count < 1 {
-		return m.refusal(InvalidCount, s, c.Count)
+	if refusal := m.noTotal(s, c.Count, 1); refusal != nil {
+		return *refusal
 	}
 	return m.moveOffset(s, new(big.Int).Add(big.NewInt(s.offset), big.NewInt(c.Count)), c.Count)
 }
@@ -246,16 +262,27 @@ func (m *model) set(c SetValue) Result {
 	if refusal != nil {
 		return *refusal
 	}
-	if c.Value < 0 {
-		return m.refusal(InvalidCount, s, c.Value)
+	if refusal := m.noTotal(s, c.Value, 0); refusal != nil {
+		return *refusal
 	}
 	offset := new(big.Int).Add(big.NewInt(c.Value), big.NewInt(m.held(s)))
 	return m.moveOffset(s, offset.Sub(offset, big.NewInt(s.permits)), c.Value)
 }
 
+// noTotal refuses a count below the least, and one of a family.
+func (m *model) noTotal(s *modelSemaphore, count, least int64) *Result {
+	result := m.refusal(NoTotal, modelMember{semaphore: s, count: count, whole: true})
+	if count < least {
+		result.Code = InvalidCount
+	} else if !s.settings.Family {
+		return nil
+	}
+	return &result
+}
+
 func (m *model) moveOffset(s *modelSemaphore, offset *big.Int, asked int64) Result {
 	if !legal(s.permits, offset, big.NewInt(m.held(s))) {
-		return m.refusal(Overflow, s, asked)
+		return m.refusal(Overflow, modelMember{semaphore: s, count: asked, whole: true})
 	}
 	if s.offset != offset.Int64() {
 		s.offset = offset.Int64()
@@ -267,25 +294,32 @@ func (m *model) moveOffset(s *modelSemaphore, offset *big.Int, asked int64) Resu
 }
 
 func (m *model) down(c Down) Result {
-	if badTime(c.WaitMS) || (c.WaitMS == 0) != (c.Session == 0) || len(c.Notice) > 2048 || c.WaitMS > 0 && c.Notice != "" {
+	if badTime(c.WaitMS) || (c.WaitMS == 0) != (c.Session == 0) || len(c.Notice) > 2048 || c.WaitMS > 0 && c.Notice != "" ||
+		!ValidGroup(c.Group) || badHeadStart(c.HeadStartMS) {
 		return Result{Code: Malformed}
 	}
-	s, refusal := m.meant(c.Name, c.Epoch)
+	want, refusal := m.asked(Want{c.Name, c.Count, c.Group}, c.Epoch, nil)
 	if refusal != nil {
 		return *refusal
 	}
-	if c.Count < 1 {
-		return m.refusal(InvalidCount, s, c.Count)
+	switch {
+	case c.Count < 1:
+		return m.refusal(InvalidCount, want)
+	case want.semaphore.settings.Family:
+		return m.refusal(NoTotal, want)
 	}
-	r := &modelRequest{members: []modelMember{{s, c.Count}}, unowned: true, partial: c.Partial}
+	r := &modelRequest{members: []modelMember{want}, unowned: true, partial: c.Partial}
+	m.rank(r, c.HeadStartMS)
 	if members, ok := m.servable(r); ok {
-		return m.grant(r, members)
+		result := m.grant(r, members)
+		m.serveAndEnd()
+		return result
 	}
 	if c.WaitMS == 0 {
-		result := m.refusal(Unavailable, s, c.Count)
-		result.Value = m.available(s)
+		result := m.unavailable(r)
+		result.Value = m.available(want.semaphore)
 		if c.Notice != "" {
-			result = m.leaveNotice(s, c, result)
+			result = m.leaveNotice(want, c, result)
 		}
 		return result
 	}
@@ -294,6 +328,9 @@ func (m *model) down(c Down) Result {
 
 // waitOnce waits by a session made for this one request.
 func (m *model) waitOnce(r *modelRequest, s modelSession) Result {
+	if refusal := m.fullLines(r); refusal != nil {
+		return *refusal
+	}
 	if refusal := m.roomToOpen(s.id); refusal != nil {
 		return *refusal
 	}
@@ -302,7 +339,9 @@ func (m *model) waitOnce(r *modelRequest, s modelSession) Result {
 	}
 	r.session = m.open(s)
 	r.session.first = r
-	return m.enqueue(r)
+	result := m.enqueue(r)
+	m.serveAndEnd()
+	return result
 }
 
 func (m *model) openSession(c OpenSession) Result {
@@ -374,6 +413,9 @@ func (m *model) end(c EndSession) Result {
 }
 
 func (m *model) release(c Release) Result {
+	if !ValidGroup(c.Group) {
+		return Result{Code: Malformed}
+	}
 	s, refusal := m.meant(c.Name, c.Epoch)
 	if refusal != nil {
 		return *refusal
@@ -383,10 +425,10 @@ func (m *model) release(c Release) Result {
 		return m.noSessionFor(c.Session, s)
 	}
 	result := Result{Code: OK, Epoch: s.epoch, Session: c.Session}
-	if l := m.leaseOf(owner, s); l != nil && (c.Token == 0 || c.Token == l.token) {
+	if l := m.leaseOf(owner, s, c.Group); l != nil && (c.Token == 0 || c.Token == l.token) {
 		result.Found, result.Grants = true, []Grant{tell(l)}
 		m.drop(l, CauseEnded, "")
-	} else if r := m.requestFor(owner, s); r != nil && c.Token == 0 {
+	} else if r, _ := m.requestFor(owner, s, c.Group); r != nil && c.Token == 0 {
 		result.Found, result.Place = true, r.place
 		m.withdraw(r, CauseEnded, Result{Code: Withdrawn, Session: c.Session, Place: r.place})
 	}
@@ -397,6 +439,9 @@ func (m *model) release(c Release) Result {
 }
 
 func (m *model) resize(c ResizeLease) Result {
+	if !ValidGroup(c.Group) {
+		return Result{Code: Malformed}
+	}
 	s, refusal := m.meant(c.Name, c.Epoch)
 	if refusal != nil {
 		return *refusal
@@ -405,12 +450,13 @@ func (m *model) resize(c ResizeLease) Result {
 	if owner == nil {
 		return m.noSessionFor(c.Session, s)
 	}
-	l := m.leaseOf(owner, s)
+	l := m.leaseOf(owner, s, c.Group)
+	want := modelMember{semaphore: s, count: c.Count, whole: true}
 	switch {
 	case c.Count < 1:
-		return m.refusal(InvalidCount, s, c.Count)
+		return m.refusal(InvalidCount, want)
 	case l == nil || c.Token != 0 && c.Token != l.token:
-		return m.refusal(NotHeld, s, c.Count)
+		return m.refusal(NotHeld, want)
 	case l.revoked || c.Count > l.count:
 		return m.heldOtherwise(l, c.Count)
 	}
@@ -424,19 +470,20 @@ func (m *model) resize(c ResizeLease) Result {
 }
 
 // heldOtherwise refuses requests that an existing lease does not allow.
-func (m *model) heldOtherwise(l *modelLease, asked int64) Result {
+func (m *model) heldOtherwise(l *modelLease, count int64) Result {
+	asked := modelMember{l.semaphore, l.in.group, count, !l.in.grouped}
 	if l.revoked {
-		result := m.refusal(Revoked, l.semaphore, asked)
+		result := m.refusal(Revoked, asked)
 		result.Reason = l.reason
 		return result
 	}
-	result := m.refusal(LeaseExists, l.semaphore, asked)
+	result := m.refusal(LeaseExists, asked)
 	result.Holding = l.count
 	return result
 }
 
 func (m *model) revoke(c RevokeLease) Result {
-	if !ValidReason(c.Reason) {
+	if !ValidReason(c.Reason) || !ValidGroup(c.Group) {
 		return Result{Code: Malformed}
 	}
 	s, refusal := m.meant(c.Name, c.Epoch)
@@ -447,9 +494,9 @@ func (m *model) revoke(c RevokeLease) Result {
 	if owner == nil {
 		return m.noSessionFor(c.Session, s)
 	}
-	l := m.leaseOf(owner, s)
+	l := m.leaseOf(owner, s, c.Group)
 	if l == nil {
-		return m.refusal(NotHeld, s, 0)
+		return m.refusal(NotHeld, modelMember{semaphore: s, whole: true})
 	}
 	result := Result{Code: OK, Found: true, Epoch: s.epoch, Session: c.Session, Grants: []Grant{tell(l)}}
 	switch {

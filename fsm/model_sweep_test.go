@@ -20,7 +20,7 @@ func (r *modelRequest) left() (found []modelMember) {
 // unswept are the semaphores of which there is more to end, the oldest first.
 func (m *model) unswept() (found []*modelSemaphore) {
 	for _, s := range append(slices.Clone(m.buried), m.semaphores...) {
-		if s.deleted || s.shrunk {
+		if s.deleted || s.shrunk || s.sweeping {
 			found = append(found, s)
 		}
 	}
@@ -37,7 +37,7 @@ func (m *model) sweep() {
 				return
 			}
 			m.buried = slices.DeleteFunc(m.buried, func(other *modelSemaphore) bool { return other == s })
-		} else if !m.endImpossible(s, limit) {
+		} else if !m.endImpossible(s, limit) || !m.sweepGroups(s, limit) {
 			return
 		}
 	}
@@ -46,11 +46,11 @@ func (m *model) sweep() {
 // empty ends the leases, requests and entries of a deleted semaphore, and reports whether
 // all are gone.
 func (m *model) empty(s *modelSemaphore, limit int) bool {
-	for _, r := range m.line(s) {
+	for !s.grouped() && len(m.line(s, "")) > 0 {
 		if m.done.ended >= limit {
 			return false
 		}
-		m.lose(r, s, CauseDeleted, Deleted)
+		m.lose(m.line(s, "")[0], modelMember{semaphore: s}, CauseDeleted, Deleted)
 	}
 	for _, l := range m.holders(s) {
 		if m.done.ended >= limit {
@@ -66,30 +66,47 @@ func (m *model) empty(s *modelSemaphore, limit int) bool {
 		if m.done.ended >= limit {
 			return false
 		}
+		if e.waiting != nil {
+			m.lose(e.waiting, e.waiting.members[0], CauseDeleted, Deleted)
+		}
 		m.orphan(e)
 	}
-	return true
+	return m.emptyGroups(s, limit)
 }
 
-// endImpossible ends waiters that ask for more than there could ever be: of those that
-// the budget allows, the largest, in the order of their places.
+// endImpossible ends waiters that ask for more than there could ever be.
 func (m *model) endImpossible(s *modelSemaphore, limit int) bool {
+	s.shrunk = !m.endAbove(s, func(want modelMember) bool { return want.count > total(s) }, limit)
+	return !s.shrunk
+}
+
+// endAbove ends waiters of some members of a semaphore: of those that the budget allows, the
+// largest, in the order of their places. It reports whether all are gone.
+func (m *model) endAbove(s *modelSemaphore, above func(modelMember) bool, limit int) bool {
 	for {
+		waiters := m.waiters(s)
+		slices.SortFunc(waiters, func(a, b modelWaiter) int {
+			return cmp.Or(cmp.Compare(b.member.count, a.member.count), cmp.Compare(a.request.place, b.request.place))
+		})
 		var impossible []*modelRequest
-		for _, r := range m.line(s) {
-			if !r.unowned && r.countOf(s) > full(s) {
-				impossible = append(impossible, r)
+		for _, w := range waiters {
+			if !w.request.unowned && above(w.member) && !slices.Contains(impossible, w.request) {
+				impossible = append(impossible, w.request)
 			}
 		}
-		if s.shrunk = len(impossible) > 0; !s.shrunk || m.done.ended >= limit {
-			return !s.shrunk
+		if len(impossible) == 0 || m.done.ended >= limit {
+			return len(impossible) == 0
 		}
-		slices.SortStableFunc(impossible, func(a, b *modelRequest) int { return cmp.Compare(b.countOf(s), a.countOf(s)) })
 		impossible = impossible[:min(len(impossible), limit-m.done.ended)]
 		slices.SortFunc(impossible, func(a, b *modelRequest) int { return cmp.Compare(a.place, b.place) })
 		for _, r := range impossible {
-			if m.done.ended < limit {
-				m.lose(r, s, CauseNever, Never)
+			if m.done.ended >= limit {
+				break
+			}
+			for _, want := range r.members {
+				if want.semaphore == s && above(want) && slices.Contains(m.requests, r) {
+					m.lose(r, want, CauseNever, Never)
+				}
 			}
 		}
 	}
@@ -117,7 +134,7 @@ func (m *model) endOrphan(owner *modelSession, c AcquireMany) {
 		}
 		for _, want := range slices.Clone(r.members) {
 			if want.semaphore.deleted {
-				m.lose(r, want.semaphore, CauseDeleted, Deleted)
+				m.lose(r, want, CauseDeleted, Deleted)
 				if c.Mode == All {
 					break
 				}

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"math"
 	"math/big"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 // only the public value types with the machine.
 type model struct {
 	index, term, tokens, places, epochs uint64
+	turns                               uint64 // of groups
 	leader                              string
 	nowMS                               int64
 	limits                              Limits
@@ -55,6 +57,12 @@ type modelSemaphore struct {
 	version         uint64
 	owner           string
 	deleted, shrunk bool // some of it is still to be ended
+
+	settings Settings
+	groups   []*modelGroup // in the order of their names
+	passed   int           // of a pool
+	sweeping bool          // groups from the name sweepAt on still get their limit
+	sweepAt  string
 }
 
 type modelSession struct {
@@ -82,6 +90,7 @@ type modelLease struct {
 	revoked   bool
 	reason    string
 	list      *modelList // nil: asked for by itself
+	in        modelIn
 }
 
 // modelList identifies a request for several semaphores, so that a repeat is recognized.
@@ -96,7 +105,9 @@ func (l *modelList) same(mode Mode, wants []Want) bool {
 
 type modelMember struct {
 	semaphore *modelSemaphore
+	group     string
 	count     int64
+	whole     bool // no group of the semaphore is meant; never of a request
 }
 
 type modelRequest struct {
@@ -107,8 +118,11 @@ type modelRequest struct {
 	list             *modelList
 	unowned, partial bool
 	enqueuedMS       int64
+	rankMS           int64 // less the head start
 	keys             []*modelKey
 	entry            *modelEntry // of a wait list
+	aside            bool        // a list that does not stand in the line of its pool
+	supersedes       []modelVictim
 }
 
 type modelEnded struct {
@@ -121,6 +135,7 @@ type modelEnded struct {
 
 type modelRevoked struct {
 	session, epoch uint64
+	group          string
 	atMS           int64
 	reason         string
 }
@@ -393,11 +408,11 @@ func (m *model) mayTake(c Command) int64 {
 	switch c := c.(type) {
 	case AcquireMany:
 		for _, want := range c.Wants {
-			bytes += 64 + int64(len(want.Semaphore))
+			bytes += 64 + int64(len(want.Semaphore)+len(want.Group))
 		}
 	case RestoreSession:
 		for _, want := range c.Leases {
-			bytes += 64 + int64(len(want.Semaphore))
+			bytes += 64 + int64(len(want.Semaphore)+len(want.Group))
 		}
 	case Renew:
 		bytes += (64 + 1024) * int64(len(c.Renewals))
@@ -529,14 +544,36 @@ func (m *model) requestsOf(s *modelSession) (found []*modelRequest) {
 	return found
 }
 
-// line returns the waiting requests of a semaphore, the lowest place first.
-func (m *model) line(s *modelSemaphore) (found []*modelRequest) {
+// line returns the waiting requests of a group of a semaphore, the lowest rank first. A plain
+// semaphore has one line, that of the empty group.
+func (m *model) line(s *modelSemaphore, group string) (found []*modelRequest) {
 	for _, r := range m.requests {
-		if r.countOf(s) != 0 {
+		if r.member(s, group).count != 0 {
 			found = append(found, r)
 		}
 	}
+	slices.SortFunc(found, byRank)
 	return found
+}
+
+// waiters returns the members of requests that wait for a semaphore, by group and rank.
+func (m *model) waiters(s *modelSemaphore) (found []modelWaiter) {
+	for _, r := range m.requests {
+		for _, want := range r.members {
+			if want.semaphore == s {
+				found = append(found, modelWaiter{r, want})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b modelWaiter) int {
+		return cmp.Or(cmp.Compare(a.member.group, b.member.group), byRank(a.request, b.request))
+	})
+	return found
+}
+
+type modelWaiter struct {
+	request *modelRequest
+	member  modelMember
 }
 
 func (m *model) holders(s *modelSemaphore) (found []*modelLease) {
@@ -548,32 +585,39 @@ func (m *model) holders(s *modelSemaphore) (found []*modelLease) {
 	return found
 }
 
-func (r *modelRequest) countOf(s *modelSemaphore) int64 {
+// member returns the member of a request that names a group of a semaphore; its count is 0 if none does.
+func (r *modelRequest) member(s *modelSemaphore, group string) modelMember {
 	for _, want := range r.members {
-		if want.semaphore == s {
-			return want.count
+		if want.semaphore == s && want.group == group {
+			return want
 		}
 	}
-	return 0
+	return modelMember{}
 }
 
-func (m *model) leaseOf(owner *modelSession, s *modelSemaphore) *modelLease {
-	for _, l := range m.leases {
-		if l.session == owner && l.semaphore == s {
-			return l
+func (r *modelRequest) names(at modelMember) bool { return r.member(at.semaphore, at.group).count != 0 }
+
+func (m *model) leaseOf(owner *modelSession, s *modelSemaphore, group string) *modelLease {
+	for _, in := range meantIn(owner, s, group) {
+		for _, l := range m.leases {
+			if l.session == owner && l.semaphore == s && l.in == in {
+				return l
+			}
 		}
 	}
 	return nil
 }
 
-// requestFor is the session's request for a lease that names a semaphore.
-func (m *model) requestFor(owner *modelSession, s *modelSemaphore) *modelRequest {
-	for _, r := range m.requests {
-		if r.session == owner && !r.unowned && r.countOf(s) != 0 {
-			return r
+// requestFor is the session's request for a lease that names a group of a semaphore, and its member.
+func (m *model) requestFor(owner *modelSession, s *modelSemaphore, group string) (*modelRequest, modelMember) {
+	for _, in := range meantIn(owner, s, group) {
+		for _, r := range m.requests {
+			if want := r.member(s, in.group); r.session == owner && !r.unowned && want.count != 0 {
+				return r, want
+			}
 		}
 	}
-	return nil
+	return nil, modelMember{}
 }
 
 func (m *model) held(s *modelSemaphore) (held int64) {
@@ -585,10 +629,27 @@ func (m *model) held(s *modelSemaphore) (held int64) {
 	return held
 }
 
-func (m *model) available(s *modelSemaphore) int64 { return s.permits + s.offset - m.held(s) }
+// available is 0 for a family, which has no total.
+func (m *model) available(s *modelSemaphore) int64 {
+	if s.settings.Family {
+		return 0
+	}
+	return s.permits + s.offset - m.held(s)
+}
 
-// full is the most that one lease could ever have.
-func full(s *modelSemaphore) int64 {
+// full is the most that one lease of a group could ever have.
+func full(s *modelSemaphore, group string) int64 {
+	if limit := s.limit(group); s.grouped() && limit != NoLimit {
+		return min(total(s), limit)
+	}
+	return total(s)
+}
+
+// total is the most that one lease could ever have if no group had a limit.
+func total(s *modelSemaphore) int64 {
+	if s.settings.Family {
+		return math.MaxInt64
+	}
 	most := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
 	if !most.IsInt64() {
 		return math.MaxInt64
@@ -610,14 +671,26 @@ func (m *model) view(s *modelSemaphore) *SemaphoreView {
 	return &SemaphoreView{
 		Name: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Held: m.held(s), Available: m.available(s),
 		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified, Version: s.version,
-		Holders: int64(len(m.holders(s))), Waiters: int64(len(m.line(s))),
+		Holders: int64(len(m.holders(s))), Waiters: int64(len(m.waiters(s))),
+		Settings: s.settings, Groups: int64(len(s.groups)), Sweeping: s.sweeping,
 	}
 }
 
 // refusal fills in the values that explain a refusal.
-func (m *model) refusal(code Code, s *modelSemaphore, asked int64) Result {
-	return Result{Code: code, Subject: s.name, Asked: asked, Epoch: s.epoch, Level: s.level, Permits: s.permits,
-		Full: full(s), Available: m.available(s), QueueLength: int64(len(m.line(s)))}
+func (m *model) refusal(code Code, asked modelMember) Result {
+	s := asked.semaphore
+	result := Result{Code: code, Subject: s.name, Asked: asked.count, Epoch: s.epoch, Level: s.level, Permits: s.permits,
+		Full: full(s, asked.group), Available: m.available(s), QueueLength: int64(len(m.line(s, asked.group)))}
+	if asked.whole {
+		result.Full, result.QueueLength = total(s), int64(len(m.waiters(s)))
+	}
+	if s.settings.Family {
+		result.Permits = 0
+	}
+	if limit := s.limit(asked.group); code == Never && s.grouped() && limit != NoLimit && limit < asked.count {
+		m.blameGroup(&result, asked)
+	}
+	return result
 }
 
 // of puts the session's life into a result.
@@ -631,11 +704,11 @@ func (m *model) of(s *modelSession, result Result) Result {
 
 func (m *model) stillWaiting(r *modelRequest) Result {
 	first := r.members[0]
-	line := m.line(first.semaphore)
+	line := m.line(first.semaphore, first.group)
 	return m.of(r.session, Result{Code: Waiting, Place: r.place, Position: int64(slices.Index(line, r)) + 1,
-		Epoch: first.semaphore.epoch, Subject: first.semaphore.name, Asked: first.count, QueueLength: int64(len(line))})
+		Epoch: first.semaphore.epoch, Subject: first.semaphore.name, Asked: first.count, QueueLength: int64(len(line)), Group: first.group})
 }
 
 func tell(l *modelLease) Grant {
-	return Grant{Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS}
+	return Grant{Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: l.in.group}
 }

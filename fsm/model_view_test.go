@@ -62,8 +62,11 @@ func (m *model) semaphoresDiffer(machine *Machine) error {
 			return err
 		}
 		var waiters []RequestView
-		for i, r := range m.line(s) {
-			waiters = append(waiters, m.requestView(r, s, int64(i)+1))
+		for _, w := range m.waiters(s) {
+			waiters = append(waiters, m.requestView(w.request, w.member))
+		}
+		if err := m.groupsDiffer(machine, s); err != nil {
+			return err
 		}
 		if err := same("waiters of "+s.name, machine.Waiters(s.name, LinePlace{}, 10_000), waiters); err != nil {
 			return err
@@ -72,66 +75,85 @@ func (m *model) semaphoresDiffer(machine *Machine) error {
 	return nil
 }
 
+// groupsDiffer compares the groups of a semaphore.
+func (m *model) groupsDiffer(machine *Machine, s *modelSemaphore) error {
+	var groups []GroupView
+	for _, g := range s.groups {
+		view := GroupView{Group: g.name, Limit: g.limit, Own: g.own, Used: m.used(s, g.name), Held: m.used(s, g.name),
+			Ahead: m.ahead(modelMember{semaphore: s, group: g.name})}
+		if line := m.line(s, g.name); s.grouped() && len(line) > 0 {
+			view.Waiting, view.OldestMS = int64(len(line)), line[0].enqueuedMS
+		}
+		groups = append(groups, view)
+	}
+	got, _, _ := machine.Groups(s.name, "", false, 10_000)
+	if err := same("groups of "+s.name, got, groups); err != nil {
+		return err
+	}
+	return same("passed of "+s.name, int(machine.semaphores.at(machine.byName[s.name]).passed), s.passed)
+}
+
 func leaseView(l *modelLease) LeaseView {
 	return LeaseView{Grant: tell(l), Session: l.session.id, DeadlineMS: l.session.deadlineMS,
 		Metadata: l.session.metadata, Revoked: l.revoked, Reason: l.reason}
 }
 
-func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) RequestView {
+// position counts the requests of a line up to one of them, whether they stand in it or not.
+func (m *model) position(r *modelRequest, in modelMember) int64 {
+	return int64(slices.Index(m.line(in.semaphore, in.group), r)) + 1
+}
+
+func (m *model) requestView(r *modelRequest, in modelMember) RequestView {
 	view := RequestView{Place: r.place, Session: r.session.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
-		Position: position, EnqueuedMS: r.enqueuedMS, RankMS: r.enqueuedMS, DeadlineMS: r.session.deadlineMS, Metadata: r.session.metadata}
+		Position: m.position(r, in), Group: in.group, Ahead: m.ahead(in), RankMS: r.rankMS, BlockedBy: m.block(r, in),
+		EnqueuedMS: r.enqueuedMS, DeadlineMS: r.session.deadlineMS, Metadata: r.session.metadata}
 	for _, want := range r.left() {
-		view.Wants = append(view.Wants, Want{Semaphore: want.semaphore.name, Count: want.count})
-		if obstacle := m.obstacle(r, want); obstacle.BlockedBy != 0 {
-			view.Obstacles = append(view.Obstacles, obstacle)
+		view.Wants = append(view.Wants, Want{want.semaphore.name, want.count, want.group})
+		if block := m.block(r, want); block != BlockOther {
+			o := Obstacle{Semaphore: want.semaphore.name, Group: want.group, BlockedBy: block, Needs: want.count, Available: m.available(want.semaphore), Limit: NoLimit}
+			if want.semaphore.grouped() {
+				o.Limit, o.Used = want.semaphore.limit(want.group), m.used(want.semaphore, want.group)
+			}
+			view.Obstacles = append(view.Obstacles, o)
 		}
-	}
-	fits := m.available(s) >= r.countOf(s) || r.partial && m.available(s) > 0
-	switch {
-	case position > 1:
-		view.BlockedBy = BlockAhead
-	case fits:
-		view.BlockedBy = BlockOther
-	default:
-		view.BlockedBy = BlockPermits
 	}
 	return view
 }
 
-// obstacle returns the reason why a request can't be served in a line, if there is one.
-func (m *model) obstacle(r *modelRequest, want modelMember) Obstacle {
-	o := Obstacle{Semaphore: want.semaphore.name, Needs: want.count, Available: m.available(want.semaphore), Limit: NoLimit}
-	switch {
-	case m.line(want.semaphore)[0] != r:
-		o.BlockedBy = BlockAhead
-	case o.Available < o.Needs && !(r.partial && o.Available > 0):
-		o.BlockedBy = BlockPermits
+// ahead counts the groups of a pool whose heads come before the head of a group.
+func (m *model) ahead(at modelMember) (n int64) {
+	s := at.semaphore
+	if !s.pool() {
+		return 0
 	}
-	return o
+	heads := m.heads(at, nil)
+	i := slices.IndexFunc(heads, func(h modelHead) bool { return h.member.group == at.group })
+	for _, h := range heads {
+		if i >= 0 && h != heads[i] && choose(s, []modelHead{heads[i], h}) == h {
+			n++
+		}
+	}
+	return n
 }
 
 // singlesDiffer asks for each lease and request alone.
-func (m *model) singlesDiffer(machine *Machine, s *modelSession, whole SessionView) error {
+func (m *model) singlesDiffer(machine *Machine, s *modelSession) error {
 	for _, semaphore := range m.semaphores {
-		var lease LeaseView
-		for _, l := range whole.Leases {
-			if l.Semaphore == semaphore.name {
-				lease = l
+		for _, group := range drawnGroups {
+			var lease LeaseView
+			if l := m.leaseOf(s, semaphore, group); l != nil {
+				lease = leaseView(l)
 			}
-		}
-		if got, ok := machine.Lease(s.id, semaphore.name, ""); ok != (lease.Token != 0) || same("lease", got, lease) != nil {
-			return same("lease alone", got, lease)
-		}
-		var request RequestView
-		for _, r := range whole.Waiting {
-			for _, want := range r.Wants {
-				if want.Semaphore == semaphore.name && !r.Unowned {
-					request = r
-				}
+			if got, ok := machine.Lease(s.id, semaphore.name, group); ok != (lease.Token != 0) || same("lease", got, lease) != nil {
+				return same("lease alone", got, lease)
 			}
-		}
-		if got, ok := machine.Request(s.id, semaphore.name, ""); ok != (request.Place != 0) || same("request", got, request) != nil {
-			return same("request alone", got, request)
+			var request RequestView
+			if r, _ := m.requestFor(s, semaphore, group); r != nil {
+				request = m.requestView(r, r.left()[0])
+			}
+			if got, ok := machine.Request(s.id, semaphore.name, group); ok != (request.Place != 0) || same("request", got, request) != nil {
+				return same("request alone", got, request)
+			}
 		}
 	}
 	return nil
@@ -152,11 +174,10 @@ func (m *model) sessionsDiffer(machine *Machine) error {
 			if len(r.left()) == 0 {
 				continue
 			}
-			first := r.left()[0].semaphore
-			view.Waiting = append(view.Waiting, m.requestView(r, first, int64(slices.Index(m.line(first), r))+1))
+			view.Waiting = append(view.Waiting, m.requestView(r, r.left()[0]))
 		}
 		views = append(views, view)
-		if err := m.singlesDiffer(machine, s, view); err != nil {
+		if err := m.singlesDiffer(machine, s); err != nil {
 			return err
 		}
 	}
@@ -196,7 +217,7 @@ func (m *model) memoryDiffers(machine *Machine) error {
 		return fmt.Errorf("%d revoked leases are remembered, the model has %d", machine.revoked.live, len(m.revoked))
 	}
 	for _, v := range m.revoked {
-		if r, ok := machine.byRevoked[revokedKey{v.session, v.epoch, ""}]; !ok || machine.revoked.at(r).reason != v.reason || machine.revoked.at(r).atMS != v.atMS {
+		if r, ok := machine.byRevoked[revokedKey{v.session, v.epoch, v.group}]; !ok || machine.revoked.at(r).reason != v.reason || machine.revoked.at(r).atMS != v.atMS {
 			return fmt.Errorf("the revoked lease of session %d is forgotten or differs, the model has %v", v.session, v)
 		}
 	}

@@ -36,16 +36,20 @@ func decodeListAdd(d *decoder) Command {
 }
 
 func (c ListAdd) apply(m *Machine) Result {
+	if !ValidGroup(c.Group) {
+		return Result{Code: Malformed}
+	}
 	var result Result
-	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
-	if !ok || !ValidGroup(c.Group) {
-		if ok {
-			return Result{Code: Malformed}
-		}
+	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
+	if !ok {
 		return result
 	}
+	owner, _ := m.ownSession(c.Session)
 	asked, ok := m.member(semaphore, owner, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
+		return result
+	}
+	if owner, ok = m.findSession(c.Session, &result); !ok {
 		return result
 	}
 	if c.Count < 1 {

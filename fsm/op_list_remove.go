@@ -31,6 +31,9 @@ func decodeListRemove(d *decoder) Command {
 }
 
 func (c ListRemove) apply(m *Machine) Result {
+	if !ValidGroup(c.Group) {
+		return Result{Code: Malformed}
+	}
 	var result Result
 	owner, ok := m.findSession(c.Session, &result)
 	if !ok {

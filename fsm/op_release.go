@@ -38,6 +38,9 @@ func decodeRelease(d *decoder) Command {
 }
 
 func (c Release) apply(m *Machine) Result {
+	if !ValidGroup(c.Group) {
+		return Result{Code: Malformed}
+	}
 	var result Result
 	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
 	if !ok {

@@ -36,6 +36,9 @@ func decodeResizeLease(d *decoder) Command {
 }
 
 func (c ResizeLease) apply(m *Machine) Result {
+	if !ValidGroup(c.Group) {
+		return Result{Code: Malformed}
+	}
 	var result Result
 	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
 	if !ok {

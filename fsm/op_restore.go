@@ -106,12 +106,15 @@ func (m *Machine) restoreLiving(living ref, members []member) Result {
 
 func (c RestoreSession) restore(m *Machine, members []member) Result {
 	var result Result
+	more := map[ref]int64{} // of a semaphore, by the groups before
 	for _, want := range members {
 		s := m.semaphores.at(want.semaphore)
-		if s.held > math.MaxInt64-want.count || !sumFits(s.permits+s.offset, -(s.held+want.count)) {
+		held := s.held + more[want.semaphore]
+		if held > math.MaxInt64-want.count || !sumFits(s.permits+s.offset, -(held+want.count)) {
 			m.refuse(&result, Overflow, want)
 			return result
 		}
+		more[want.semaphore] += want.count
 	}
 	asked := request{members: members, mode: All}
 	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{owner: m.caller.Owner}, &asked, &result) {

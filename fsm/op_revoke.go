@@ -37,7 +37,7 @@ func decodeRevokeLease(d *decoder) Command {
 }
 
 func (c RevokeLease) apply(m *Machine) Result {
-	if !ValidReason(c.Reason) {
+	if !ValidReason(c.Reason) || !ValidGroup(c.Group) {
 		return Result{Code: Malformed}
 	}
 	var result Result

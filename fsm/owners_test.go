@@ -17,7 +17,11 @@ func TestPropertyOwnersStayWithinTheirLimits(t *testing.T) {
 		s := newSequence(t)
 		may := OwnerLimits{Sessions: 1 + int64(s.g.below(4)), Leases: 1 + int64(s.g.below(4)), Waiting: 1 + int64(s.g.below(3))}
 		s.step(s.g.setup())
-		e := s.g.plain([]Command{EndSession{Session: 1}, EndSession{Session: 2}, EndSession{Session: 3}, EndSession{Session: 4}})
+		var ends []Command // of the sessions that were opened without an owner
+		for id := range s.machine.sessions.live {
+			ends = append(ends, EndSession{Session: uint64(id) + 1})
+		}
+		e := s.g.plain(ends)
 		s.g.owners, s.g.bounds = []string{"ci", "ci", "ops"}, []OwnerLimits{may}
 		for range 1 + s.g.below(80) {
 			s.step(e)

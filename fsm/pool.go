@@ -53,9 +53,14 @@ type head struct {
 // lowest rank so often.
 func (h head) chosenBefore(other head, passed uint16) bool {
 	if passed >= passedAtMost {
-		return h.rank.before(other.rank)
+		return h.waitsLonger(other)
 	}
 	return h.usesLess(other)
+}
+
+// waitsLonger is the order of ranks; one request of any may be the head of several groups.
+func (h head) waitsLonger(other head) bool {
+	return h.rank.before(other.rank) || h.rank == other.rank && h.usesLess(other)
 }
 
 func (h head) usesLess(other head) bool {
@@ -68,7 +73,7 @@ type heads struct{ byUse, byRank *btree.BTreeG[head] }
 func newHeads() heads {
 	return heads{
 		byUse:  btree.NewBTreeGOptions(head.usesLess, btree.Options{NoLocks: true}),
-		byRank: btree.NewBTreeGOptions(func(a, b head) bool { return a.rank.before(b.rank) }, btree.Options{NoLocks: true}),
+		byRank: btree.NewBTreeGOptions(head.waitsLonger, btree.Options{NoLocks: true}),
 	}
 }
 
@@ -118,7 +123,15 @@ func (m *Machine) refile(r ref) {
 // groupHasRoom reports whether a group may use what a request asks for in it.
 func (m *Machine) groupHasRoom(lane ref, r *request) bool {
 	l := m.lanes.at(lane)
-	return l.limit == NoLimit || r.atLeast(countOf(r.members, targetOf(l.semaphore, lane))) <= l.limit-l.held
+	return r.atLeast(countOf(r.members, targetOf(l.semaphore, lane))) <= m.groupRoom(lane)
+}
+
+// groupRoom returns how much more a group may use; lane 0 has no limit.
+func (m *Machine) groupRoom(lane ref) int64 {
+	if lane == 0 || m.lanes.at(lane).limit == NoLimit {
+		return math.MaxInt64
+	}
+	return m.lanes.at(lane).limit - m.lanes.at(lane).held
 }
 
 // atLeast returns how many permits a request must get of a member's count.
@@ -131,24 +144,26 @@ func (r *request) atLeast(count int64) int64 {
 
 // hasRoom reports whether a request has room in one of its members: permits enough are available,
 // and its group may use them.
-func (m *Machine) hasRoom(r *request, w member) bool {
-	s := m.semaphores.at(w.semaphore)
+func (m *Machine) hasRoom(s *semaphore, r *request, w member) bool {
 	if s.settings == nil {
 		return s.available() >= r.atLeast(w.count)
 	}
-	return s.settings.Paused == "" && (s.settings.Family || s.available() >= r.atLeast(w.count)) &&
-		(w.lane == 0 || m.groupHasRoom(w.lane, r))
+	least := r.atLeast(w.count)
+	enough := s.available() >= least
+	if s.settings.Family {
+		enough = s.held <= math.MaxInt64-least
+	}
+	return s.settings.Paused == "" && enough && (w.lane == 0 || m.groupHasRoom(w.lane, r))
 }
 
 // isFirst reports whether a request is the first in one of its lines, or would be if it is new. In
 // a pool it is the choice.
-func (m *Machine) isFirst(r *request, w member) bool {
-	if waiting := m.lineOf(w.target()); waiting != nil {
+func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
+	if waiting := m.lineIn(s, w); waiting != nil {
 		if first, ok := waiting.first(); ok && first.rank.before(r.rank()) {
 			return false
 		}
 	}
-	s := m.semaphores.at(w.semaphore)
 	return !s.pool() || m.isChoice(s, r, w)
 }
 
@@ -173,9 +188,12 @@ func (m *Machine) drawTurn(r *request, w member) {
 	if !s.pool() {
 		return
 	}
-	passed := uint16(0)
+	passed, at := uint16(0), r.rank()
+	if at.place == 0 { // it did not wait
+		at.place = m.places + 1
+	}
 	if s.groups != nil {
-		if oldest, ok := s.groups.heads.byRank.Min(); ok && oldest.rank.before(r.rank()) {
+		if oldest, ok := s.groups.heads.byRank.Min(); ok && oldest.rank.before(at) {
 			passed = s.passed + 1
 		}
 	}
@@ -208,15 +226,14 @@ func (m *Machine) poolOf(r *request) int {
 }
 
 // readyIn reports whether a request is first with room in a line that is no pool's.
-func (m *Machine) readyIn(r *request, w member) bool { return m.isFirst(r, w) && m.hasRoom(r, w) }
+func (m *Machine) readyIn(r *request, w member) bool {
+	s := m.semaphores.at(w.semaphore)
+	return m.isFirst(s, r, w) && m.hasRoom(s, r, w)
+}
 
 // restand makes requests stand or step aside after a change of a line that is no pool's. Whether a
 // request stands depends on the state alone, so that a machine from a snapshot agrees.
-func (m *Machine) restand(t target) {
-	waiting := m.lineOf(t)
-	if waiting == nil {
-		return
-	}
+func (m *Machine) restand(t target, waiting *line) {
 	if waiting.front != 0 {
 		r := m.requests.at(waiting.front)
 		if !m.readyIn(r, memberOf(r.members, t)) {
@@ -277,6 +294,9 @@ func (m *Machine) stepAside(waiting ref) {
 
 // leaveFronts makes a request the front of no line.
 func (m *Machine) leaveFronts(r *request, waiting ref) {
+	if !m.standsAside(r) {
+		return
+	}
 	for _, w := range r.members {
 		if other := m.lineOf(w.target()); other != nil && other.front == waiting {
 			other.front = 0

@@ -23,9 +23,10 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 		m.sessions.mut(r.session).first = r.place
 	}
 	for _, want := range r.members {
-		m.semaphores.mut(want.semaphore).modified = m.index
+		s := m.semaphores.mut(want.semaphore)
+		s.modified = m.index
+		in := m.lineIn(s, want)
 		m.waits(&r, want)
-		in := m.lineOf(want.target())
 		if first, ok := in.first(); in.front != 0 || ok && first.request == waiting && r.mode == All {
 			m.touch(want) // a front may have lost its place, or the request may stand in a pool
 		}
@@ -71,14 +72,15 @@ func (m *Machine) linkRequest(waiting ref) {
 // joinLine adds a request to one of its lines. A request that stands in the line only while it is
 // ready elsewhere waits aside at first: see restand.
 func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
-	in := m.lineOf(want.target())
+	s := m.semaphores.mut(want.semaphore)
+	in := m.lineIn(s, want)
 	if in == nil {
 		in = &line{order: newWaiters()} // state: a line lives while requests wait in it
 		if want.lane != 0 {
 			m.lanes.mut(want.lane).line = in
-			m.semaphores.at(want.semaphore).groups.lines++
+			s.groups.lines++
 		} else {
-			m.semaphores.mut(want.semaphore).line = in
+			s.line = in
 		}
 	}
 	if aside {
@@ -93,10 +95,9 @@ func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
 	if want.lane == 0 {
 		return
 	}
-	all := m.semaphores.at(want.semaphore).groups
-	all.waiting++
+	s.groups.waiting++
 	if !r.unowned {
-		all.asked.add(want.count, r.place, waiting)
+		s.groups.asked.add(want.count, r.place, waiting)
 	}
 	m.refile(want.lane)
 }
@@ -140,10 +141,10 @@ func (m *Machine) leaveLanes(r *request) {
 // leaveLine takes a request out of one of its lines. Only the next head may be granted by that,
 // and only an empty line lets notices become due.
 func (m *Machine) leaveLine(waiting ref, r *request, want member) {
-	in := m.lineOf(want.target())
+	s := m.semaphores.mut(want.semaphore)
+	in := m.lineIn(s, want)
 	head, _ := in.first()
 	in.remove(waiter{r.rank(), waiting})
-	s := m.semaphores.mut(want.semaphore)
 	s.modified = m.index
 	if !r.unowned {
 		delete(m.byWait, leaseKey{r.session, want.target()})

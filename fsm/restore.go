@@ -196,12 +196,14 @@ func (b *builder) findUnserved() {
 
 // standUp makes the requests stand in pools that are ready elsewhere.
 func (b *builder) standUp() {
-	for r := range b.m.semaphores.all() {
-		b.m.restand(target(r))
+	for r, s := range b.m.semaphores.all() {
+		if s.line != nil {
+			b.m.restand(target(r), s.line)
+		}
 	}
 	for r, l := range b.m.lanes.all() {
-		if !b.m.semaphores.at(l.semaphore).pool() {
-			b.m.restand(targetOf(l.semaphore, r))
+		if l.line != nil && !b.m.semaphores.at(l.semaphore).pool() {
+			b.m.restand(targetOf(l.semaphore, r), l.line)
 		}
 	}
 	b.m.touched, b.m.freed = b.m.touched[:0], b.m.freed[:0]

@@ -121,6 +121,7 @@ func (m *Machine) giveBack(semaphore ref, count int64) {
 func (m *Machine) refuse(result *Result, code Code, w member) {
 	s := m.semaphores.at(w.semaphore)
 	result.Code, result.Subject, result.Asked = code, s.name, w.count
+	result.Rule, result.Group, result.Limit, result.Used = RuleNone, "", 0, 0
 	result.Epoch, result.Level = s.epoch, s.level
 	result.Permits, result.Full, result.Available = s.shownTotal(s.permits), m.limit(w), s.shownTotal(s.available())
 	result.QueueLength = int64(m.waitingIn(w))
@@ -225,6 +226,14 @@ func (m *Machine) touch(w member) {
 	}
 }
 
+// touchFront touches the line of a member if a request stands in a pool since it is ready there: a
+// grant may leave it no room.
+func (m *Machine) touchFront(s *semaphore, w member) {
+	if in := m.lineIn(s, w); in != nil && in.front != 0 {
+		m.touch(w)
+	}
+}
+
 // appendOnce appends r unless it is the last element already.
 func appendOnce[T comparable](list []T, r T) []T {
 	if n := len(list); n > 0 && list[n-1] == r {
@@ -305,17 +314,16 @@ func (m *Machine) headStart(members []member, askedMS int64) int64 {
 // linesTake reports whether the lines of a request take one more. It leaves out the members of an
 // "any" request whose lines are full, and notes which requests the new one supersedes.
 func (m *Machine) linesTake(d *demand, result *Result) bool {
-	kept := d.members[:0:0]
-	full := 0
+	kept, full := d.members[:0:0], d.members[:0:0]
 	for _, w := range d.members {
 		with := m.semaphores.at(w.semaphore).with()
 		if with.MaxWaiting == 0 || int64(m.waitingIn(w)) < with.MaxWaiting {
 			kept = append(kept, w)
 			continue
 		}
-		full++
-		if d.mode != Any && !with.DropOldest || d.mode == Any && full == len(d.members) {
-			m.refuse(result, LineFull, w)
+		full = append(full, w)
+		if d.mode != Any && !with.DropOldest || d.mode == Any && len(full) == len(d.members) {
+			m.refuse(result, LineFull, full[0])
 			return false
 		}
 		if d.mode != Any {
@@ -356,7 +364,6 @@ func (m *Machine) supersede(list []superseded) {
 func (m *Machine) serve() {
 	for len(m.touched) > 0 || m.unserved.Len() > 0 {
 		for i := 0; i < len(m.touched); i++ { // restand may touch pools
-			m.restand(m.touched[i])
 			m.addCandidate(m.touched[i])
 		}
 		m.touched = m.touched[:0]
@@ -373,24 +380,32 @@ func (m *Machine) serve() {
 
 // addCandidate adds the head of a line, or the choice of a pool, to the candidates of serve.
 func (m *Machine) addCandidate(t target) {
-	if first, ok := m.firstOf(t); ok && m.servable(m.requests.at(first.request)) >= 0 {
+	in, ofPool := m.servedLine(t)
+	if in == nil {
+		return
+	}
+	if !ofPool {
+		m.restand(t, in)
+	}
+	if first, ok := in.first(); ok && m.servable(m.requests.at(first.request)) >= 0 {
 		m.unserved.Set(first)
 	}
 }
 
-// firstOf returns the request that a line, or a pool, serves next.
-func (m *Machine) firstOf(t target) (waiter, bool) {
-	if t&laneBit == 0 && m.semaphores.at(ref(t)).pool() {
-		h := m.semaphores.at(ref(t)).choice()
-		if h.lane == 0 {
-			return waiter{}, false
-		}
-		t = targetOf(ref(t), h.lane)
+// servedLine returns the line that is served next for a target: its line, or the line of the choice
+// of a pool. It is nil if no request stands there.
+func (m *Machine) servedLine(t target) (in *line, ofPool bool) {
+	if t&laneBit != 0 {
+		return m.lineOf(t), false
 	}
-	if waiting := m.lineOf(t); waiting != nil {
-		return waiting.first()
+	s := m.semaphores.at(ref(t))
+	if !s.pool() {
+		return s.line, false
 	}
-	return waiter{}, false
+	if h := s.choice(); h.lane != 0 {
+		in = m.lanes.at(h.lane).line
+	}
+	return in, true
 }
 
 // keepUnserved drops heads left over until the first can be granted. It runs at the end of
@@ -428,7 +443,8 @@ func (m *Machine) servable(r *request) int {
 // servableHere reports whether a request can be granted as far as one member is concerned:
 // it is the first in this line, and has room.
 func (m *Machine) servableHere(r *request, want member) bool {
-	return !m.semaphores.at(want.semaphore).deleted && m.isFirst(r, want) && m.hasRoom(r, want)
+	s := m.semaphores.at(want.semaphore)
+	return !s.deleted && m.isFirst(s, r, want) && m.hasRoom(s, r, want)
 }
 
 // grantWaiting takes a request out of its lines and grants member i, or every member of an
@@ -471,9 +487,6 @@ func (m *Machine) grant(r *request, i int) Result {
 		} else {
 			m.lease(r, want, &result)
 		}
-		if waiting := m.lineOf(want.target()); waiting != nil && waiting.front != 0 {
-			m.touch(want) // it may have no room any more
-		}
 		m.leaveLane(want.lane)
 	}
 	m.describeSession(&result, r.session)
@@ -483,7 +496,8 @@ func (m *Machine) grant(r *request, i int) Result {
 // take moves permits out of a semaphore for a down.
 func (m *Machine) take(r *request, want member, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
-	granted := min(want.count, s.available())
+	m.touchFront(s, want)
+	granted := min(want.count, s.available(), m.groupRoom(want.lane))
 	s.offset -= granted
 	s.modified = m.index
 	result.Granted, result.Value, result.Epoch = granted, s.available(), s.epoch
@@ -509,6 +523,7 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
 	s.held += want.count
 	s.modified = m.index
+	m.touchFront(s, want)
 	granted := m.leases.add(lease{session: r.session, semaphore: want.semaphore, lane: want.lane, count: want.count,
 		token: m.nextToken(), grantedMS: m.nowMS, listHash: r.listHash})
 	m.linkLease(granted)

@@ -362,11 +362,12 @@ func (m *Machine) blockOf(r *request, w member) Block {
 // list. Its cost depends on the list alone.
 func (m *Machine) obstacles(r *request) (found []Obstacle) {
 	for _, want := range m.left(r.members) {
-		if m.servableHere(r, want) {
+		block := m.blockOf(r, want)
+		if block == BlockOther {
 			continue
 		}
 		s := m.semaphores.at(want.semaphore)
-		o := Obstacle{Semaphore: s.name, BlockedBy: m.blockOf(r, want), Needs: want.count, Available: s.shownTotal(s.available()), Limit: NoLimit}
+		o := Obstacle{Semaphore: s.name, BlockedBy: block, Needs: want.count, Available: s.shownTotal(s.available()), Limit: NoLimit}
 		if want.lane != 0 {
 			l := m.lanes.at(want.lane)
 			o.Group, o.Limit, o.Used = l.group, l.limit, l.held
@@ -498,7 +499,8 @@ func (m *Machine) viewNotice(n *notice) NoticeView {
 	view := NoticeView{ID: n.place, Semaphore: n.name, Epoch: n.epoch, URL: n.url,
 		Count: n.count, Deleted: n.semaphore == 0, DueMS: n.dueMS}
 	if !view.Deleted {
-		view.Available = m.semaphores.at(n.semaphore).available()
+		s := m.semaphores.at(n.semaphore)
+		view.Available = s.shownTotal(s.available())
 	}
 	return view
 }

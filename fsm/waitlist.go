@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 // The wait list of a session: semaphores of which it wants permits. Each entry is served in
 // the background, in the same line as other requests, like a partial down. The session
 // fetches its grants with ListDeliver.
@@ -68,13 +70,14 @@ func (m *Machine) orphanEntry(r ref) {
 		Session: m.sessionID(e.session), Group: e.group})
 }
 
-// meansEntry reports whether a command that names a group means an entry of the semaphore: without a
-// group also the entry in the group of its session's owner.
+// meansEntry reports whether a command that names a group means an entry of the semaphore. The entry
+// of a deleted one may also be named without the group of its session's owner.
 func (m *Machine) meansEntry(group string, e *entry) bool {
-	if group != "" || e.group == "" {
-		return e.group == group
+	if m.orphaned(e) {
+		return e.group == group || group == "" && e.group == m.sessions.at(e.session).owner
 	}
-	return e.group == m.sessions.at(e.session).owner && (m.orphaned(e) || m.semaphores.at(e.semaphore).with().Groups == ByOwner)
+	found, n := m.targets(e.session, e.semaphore, group)
+	return slices.Contains(found[:n], e.target())
 }
 
 // wanted returns the count of permits that an entry still waits for.

@@ -160,7 +160,11 @@ func (m *Machine) empty(r ref, limit int) bool {
 func (m *Machine) emptyLane(r ref) {
 	_, first, _ := m.semaphores.at(r).groups.byName.Min()
 	if waiting := m.lanes.at(first).line; waiting != nil {
-		m.loseMember(waiting.lowest().request, targetOf(r, first), CauseDeleted, Deleted)
+		next, ok := waiting.first()
+		if !ok {
+			next = waiting.lowest()
+		}
+		m.loseMember(next.request, targetOf(r, first), CauseDeleted, Deleted)
 		return
 	}
 	m.setOwnLimit(first, false, NoLimit)
