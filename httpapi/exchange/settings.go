@@ -63,3 +63,11 @@ func NumberOf(s *fsm.Settings, permits int64) *int64 {
 	}
 	return &permits
 }
+
+// LimitOf returns the limit of a group as replies show it: null without one.
+func LimitOf(limit int64) *int64 {
+	if limit == fsm.NoLimit {
+		return nil
+	}
+	return &limit
+}

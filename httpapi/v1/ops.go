@@ -150,7 +150,7 @@ var opGroupPut = operation{
 		return fsm.GroupPut{Name: p.semaphore, Group: p.group, Limit: p.limit, Epoch: p.epoch}
 	},
 	response: func(p *params, r *cluster.Reply) response {
-		return ok(ownLimitBody{Semaphore: p.semaphore, Epoch: r.Epoch, Group: p.group, Limit: reads.LimitOf(p.limit)})
+		return ok(ownLimitBody{Semaphore: p.semaphore, Epoch: r.Epoch, Group: p.group, Limit: exchange.LimitOf(p.limit)})
 	},
 }
 

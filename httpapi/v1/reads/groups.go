@@ -26,7 +26,7 @@ type GroupsBody struct {
 }
 
 func viewedGroup(g *fsm.GroupView, nowMS int64) groupBody {
-	body := groupBody{Group: g.Group, Limit: LimitOf(g.Limit), Own: g.Own, Used: g.Used, Held: g.Held, Waiting: g.Waiting, GroupsBefore: g.Ahead}
+	body := groupBody{Group: g.Group, Limit: exchange.LimitOf(g.Limit), Own: g.Own, Used: g.Used, Held: g.Held, Waiting: g.Waiting, GroupsBefore: g.Ahead}
 	if g.Waiting > 0 {
 		body.OldestWaitMS = Left(nowMS, g.OldestMS)
 	}

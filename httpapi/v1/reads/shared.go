@@ -119,14 +119,6 @@ func NewSemaphoreBody(s *fsm.SemaphoreView) SemaphoreBody {
 	return body
 }
 
-// LimitOf returns the limit of a group as replies show it: null without one.
-func LimitOf(limit int64) *int64 {
-	if limit == fsm.NoLimit {
-		return nil
-	}
-	return &limit
-}
-
 // ETagOf returns the ETag of a semaphore's settings.
 func ETagOf(s *fsm.SemaphoreView) string {
 	return `"` + SettingsTag{s.Epoch, s.Version}.String() + `"`
