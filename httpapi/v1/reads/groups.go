@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// groupBody is a group of a semaphore.
-type groupBody struct {
+// GroupBody is a group of a semaphore.
+type GroupBody struct {
 	Group        string `json:"group"`
 	Limit        *int64 `json:"limit"`
 	Own          bool   `json:"own"` // the limit is the group's own
@@ -21,12 +21,12 @@ type groupBody struct {
 
 // GroupsBody is a page of the groups of a semaphore.
 type GroupsBody struct {
-	Groups []groupBody `json:"groups"`
+	Groups []GroupBody `json:"groups"`
 	Next   *string     `json:"next"`
 }
 
-func viewedGroup(g *fsm.GroupView, nowMS int64) groupBody {
-	body := groupBody{Group: g.Group, Limit: exchange.LimitOf(g.Limit), Own: g.Own, Used: g.Used, Held: g.Held, Waiting: g.Waiting, GroupsBefore: g.Ahead}
+func viewedGroup(g *fsm.GroupView, nowMS int64) GroupBody {
+	body := GroupBody{Group: g.Group, Limit: exchange.LimitOf(g.Limit), Own: g.Own, Used: g.Used, Held: g.Held, Waiting: g.Waiting, GroupsBefore: g.Ahead}
 	if g.Waiting > 0 {
 		body.OldestWaitMS = Left(nowMS, g.OldestMS)
 	}
@@ -56,7 +56,7 @@ func (api *API) listGroups(c echo.Context, q exchange.Query) error {
 		if _, err := findSemaphore(m, name, epoch); err != nil {
 			return nil, err
 		}
-		body := GroupsBody{Groups: []groupBody{}}
+		body := GroupsBody{Groups: []GroupBody{}}
 		found, next, more := m.Groups(name, from, waiting, limit)
 		for i := range found {
 			body.Groups = append(body.Groups, viewedGroup(&found[i], nowMS))
