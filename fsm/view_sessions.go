@@ -16,7 +16,6 @@ type SessionView struct {
 // WaitListView is one entry of a session's wait list.
 type WaitListView struct {
 	Semaphore string
-	Group     string
 	Epoch     uint64
 	Wanted    int64 // waits in the line; 0 without a waiting request
 	Granted   int64 // taken, not yet delivered
