@@ -130,7 +130,7 @@ func (n *Semaphores) Collect(to chan<- prometheus.Metric) {
 		nowMS := n.state.EstimateMS()
 		n.state.View(func(m *fsm.Machine) {
 			s, exists = m.Semaphore(name)
-			for _, first := range m.Waiters(name, fsm.LinePlace{}, 1) {
+			for _, first := range m.Waiters(name, 0, 1) {
 				oldestMS = max(0, nowMS-first.EnqueuedMS)
 			}
 		})
