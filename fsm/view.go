@@ -204,8 +204,7 @@ func (m *Machine) viewLease(r ref) LeaseView {
 // Waiters returns up to limit waiting requests of a semaphore, in their order, that come after
 // the place of a request, which need not wait any more; 0: from the first. Its cost depends on
 // limit and on the lists of these requests, not on the length of the line.
-func (m *Machine) Waiters(name string, at LinePlace, limit int) []RequestView {
-	after := at.Place
+func (m *Machine) Waiters(name string, after uint64, limit int) []RequestView {
 	r, ok := m.byName[name]
 	if !ok || m.semaphores.at(r).line == nil || after >= m.places {
 		return nil

@@ -118,7 +118,7 @@ func (m *Machine) LeasesAfter(session, after uint64) func(yield func(LeaseView) 
 
 // Lease returns the lease of a session on a semaphore, even if it is revoked. Its cost is
 // constant.
-func (m *Machine) Lease(session uint64, name, _ string) (LeaseView, bool) {
+func (m *Machine) Lease(session uint64, name string) (LeaseView, bool) {
 	owner, known := m.bySession.Get(session)
 	semaphore, exists := m.byName[name]
 	held, holds := m.leaseOf(owner, semaphore)
@@ -130,7 +130,7 @@ func (m *Machine) Lease(session uint64, name, _ string) (LeaseView, bool) {
 
 // Request returns the request of a session that waits for a lease of a semaphore. Its position
 // is its rank in the first line of its list.
-func (m *Machine) Request(session uint64, name, _ string) (RequestView, bool) {
+func (m *Machine) Request(session uint64, name string) (RequestView, bool) {
 	owner, known := m.bySession.Get(session)
 	semaphore, exists := m.byName[name]
 	if !known || !exists {
