@@ -275,7 +275,7 @@ func (p *provoked) waits() {
 // waiter is the session of the request that waits, the last in the line.
 func (p *provoked) waiter() (id uint64) {
 	p.a.Node.View(func(m *fsm.Machine) {
-		line := m.Waiters("ci/x", 0, 10)
+		line := m.Waiters("ci/x", fsm.LinePlace{}, 10)
 		id = line[len(line)-1].Session
 	})
 	return id

@@ -212,7 +212,7 @@ func recordsOf(t *testing.T, file []byte) (records any) {
 		all[fmt.Sprint("session ", s.ID)] = s
 	}
 	for _, s := range m.Semaphores("", "", 1000) {
-		all["semaphore "+s.Name] = []any{s, m.Holders(s.Name, 0, 1000), m.Waiters(s.Name, 0, 1000)}
+		all["semaphore "+s.Name] = []any{s, m.Holders(s.Name, 0, 1000), m.Waiters(s.Name, fsm.LinePlace{}, 1000)}
 	}
 	text, err := json.Marshal(all)
 	if err != nil {

@@ -103,10 +103,10 @@ func (t *dialect) release(c echo.Context) error {
 // lease. While the peer waits it is 0, for any lease: the lease that its request may become has
 // no token yet.
 func tokenToRelease(m *fsm.Machine, peer uint64, name string) uint64 {
-	if held, ok := m.Lease(peer, name); ok {
+	if held, ok := m.Lease(peer, name, ""); ok {
 		return held.Token
 	}
-	if _, waits := m.Request(peer, name); waits {
+	if _, waits := m.Request(peer, name, ""); waits {
 		return 0
 	}
 	return fsm.NoToken

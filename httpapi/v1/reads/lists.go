@@ -3,7 +3,6 @@ package reads
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"math"
 	"slices"
 
 	"github.com/signalbox/signalbox/fsm"
@@ -94,13 +93,10 @@ func placeCursor(last fsm.LinePlace) *string {
 	return &text
 }
 
-// firstPlace is before every request: a head start may give a rank before the beginning of time.
-var firstPlace = fsm.LinePlace{RankMS: math.MinInt64}
-
-// parsePlaceCursor returns the place after which the page begins.
+// parsePlaceCursor returns the place after which the page begins; zero for the first page.
 func parsePlaceCursor(cursor string) (after fsm.LinePlace, err error) {
 	if cursor == "" {
-		return firstPlace, nil
+		return after, nil
 	}
 	data := decodeCursor(cursorWaiter, cursor)
 	if len(data) < 16 {

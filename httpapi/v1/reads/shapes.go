@@ -134,7 +134,7 @@ type SessionsBody struct {
 func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64, id *access.Identity) WholeSemaphoreBody {
 	all := part{name: s.Name}
 	return WholeSemaphoreBody{NewSemaphoreBody(&s), pageOfHolders(m, all, 0, holders, nowMS, id).Holders,
-		pageOfWaiters(m, all, firstPlace, waiters, nowMS, id).Waiters}
+		pageOfWaiters(m, all, fsm.LinePlace{}, waiters, nowMS, id).Waiters}
 }
 
 // shownID returns the id of a session, or "" if the identity may not see it.
