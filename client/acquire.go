@@ -190,8 +190,8 @@ func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 	return nil, nil
 }
 
-// tries makes the call a try, or a request that listens for its grant.
-func (a *acquiring) tries(try bool) {
+// setTry makes the call a try, or a request that listens for its grant.
+func (a *acquiring) setTry(try bool) {
 	if a.call.Query == nil {
 		a.call.Query = url.Values{}
 	}
@@ -210,7 +210,7 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	defer end()
 	a.call.Key, a.call.KeyOptional = calls.NewKey(), true
 	name := a.call.Operation.Semaphore // "" of several
-	a.tries(a.try || name != "" && !s.c.contention.expected(name))
+	a.setTry(a.try || name != "" && !s.c.contention.expected(name))
 	waits := false // a node said that the request waits
 	for early := 0; ; {
 		r, err := s.c.calls.Do(ctx, a.call)
@@ -223,7 +223,7 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 				return nil, err
 			}
 			a.call.Key = calls.NewKey()
-			a.tries(false)
+			a.setTry(false)
 			continue
 		case errors.Is(err, ErrOver): // granted to an attempt whose reply was lost
 			a.call.Key = calls.NewKey()

@@ -232,10 +232,10 @@ func TestSeveralAtOnce(t *testing.T) {
 		if leases[0].Semaphore != "b" || leases[0].Count != 2 || leases[1].Semaphore != "a" || leases[1].Count != 1 {
 			b.Errorf("%+v %+v", leases[0], leases[1])
 		}
-		one, err := other.AcquireAny(b.ctx, client.Want{Name: "a"}, client.Want{Name: "c"})
+		lease, err := other.AcquireAny(b.ctx, client.Want{Name: "a"}, client.Want{Name: "c"})
 		b.ok(err)
-		if one.Semaphore != "c" {
-			b.Errorf("%+v", one)
+		if lease.Semaphore != "c" {
+			b.Errorf("%+v", lease)
 		}
 		waits := later(func() (*client.Lease, error) {
 			return other.AcquireAny(b.ctx, client.Want{Name: "a"}, client.Want{Name: "b"})

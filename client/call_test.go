@@ -176,11 +176,11 @@ func TestRefusalsAreTypedAndFinal(t *testing.T) {
 				*e.Level != 2 || e.Reason != "why" || string(e.Members["more"]) != "[1]" || e.RetryAfter != 3*time.Second {
 				b.Errorf("%s: %+v", code, e)
 			}
-			asked := 1
+			requests := 1
 			if code == "unauthenticated" {
-				asked = 2 // each node has its own file of tokens
+				requests = 2 // each node has its own file of tokens
 			}
-			if len(b.net.requests()) != asked {
+			if len(b.net.requests()) != requests {
 				b.Errorf("%s: asked %d times", code, len(b.net.requests()))
 			}
 		})

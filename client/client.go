@@ -122,13 +122,13 @@ func New(cfg Config) (*Client, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	given := credentials.Config{Token: cfg.Token, TokenFile: cfg.TokenFile, CA: cfg.CA, Cert: cfg.CertFile, Key: cfg.KeyFile, Plain: cfg.InsecureHTTP,
+	settings := credentials.Config{Token: cfg.Token, TokenFile: cfg.TokenFile, CA: cfg.CA, Cert: cfg.CertFile, Key: cfg.KeyFile, Plain: cfg.InsecureHTTP,
 		Warn: func(err error) { log.Warn("credentials can't be read again", "error", err) }}
-	sent := given.Source()
+	sent := settings.Source()
 	if sent == credentials.None && (cfg.HTTPClient != nil || len(cfg.Header) > 0) {
 		sent = "" // these may have sent some
 	}
-	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Credentials: given, Log: log,
+	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Credentials: settings, Log: log,
 		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Suspended: cfg.suspended,
 		Refused: func(r *calls.Refusal) error { return newError(r, sent) }})
 	if err != nil {

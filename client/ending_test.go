@@ -18,12 +18,12 @@ type closer struct {
 // closers opens one of each kind; each holds one permit of "db".
 func (b *bed) closers(kind string) closer {
 	const ttl = 30 * time.Second
-	one, err := b.c.Acquire(b.ctx, "db", client.TTL(ttl))
+	lone, err := b.c.Acquire(b.ctx, "db", client.TTL(ttl))
 	b.ok(err)
 	if kind == "one-call lease" {
-		return closer{kind, ttl, one.Release}
+		return closer{kind, ttl, lone.Release}
 	}
-	b.ok(one.Release(b.ctx))
+	b.ok(lone.Release(b.ctx))
 	s := b.session(ttl)
 	lease := b.acquire(s, "db")
 	switch kind {

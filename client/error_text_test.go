@@ -23,10 +23,10 @@ func TestErrorNamesFieldAndLimit(t *testing.T) {
 		}
 	}
 	// What List can't be asked for is no option of it.
-	if _, is := Holders(1).(ListOption); is {
+	if _, ok := Holders(1).(ListOption); ok {
 		t.Error("Holders is an option of List")
 	}
-	if _, is := Epoch(1).(ListOption); is || !strings.Contains(queryOf([]ReadOption{Stale(), MinIndex(7)}, ReadOption.read).Encode(), "consistency=stale&min_index=7") {
+	if _, ok := Epoch(1).(ListOption); ok || !strings.Contains(queryOf([]ReadOption{Stale(), MinIndex(7)}, ReadOption.read).Encode(), "consistency=stale&min_index=7") {
 		t.Error("Epoch is an option of List, or Stale and MinIndex are none of Get")
 	}
 }

@@ -84,11 +84,11 @@ func TestEventsGoOn(t *testing.T) {
 			t.Errorf("took %v", took)
 		}
 		var since []string
-		for _, asked := range s.asked {
-			_, at, _ := strings.Cut(asked, "since=")
+		for _, query := range s.asked {
+			_, at, _ := strings.Cut(query, "since=")
 			since = append(since, at)
-			if !strings.Contains(asked, "name=db&name=a+b") {
-				t.Errorf("asked %s", asked)
+			if !strings.Contains(query, "name=db&name=a+b") {
+				t.Errorf("asked %s", query)
 			}
 		}
 		if want := []string{"", "7", "9", "10.1", "11.2"}; !slices.Equal(since, want) {
@@ -105,8 +105,8 @@ func TestEventsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		one := "id: 8.1\nevent: created\ndata: {\"index\":8}\n\n…"
-		s := &streams{texts: []string{one, one, one}}
+		event := "id: 8.1\nevent: created\ndata: {\"index\":8}\n\n…"
+		s := &streams{texts: []string{event, event, event}}
 		c, err := client.New(client.Config{Addresses: []string{"n1"}, HTTPClient: &http.Client{Transport: s}})
 		must(t, err)
 		var last error

@@ -43,15 +43,15 @@ func TestFullNodeIsPassedOver(t *testing.T) {
 // Where all nodes are full, each is asked once and the refusal is returned. A limit of
 // the cluster is the same at every node: one is asked.
 func TestLimitsThatEndACall(t *testing.T) {
-	for rule, asked := range map[string]int{"connections": 3, "semaphores": 1} {
+	for rule, requests := range map[string]int{"connections": 3, "semaphores": 1} {
 		t.Run(rule, func(t *testing.T) {
 			virtually(t, 3, func(b *bed) {
 				b.net.follow(always(full(rule)))
 				_, err := b.c.Up(b.ctx, "db", 1)
 				b.is(err, client.ErrLimitReached)
 				b.isNot(err, client.ErrOutcomeUnknown)
-				if got := len(b.net.requests()); got != asked {
-					b.Errorf("%d requests were sent, not %d", got, asked)
+				if got := len(b.net.requests()); got != requests {
+					b.Errorf("%d requests were sent, not %d", got, requests)
 				}
 			})
 		})

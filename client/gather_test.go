@@ -34,10 +34,10 @@ func TestRealGather(t *testing.T) {
 		s.ok(err)
 		var all sync.WaitGroup
 		for g := range goroutines {
-			own := fmt.Sprint("own/", g)
-			_, _, err := plain.Put(s.ctx, own, client.Permits(1))
+			semaphore := fmt.Sprint("own/", g)
+			_, _, err := plain.Put(s.ctx, semaphore, client.Permits(1))
 			s.ok(err)
-			all.Go(func() { s.gatherers(c, own, each) })
+			all.Go(func() { s.gatherers(c, semaphore, each) })
 		}
 		all.Wait()
 		s.net.follow(nil)
@@ -54,7 +54,7 @@ func TestRealGather(t *testing.T) {
 }
 
 // gatherers makes calls of each kind, and some that are given up.
-func (s *service) gatherers(c *client.Client, own string, times int) {
+func (s *service) gatherers(c *client.Client, name string, times int) {
 	session, err := c.OpenSession(s.ctx, client.SessionOptions{})
 	if err != nil {
 		s.Error(err)
@@ -63,19 +63,19 @@ func (s *service) gatherers(c *client.Client, own string, times int) {
 	for i := range times {
 		_, err := c.Up(s.ctx, "sum", 1)
 		taken, err2 := c.TryDown(s.ctx, "taken", 1)
-		lease, err3 := c.Acquire(s.ctx, own)
+		lease, err3 := c.Acquire(s.ctx, name)
 		if err != nil || err2 != nil || err3 != nil || taken.Granted != 1 {
 			s.Errorf("%v, %v, %v, %+v", err, err2, err3, taken)
 			return
 		}
-		_, err = session.TryAcquire(s.ctx, own)
+		_, err = session.TryAcquire(s.ctx, name)
 		s.is(err, client.ErrUnavailable)
 		if err := lease.Release(s.ctx); err != nil {
 			s.Error(err)
 		}
 		// Whether this one is granted is left to chance; the permit must come back either way.
 		soon, cancel := context.WithTimeout(s.ctx, time.Duration(i)*300*time.Microsecond)
-		if lease, err := c.TryAcquire(soon, own); err == nil {
+		if lease, err := c.TryAcquire(soon, name); err == nil {
 			err = lease.Release(s.ctx)
 			if err != nil && !errors.Is(err, client.ErrLost) {
 				s.Error(err)
@@ -83,7 +83,7 @@ func (s *service) gatherers(c *client.Client, own string, times int) {
 		}
 		cancel()
 	}
-	lease, err := session.TryAcquire(s.ctx, own)
+	lease, err := session.TryAcquire(s.ctx, name)
 	if err != nil {
 		s.Error(err)
 		return

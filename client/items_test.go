@@ -113,7 +113,7 @@ func TestRealItemWatch(t *testing.T) {
 func TestRealElection(t *testing.T) {
 	really(t, 3, func(s *service, c *client.Client) {
 		i := items.New(c)
-		var leading, most atomic.Int32
+		var leading, mostLeading atomic.Int32
 		last := uint64(0)
 		elected := make(chan *items.Leadership, 4)
 		ctx, cancel := context.WithCancel(s.ctx)
@@ -122,8 +122,8 @@ func TestRealElection(t *testing.T) {
 			go func() {
 				led, err := i.Elect(ctx, "svc/leader", fmt.Appendf(nil, "c%d", n), client.SessionOptions{TTL: time.Minute})
 				if err == nil {
-					if now := leading.Add(1); now > most.Load() {
-						most.Store(now)
+					if now := leading.Add(1); now > mostLeading.Load() {
+						mostLeading.Store(now)
 					}
 					elected <- led
 				} else if ctx.Err() == nil {
@@ -159,8 +159,8 @@ func TestRealElection(t *testing.T) {
 			}
 		}
 		<-elected
-		if most.Load() != 1 {
-			t.Errorf("%d led at a time", most.Load())
+		if mostLeading.Load() != 1 {
+			t.Errorf("%d led at a time", mostLeading.Load())
 		}
 	})
 }

@@ -15,9 +15,9 @@ import (
 func listed[T any](s *service, list iter.Seq2[T, error], text func(T) string, change func()) string {
 	s.Helper()
 	var found []string
-	for one, err := range list {
+	for item, err := range list {
 		s.ok(err)
-		if found = append(found, text(one)); len(found) == 1 && change != nil {
+		if found = append(found, text(item)); len(found) == 1 && change != nil {
 			change()
 		}
 	}
@@ -32,11 +32,11 @@ func TestRealLists(t *testing.T) {
 		var sessions []*client.Session
 		var holders, names []string
 		for range 5 {
-			one, err := c.OpenSession(s.ctx, client.SessionOptions{TTL: time.Hour})
+			session, err := c.OpenSession(s.ctx, client.SessionOptions{TTL: time.Hour})
 			s.ok(err)
-			_, err = one.Acquire(s.ctx, "db")
+			_, err = session.Acquire(s.ctx, "db")
 			s.ok(err)
-			sessions, holders = append(sessions, one), append(holders, one.ID())
+			sessions, holders = append(sessions, session), append(holders, session.ID())
 		}
 		for i := range 4 {
 			name := fmt.Sprint("more/", 3-i)
@@ -61,16 +61,16 @@ func TestRealLists(t *testing.T) {
 			s.ok(err)
 			o := operator.New(at)
 			for size := 1; size <= 6; size += 2 {
-				of := fmt.Sprintf("%d a page, at %s, the leader is %s", size, id, leader)
+				setting := fmt.Sprintf("%d a page, at %s, the leader is %s", size, id, leader)
 				if got := listed(s, o.ListHolders(s.ctx, "db", operator.PageSize(size)), func(h *client.Holder) string { return h.Session }, nil); got != strings.Join(holders, " ") {
-					t.Errorf("holders %s, want %s, %s", got, holders, of)
+					t.Errorf("holders %s, want %s, %s", got, holders, setting)
 				}
 				waiter := func(w *client.Waiter) string { return fmt.Sprintf("%d:%d", w.Position, w.Count) }
 				if got := listed(s, o.ListWaiters(s.ctx, "db", operator.PageSize(size)), waiter, nil); got != "1:1 2:2 3:3" {
-					t.Errorf("waiters %s, %s", got, of)
+					t.Errorf("waiters %s, %s", got, setting)
 				}
 				if got := listed(s, o.ListLeases(s.ctx, holders[0], operator.PageSize(size)), func(l *operator.Lease) string { return l.Semaphore }, nil); got != "db "+strings.Join(names, " ") {
-					t.Errorf("leases %s, %s", got, of)
+					t.Errorf("leases %s, %s", got, setting)
 				}
 			}
 			s.ok(at.Close(s.ctx))

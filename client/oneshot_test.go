@@ -193,8 +193,8 @@ func TestLapsedGrantOfAWaitIsTriedAgain(t *testing.T) {
 		time.Sleep(time.Second) // virtual
 		free()
 		b.ok((<-waits).err)
-		asked := slices.DeleteFunc(b.net.requests(), func(s sent) bool { return s.method != "POST" })
-		if tried, before := asked[len(asked)-1], asked[len(asked)-2]; tried.key == before.key || strings.Contains(tried.path, "wait=") {
+		posts := slices.DeleteFunc(b.net.requests(), func(s sent) bool { return s.method != "POST" })
+		if tried, before := posts[len(posts)-1], posts[len(posts)-2]; tried.key == before.key || strings.Contains(tried.path, "wait=") {
 			b.Errorf("asked with %s", tried.path)
 		}
 	})

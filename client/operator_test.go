@@ -55,10 +55,10 @@ func TestRealSessionsOfOthers(t *testing.T) {
 		list := operator.New(c).ListSessions(s.ctx, operator.PageSize(1))
 		for round := range 2 { // the second starts at the first page, too
 			count := 0
-			for one, err := range list {
+			for listed, err := range list {
 				s.ok(err)
-				if one.ID != owner.ID() && one.ID != waits.ID() {
-					t.Errorf("listed %+v", one)
+				if listed.ID != owner.ID() && listed.ID != waits.ID() {
+					t.Errorf("listed %+v", listed)
 				}
 				count++
 			}
@@ -115,9 +115,9 @@ func TestRealDetached(t *testing.T) {
 		time.Sleep(3 * time.Second) // virtual
 		_, err = operator.New(c).GetSession(s.ctx, next.Session)
 		s.is(err, client.ErrExpiredSession)
-		own, err := c.OpenSession(s.ctx, client.SessionOptions{})
+		session, err := c.OpenSession(s.ctx, client.SessionOptions{})
 		s.ok(err)
-		held, err := own.TryAcquire(s.ctx, "db")
+		held, err := session.TryAcquire(s.ctx, "db")
 		s.ok(err)
 		if held.Detach() == nil || held.Err() != nil {
 			t.Error("a lease of a session was detached")
@@ -232,8 +232,8 @@ func TestImports(t *testing.T) {
 			for _, i := range file.Imports {
 				path := strings.Trim(i.Path.Value, `"`)
 				first, _, _ := strings.Cut(path, "/")
-				own := path == "github.com/signalbox/signalbox/client" || strings.HasPrefix(path, "github.com/signalbox/signalbox/client/internal/") || path == "github.com/signalbox/signalbox/internal/credentials"
-				if strings.Contains(first, ".") && !own {
+				allowed := path == "github.com/signalbox/signalbox/client" || strings.HasPrefix(path, "github.com/signalbox/signalbox/client/internal/") || path == "github.com/signalbox/signalbox/internal/credentials"
+				if strings.Contains(first, ".") && !allowed {
 					t.Errorf("%s imports %s", name, path)
 				}
 				found++

@@ -33,16 +33,16 @@ func TestAcquireWaitsThroughOverload(t *testing.T) {
 				if name != "session" {
 					b.net.follow(always(overloaded()))
 				}
-				asked := 0
+				requests := 0
 				time.AfterFunc(5*time.Minute, func() {
-					asked = len(b.net.requests())
+					requests = len(b.net.requests())
 					b.net.follow(nil)
 				})
 				began := time.Now()
 				b.ok(acquire(b, b.ctx))
 				b.took(began, 5*time.Minute, 5*time.Minute+10*time.Second)
-				if asked > 300 || asked < 60 {
-					b.Errorf("asked %d times in 5 minutes", asked)
+				if requests > 300 || requests < 60 {
+					b.Errorf("asked %d times in 5 minutes", requests)
 				}
 			})
 		})

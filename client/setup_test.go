@@ -126,9 +126,9 @@ func many(t *testing.T, times int, test func(b *bed, name string, seed int)) {
 		var all sync.WaitGroup
 		for seed := range times {
 			all.Go(func() {
-				one := newBed(b.node, 3, b.net.node)
-				defer one.end()
-				test(one, fmt.Sprint("db/", seed), seed)
+				seeded := newBed(b.node, 3, b.net.node)
+				defer seeded.end()
+				test(seeded, fmt.Sprint("db/", seed), seed)
 			})
 		}
 		all.Wait()
@@ -209,10 +209,10 @@ func (b *bed) within(d time.Duration) context.Context {
 const nodeTime = 10 * time.Millisecond
 
 // took fails the test unless so much time has passed since began.
-func (b *bed) took(began time.Time, least, most time.Duration) {
+func (b *bed) took(began time.Time, shortest, longest time.Duration) {
 	b.Helper()
-	if d := time.Since(began); d < least || d > most+nodeTime {
-		b.Errorf("took %v, wanted %v … %v", d, least, most)
+	if d := time.Since(began); d < shortest || d > longest+nodeTime {
+		b.Errorf("took %v, wanted %v … %v", d, shortest, longest)
 	}
 }
 

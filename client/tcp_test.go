@@ -53,10 +53,10 @@ func TestRealConnections(t *testing.T) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	one, err := c.Acquire(ctx, "a/b", client.Count(2))
+	lone, err := c.Acquire(ctx, "a/b", client.Count(2))
 	must(t, err)
-	if one.Err() != nil || r.lease.Err() != nil || len(f.grants("db")) != 2 || len(f.grants("a/b")) != 1 {
-		t.Errorf("%v, %v, grants %v, %v", one.Err(), r.lease.Err(), f.grants("db"), f.grants("a/b"))
+	if lone.Err() != nil || r.lease.Err() != nil || len(f.grants("db")) != 2 || len(f.grants("a/b")) != 1 {
+		t.Errorf("%v, %v, grants %v, %v", lone.Err(), r.lease.Err(), f.grants("db"), f.grants("a/b"))
 	}
 	must(t, c.Close(ctx))
 	// The goroutine that let Close return may be at its last instruction still.

@@ -161,7 +161,7 @@ func TestRealLateDeliveryGoesToTheNextCall(t *testing.T) {
 func TestRealWaitListCallsTakeTurns(t *testing.T) {
 	really(t, 3, func(s *service, c *client.Client) {
 		session := s.listed(c, "a", "b")
-		one, other := toldLater(s.ctx, session), toldLater(s.ctx, session)
+		first, second := toldLater(s.ctx, session), toldLater(s.ctx, session)
 		ctx, cancel := context.WithTimeout(s.ctx, time.Second)
 		defer cancel()
 		_, err := session.WaitList(ctx)
@@ -171,7 +171,7 @@ func TestRealWaitListCallsTakeTurns(t *testing.T) {
 			s.ok(err)
 			time.Sleep(time.Second) // virtual
 		}
-		if got := []string{<-one, <-other}; !slices.Contains(got, "a 1 false;") || !slices.Contains(got, "b 1 false;") {
+		if got := []string{<-first, <-second}; !slices.Contains(got, "a 1 false;") || !slices.Contains(got, "b 1 false;") {
 			t.Errorf("told %q", got)
 		}
 	})

@@ -79,7 +79,7 @@ func (r *running) Refuses(command []byte) error {
 	return nil
 }
 
-// Standstill implements [lead.Host] by the second mark.
+// Standstill implements [lead.Node] by the second mark.
 func (r *running) Standstill() error {
 	why := r.halted()
 	if why == nil && r.space().Spent {
@@ -98,13 +98,13 @@ func (r *running) halted() error {
 
 // The rest of the file is one adapter for each interface through which a package below sees the node.
 
-// forwardHost implements [forward.Host].
-type forwardHost struct{ *Node }
+// forwardNode implements [forward.Node].
+type forwardNode struct{ *Node }
 
-var _ forward.Host = forwardHost{}
+var _ forward.Node = forwardNode{}
 
 // Leading returns nil while this node's disk hangs, since its log cannot store commands then.
-func (n forwardHost) Leading() forward.Term {
+func (n forwardNode) Leading() forward.Term {
 	if r := n.running.Load(); r != nil && !r.hung() {
 		if t := r.leadership.Established(); t != nil {
 			return t
@@ -115,7 +115,7 @@ func (n forwardHost) Leading() forward.Term {
 
 // Leader may return this node, which then refuses commands while it does not lead in the term. If this node's disk
 // hangs while Raft takes it for the leader, Leader returns the leader that the other members report.
-func (n forwardHost) Leader() (address, id string, term uint64) {
+func (n forwardNode) Leader() (address, id string, term uint64) {
 	r := n.running.Load()
 	if r == nil {
 		return "", "", 0
@@ -128,42 +128,42 @@ func (n forwardHost) Leader() (address, id string, term uint64) {
 	return string(leaderAddress), string(leader), term
 }
 
-func (n forwardHost) Dial(ctx context.Context, address string) (net.Conn, error) {
+func (n forwardNode) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return n.joining.Port().Dial(ctx, peer.StreamForward, address)
 }
 
-// leadHost implements [lead.Host], with Refuses and Standstill of running.
-type leadHost struct {
+// leadNode implements [lead.Node], with Refuses and Standstill of running.
+type leadNode struct {
 	*running
 	node *Node
 }
 
-var _ lead.Host = leadHost{}
+var _ lead.Node = leadNode{}
 
 // ClusterID returns the id of the cluster in the data folder.
-func (n leadHost) ClusterID() fsm.ClusterID { return n.node.joining.Cluster() }
+func (n leadNode) ClusterID() fsm.ClusterID { return n.node.joining.Cluster() }
 
 // Jumps returns true for a node whose folder was restored: the node may have used higher numbers before.
-func (n leadHost) Jumps() bool { return n.store.Restored() != 0 }
+func (n leadNode) Jumps() bool { return n.store.RestoredTerm() != 0 }
 
-func (n leadHost) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
+func (n leadNode) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
 
 // JoinsQueue uses this node's state.
-func (n leadHost) JoinsQueue(command []byte) (joins bool) {
-	if name, session := fsm.MayWait(command); name != "" {
-		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(name, session) })
+func (n leadNode) JoinsQueue(command []byte) (joins bool) {
+	if asked, session := fsm.MayWait(command); asked.Semaphore != "" {
+		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(asked, session) })
 	}
 	return joins
 }
 
-func (n leadHost) RaftRefused(term uint64) {
+func (n leadNode) RaftRefused(term uint64) {
 	n.refusedAt.Store(time.Now().UnixNano())
 	n.router.Drop(term)
 }
 
-func (n leadHost) LeadershipChanged() { n.router.Look() }
+func (n leadNode) LeadershipChanged() { n.router.Look() }
 
-func (n leadHost) Notices(t *lead.Term) lead.Notices {
+func (n leadNode) Notices(t *lead.Term) lead.Notices {
 	return notices.NewSender(notices.Config{
 		Notifier: n.node.config.Notifier, Replica: n.node.replica, Term: t, Results: noticeResults{n.node}, Logger: n.node.log,
 	})

@@ -121,7 +121,7 @@ type asked struct {
 
 // do does the work of Node.Do for one call.
 func (a *asked) do(ctx context.Context) error {
-	if list, is := a.call.Command.(fsm.ListDeliver); is && a.call.Wait > 0 {
+	if list, ok := a.call.Command.(fsm.ListDeliver); ok && a.call.Wait > 0 {
 		return a.awaitEntry(ctx, list.Session)
 	}
 	l, err := a.ask(ctx)

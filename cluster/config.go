@@ -118,7 +118,7 @@ func withDefaults(c Config) (Config, error) {
 		c.OnFatal = func(error) {}
 	}
 	if c.hashes == nil {
-		c.hashes = func(own membership.Hashes) membership.Hashes { return own }
+		c.hashes = func(hashes membership.Hashes) membership.Hashes { return hashes }
 	}
 	if c.space == nil {
 		c.space = c.Store.Space

@@ -180,7 +180,7 @@ func (c *nodes) checkFolders() {
 			db, _ := m.Semaphore("db")
 			jobs, _ := m.Semaphore("jobs")
 			list := m.WaitList(42)
-			holders, waiters, revoked := m.Holders("db", 0, 10), m.Waiters("db", 0, 10), m.Holders("held", 0, 10)
+			holders, waiters, revoked := m.Holders("db", 0, 10), m.Waiters("db", fsm.LinePlace{}, 10), m.Holders("held", 0, 10)
 			_, gone := m.Semaphore("gone")
 			switch {
 			case db.Permits != 2 || db.Held != 2 || *db.Level != 1 || db.Epoch != 1 || db.Metadata[0].Value != "ci" || gone:

@@ -169,7 +169,7 @@ func memberGauges(n *Node) []gauge {
 
 // raftGauges lists the values that are read from Raft. There are no such values before Raft runs.
 func raftGauges(n *Node) []gauge {
-	of := func(name, help string, read func(r *raft.Raft) float64) gauge {
+	ofRaft := func(name, help string, read func(r *raft.Raft) float64) gauge {
 		return gauge{prometheus.NewDesc("signalbox_"+name, help, nil, nil), func(out emit) {
 			if r := n.running.Load(); r != nil {
 				out(read(r.raft))
@@ -177,16 +177,16 @@ func raftGauges(n *Node) []gauge {
 		}}
 	}
 	return []gauge{
-		of("raft_leader", "1 if this node leads, else 0.", func(r *raft.Raft) float64 { return truth(r.State() == raft.Leader) }),
-		of("raft_leader_known", "1 if this node knows a leader, else 0.", func(r *raft.Raft) float64 {
+		ofRaft("raft_leader", "1 if this node leads, else 0.", func(r *raft.Raft) float64 { return truth(r.State() == raft.Leader) }),
+		ofRaft("raft_leader_known", "1 if this node knows a leader, else 0.", func(r *raft.Raft) float64 {
 			_, id := r.LeaderWithID()
 			return truth(id != "")
 		}),
-		of("raft_term", "Raft's current term.", func(r *raft.Raft) float64 { return float64(r.CurrentTerm()) }),
-		of("raft_commit_index", "Index of the last entry that this node knows to be committed.",
+		ofRaft("raft_term", "Raft's current term.", func(r *raft.Raft) float64 { return float64(r.CurrentTerm()) }),
+		ofRaft("raft_commit_index", "Index of the last entry that this node knows to be committed.",
 			func(r *raft.Raft) float64 { return float64(r.CommitIndex()) }),
-		of("raft_last_index", "Index of the last entry in this node's log.", func(r *raft.Raft) float64 { return float64(r.LastIndex()) }),
-		of("raft_last_contact_seconds", "How long ago this node heard from the leader; 0 on the leader, -1 before the first time.",
+		ofRaft("raft_last_index", "Index of the last entry in this node's log.", func(r *raft.Raft) float64 { return float64(r.LastIndex()) }),
+		ofRaft("raft_last_contact_seconds", "How long ago this node heard from the leader; 0 on the leader, -1 before the first time.",
 			func(*raft.Raft) float64 {
 				if contact := n.lastContact(); contact >= 0 {
 					return contact.Seconds()

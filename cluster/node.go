@@ -123,7 +123,7 @@ func newNode(config Config) (*Node, error) {
 	})
 	forwarding := forward.Config{
 		Log: n.log, Self: config.NodeID, Requests: n.requests, Replica: n.replica,
-		Host: forwardHost{n}, Pulse: n.pulse, Times: n.times, Stopping: n.stopping,
+		Node: forwardNode{n}, Pulse: n.pulse, Times: n.times, Stopping: n.stopping,
 	}
 	n.router, n.server = forward.NewRouter(forwarding), forward.NewServer(forwarding)
 	n.renewals = newRenewals(n.submitRenewals)
@@ -131,7 +131,7 @@ func newNode(config Config) (*Node, error) {
 	n.joining, err = membership.Open(membership.Config{
 		Self: *config.self(), Peers: config.Peers, Network: config.Network, Bind: config.Bind,
 		Security: peer.Security{TLS: config.PeerTLS, PlainToo: config.InsecurePeers},
-		Folder:   config.Store, FolderID: peer.ID(config.Store.FolderID()), Restored: config.Restored,
+		Folder:   config.Store, FolderID: peer.ID(config.Store.FolderID()), FolderRestored: config.Restored,
 		Hashes: config.hashes(n.replica.Hashes()), Times: n.times, Node: membershipNode{n}, Logger: n.log, Stopping: n.stopping,
 	})
 	return n, err

@@ -136,8 +136,8 @@ func (n *Node) Collector() prometheus.Collector {
 	return &collector{counted: append(n.metrics.All(), n.joining.Port().Metrics()), gauges: gauges(n)}
 }
 
-// describeMembers returns what this node knows about each member. own is the room on its own disk.
-func describeMembers(m *membership.Members, s Status, own store.Space) []Member {
+// describeMembers returns what this node knows about each member. room is the room on its own disk.
+func describeMembers(m *membership.Members, s Status, room store.Space) []Member {
 	seen := m.Seen()
 	commit := s.CommitIndex
 	for _, other := range seen {
@@ -145,23 +145,23 @@ func describeMembers(m *membership.Members, s Status, own store.Space) []Member 
 	}
 	var members []Member
 	for _, server := range m.Servers() {
-		one := Member{
+		member := Member{
 			ID: string(server.ID), Address: peer.PlainAddress(server.Address), Voter: server.Suffrage == raft.Voter,
 			Leader: string(server.ID) == s.Leader, State: MemberUnknown, LastContact: -1, Lag: commit,
 		}
-		other := seen[one.ID]
+		other := seen[member.ID]
 		switch {
-		case one.ID == s.Node:
-			one.State, one.LastContact, one.Lag, one.Knows = MemberUp, 0, probe.Lag(commit, s.AppliedIndex), fsm.FeatureLevel
-			one.Low, one.Spent = own.Low, own.Spent
+		case member.ID == s.Node:
+			member.State, member.LastContact, member.Lag, member.Knows = MemberUp, 0, probe.Lag(commit, s.AppliedIndex), fsm.FeatureLevel
+			member.Low, member.Spent = room.Low, room.Spent
 		case !other.Came.IsZero():
-			one.State, one.LastContact, one.Lag, one.Knows = MemberUp, time.Since(other.Came), other.Lag, other.Answer.Knows
-			one.Low, one.Spent = other.Answer.StorageLow, other.Answer.StorageSpent
+			member.State, member.LastContact, member.Lag, member.Knows = MemberUp, time.Since(other.Came), other.Lag, other.Answer.Knows
+			member.Low, member.Spent = other.Answer.StorageLow, other.Answer.StorageSpent
 		}
 		if other.Down() {
-			one.State = MemberDown
+			member.State = MemberDown
 		}
-		members = append(members, one)
+		members = append(members, member)
 	}
 	return members
 }

@@ -110,8 +110,8 @@ func (k checker) stateHash() Check {
 	}
 	if split := k.running.members.Split(); split != "" {
 		c.OK, c.Detail = false, "the members' states differ and none is a majority's, so that writes are refused: "+split
-	} else if own := k.running.members.Differs(); own != "" {
-		c.OK, c.Detail = false, "this node's state differs from the leader's: "+own
+	} else if difference := k.running.members.Differs(); difference != "" {
+		c.OK, c.Detail = false, "this node's state differs from the leader's: "+difference
 	}
 	return c
 }

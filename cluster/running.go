@@ -79,15 +79,15 @@ func openRaft(n *Node) (*running, error) {
 			return nil, errors.Join(fmt.Errorf("bootstrap: %w", err), r.transport.Close(), r.entries.Close())
 		}
 	}
-	switch given, err := backup.GiveUp(s); {
+	switch removed, err := backup.GiveUp(s); {
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("look at the newest snapshot: %w", err), r.transport.Close(), r.entries.Close())
-	case given != nil:
-		n.log.Warn("the newest snapshot is that of a restore which is not in force: this node goes on from the state before it", "snapshot", given.ID, "index", given.Index)
+	case removed != nil:
+		n.log.Warn("the newest snapshot is that of a restore which is not in force: this node goes on from the state before it", "snapshot", removed.ID, "index", removed.Index)
 	}
 	s.RefuseCovered(n.replica.Headless)
 	r.leadership = lead.New(lead.Config{
-		Log: n.log, Self: raft.ServerID(n.config.NodeID), Host: leadHost{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
+		Log: n.log, Self: raft.ServerID(n.config.NodeID), Node: leadNode{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
 		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout), Clock: n.config.Clock,
 		Tracer: n.config.Tracer,
 	})

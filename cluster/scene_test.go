@@ -337,7 +337,7 @@ var sceneConditions = map[string]func(s *scene, n *testNode, words []string) boo
 		n.View(func(m *fsm.Machine) { _, ok = m.Session(s.session) })
 		return ok
 	},
-	"restoring": func(_ *scene, n *testNode, _ []string) bool { return n.store.Restored() != 0 },
+	"restoring": func(_ *scene, n *testNode, _ []string) bool { return n.store.RestoredTerm() != 0 },
 	"prompt": func(_ *scene, n *testNode, _ []string) bool {
 		return n.raft().ReloadableConfig().ElectionTimeout == raftlib.Tick
 	},

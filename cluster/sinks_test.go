@@ -11,8 +11,8 @@ import (
 // applying is a sink that is called with each entry.
 type applying func(*fsm.Applied)
 
-func (s applying) Applied(entry *fsm.Applied)    { s(entry) }
-func (s applying) Restored(*fsm.Machine, uint64) {}
+func (s applying) Applied(entry *fsm.Applied)            { s(entry) }
+func (s applying) SnapshotRestored(*fsm.Machine, uint64) {}
 
 // TestSinksAreInTheirOrder: see sinks for the reasons.
 func TestSinksAreInTheirOrder(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // table, it has no other record.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
-		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries, m.checkItems,
+		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkLanes, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries, m.checkItems,
 	} {
 		if err := part(); err != nil {
 			return err
@@ -38,7 +38,7 @@ func (m *Machine) checkCounters() error {
 		return errors.New("expiry index and sessions differ")
 	case len(m.byKey) != m.keys.live || len(m.byEnded) != m.ended.live:
 		return errors.New("index of keys or ended sessions differs")
-	case len(m.touched)+len(m.freed)+len(m.endNow) != 0:
+	case len(m.touched)+len(m.freed)+len(m.endNow)+len(m.fresh) != 0:
 		return errors.New("a command left work undone")
 	}
 	return nil
@@ -67,7 +67,7 @@ func (m *Machine) checkSemaphores() error {
 		switch {
 		case !s.deleted && m.byName[name] != r || !ValidName(name):
 			return fmt.Errorf("semaphore %q is filed wrongly", name)
-		case marked != (s.deleted || s.shrunk) || marked && unswept != r:
+		case marked != (s.deleted || s.shrunk || s.sweep != nil) || marked && unswept != r:
 			return fmt.Errorf("%q: what is left to end of it is filed wrongly", name)
 		case s.epoch == 0 || s.epoch > m.epochs:
 			return fmt.Errorf("%q: epoch %d was never given", name, s.epoch)
@@ -90,36 +90,146 @@ func (m *Machine) checkSemaphores() error {
 		if held != s.held || leases != s.holders.length() {
 			return fmt.Errorf("%q: held %d, its leases sum to %d", name, s.held, held)
 		}
-		if err := cmp.Or(m.checkHolders(r, s), m.checkLine(r, s)); err != nil {
+		if err := cmp.Or(m.checkHolders(r, s), m.checkLine(target(r))); err != nil {
 			return fmt.Errorf("%q: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// checkLine: places agree with their requests, and no head that can be granted is left,
-// unless the next entry continues there.
-func (m *Machine) checkLine(line ref, s *semaphore) (err error) {
-	if s.line == nil {
+// checkLine: ranks agree with their requests, requests stand as they must, and no head that can be
+// granted is left, unless the next entry continues there.
+func (m *Machine) checkLine(t target) error {
+	in := m.lineOf(t)
+	if in == nil {
 		return nil
 	}
-	if s.line.Len() == 0 {
+	if in.length() == 0 {
 		return errors.New("an empty line is kept")
 	}
-	s.line.Scan(func(place uint64, waiting ref) bool {
-		r := m.requests.at(waiting)
-		if r.place != place || countOf(r.members, line) == 0 {
-			err = fmt.Errorf("place %d is in the line and not in its request", place)
+	for w := range in.after(lowestRank) {
+		r := m.requests.at(w.request)
+		if r.rank() != w.rank || countOf(r.members, t) == 0 {
+			return fmt.Errorf("place %d is in the line and not in its request", w.rank.place)
 		}
-		return err == nil
-	})
-	first, waiting, _ := s.line.Min()
-	head := m.requests.at(waiting)
-	_, leftOver := m.unserved.Get(first)
-	if err == nil && m.servable(head) >= 0 && !leftOver {
-		err = fmt.Errorf("the head %d fits and was left behind", first)
+		if err := m.checkStanding(w.request, r, t); err != nil {
+			return err
+		}
 	}
-	return err
+	first, ok := in.first()
+	if !ok {
+		return nil
+	}
+	_, leftOver := m.unserved.Get(first)
+	if m.servable(m.requests.at(first.request)) >= 0 && !leftOver {
+		return fmt.Errorf("the head %d fits and was left behind", first.rank.place)
+	}
+	return nil
+}
+
+// checkStanding: a request for all of a list stands in the line of its pool exactly while it is ready
+// in its other lines, and is their front exactly then.
+func (m *Machine) checkStanding(waiting ref, r *request, t target) error {
+	if !m.standsAside(r) {
+		if m.lineOf(t).front == waiting {
+			return fmt.Errorf("place %d is a front without a pool", r.place)
+		}
+		return nil
+	}
+	pool := r.members[m.poolOf(r)].target()
+	_, stands := m.lineOf(pool).order.Get(waiter{rank: r.rank()})
+	if ready := m.readyElsewhere(r); stands != ready {
+		return fmt.Errorf("place %d: it stands in its pool: %v, it is ready elsewhere: %v", r.place, stands, ready)
+	}
+	if t != pool && stands != (m.lineOf(t).front == waiting) {
+		return fmt.Errorf("place %d: it is not the front of a line, or of no line", r.place)
+	}
+	return nil
+}
+
+// checkLanes: a group has a lane exactly while something names it or it has a limit of its own, what
+// it uses is what its leases hold, and a pool has exactly the heads of its lines.
+func (m *Machine) checkLanes() error {
+	held, users, filed := map[ref]int64{}, map[ref]int32{}, 0
+	for _, l := range m.leases.all() {
+		users[l.lane]++
+		if !l.revoked {
+			held[l.lane] += l.count
+		}
+	}
+	for _, r := range m.requests.all() {
+		for _, w := range r.members {
+			users[w.lane]++
+		}
+	}
+	for _, e := range m.entries.all() {
+		users[e.lane]++
+	}
+	own := int64(0)
+	for r, l := range m.lanes.all() {
+		s := m.semaphores.at(l.semaphore)
+		if l.own {
+			own++
+		}
+		head := l.head
+		switch {
+		case s.lane(l.group) != r || !l.filed:
+			return fmt.Errorf("group %q of %q is filed wrongly", l.group, s.name)
+		case l.held != held[r] || l.users != users[r]:
+			return fmt.Errorf("group %q of %q: it holds %d with %d records, and counts %d with %d", l.group, s.name, held[r], users[r], l.held, l.users)
+		case l.users == 0 && !l.own:
+			return fmt.Errorf("group %q of %q is there for nothing", l.group, s.name)
+		case l.turn > m.turns || l.limit < NoLimit:
+			return fmt.Errorf("group %q of %q: its turn was never drawn, or its limit is none", l.group, s.name)
+		case !l.own && l.limit != s.groupLimit() && (s.sweep == nil || *s.sweep > l.group) && s.grouped() && !s.deleted:
+			return fmt.Errorf("group %q of %q has another limit than its semaphore", l.group, s.name)
+		}
+		if m.refile(r); l.head != head || len(m.touched) > 0 {
+			return fmt.Errorf("group %q of %q: its head is filed wrongly", l.group, s.name)
+		}
+		if err := m.checkLine(targetOf(l.semaphore, r)); err != nil {
+			return fmt.Errorf("group %q of %q: %w", l.group, s.name, err)
+		}
+	}
+	for _, r := range m.everySemaphore() {
+		s := m.semaphores.at(r)
+		if s.groups == nil {
+			continue
+		}
+		filed += s.groups.byName.Len()
+		if err := m.checkPool(r, s); err != nil {
+			return fmt.Errorf("%q: %w", s.name, err)
+		}
+	}
+	if filed != m.lanes.live || own != m.ownLimits {
+		return errors.New("groups and their index differ")
+	}
+	return nil
+}
+
+// checkPool: the trees of a pool have its heads and no others, and no choice that can be granted is
+// left behind.
+func (m *Machine) checkPool(r ref, s *semaphore) error {
+	heads, waiting := 0, 0
+	s.groups.byName.Scan(func(_ string, lane ref) bool {
+		l := m.lanes.at(lane)
+		waiting += l.line.length()
+		if l.head.lane != 0 {
+			heads++
+		}
+		return true
+	})
+	if all := &s.groups.heads; all.byUse.Len() != heads || all.byRank.Len() != heads || waiting != s.groups.waiting {
+		return errors.New("its heads are filed wrongly")
+	}
+	first, ok := m.firstOf(target(r))
+	if !ok || !s.pool() {
+		return nil
+	}
+	if _, leftOver := m.unserved.Get(first); m.servable(m.requests.at(first.request)) >= 0 && !leftOver {
+		return fmt.Errorf("the choice %d fits and was left behind", first.rank.place)
+	}
+	return nil
 }
 
 // sessionOf returns the session that is filed under an id, or 0.
@@ -175,7 +285,7 @@ func (m *Machine) checkSessions() error {
 func (m *Machine) checkLeases() error {
 	sessions, semaphores := 0, 0
 	for r, l := range m.leases.all() {
-		if found, _ := m.leaseOf(l.session, l.semaphore); found != r || l.count < 1 {
+		if found, _ := m.leaseOf(l.session, l.target()); found != r || l.count < 1 {
 			return fmt.Errorf("lease %d is filed wrongly", l.token)
 		}
 		if l.token == 0 || l.token > m.tokens {
@@ -186,7 +296,7 @@ func (m *Machine) checkLeases() error {
 		sessions += s.leases.length()
 	}
 	for pair, r := range m.byLease {
-		if l := m.leases.at(r); l.session != pair.session || l.semaphore != pair.semaphore {
+		if l := m.leases.at(r); l.session != pair.session || l.target() != pair.target {
 			return errors.New("the index of leases has one that is over")
 		}
 	}
@@ -210,11 +320,16 @@ func (m *Machine) checkRequests() error {
 				return fmt.Errorf("place %d was never given", r.place)
 			}
 			for _, want := range r.members {
-				line := m.semaphores.at(want.semaphore).line
-				if line == nil || want.count < 1 {
+				in := m.lineOf(want.target())
+				if in == nil || want.count < 1 {
 					return fmt.Errorf("place %d is not in its line", r.place)
 				}
-				if found, _ := line.Get(r.place); found != q {
+				at := waiter{r.rank(), q}
+				found, _ := in.order.Get(at)
+				if in.aside != nil && found != at {
+					found, _ = in.aside.Get(at)
+				}
+				if found != at {
 					return fmt.Errorf("place %d is not in its line", r.place)
 				}
 			}
@@ -251,27 +366,40 @@ func (m *Machine) checkWaits() error {
 		}
 		members += len(r.members)
 		for _, want := range r.members {
-			if m.byWait[leaseKey{r.session, want.semaphore}] != q {
+			if m.byWait[leaseKey{r.session, want.target()}] != q {
 				return fmt.Errorf("place %d: its session does not know what it waits for", place)
 			}
-			places, ok := m.semaphores.at(want.semaphore).line.asked.byCount.Get(want.count)
-			if found, _ := places.Get(place); !ok || found != q {
+			places, ok := m.lineOf(want.target()).asked.byCount.Get(want.count)
+			if found, _ := places.Get(place); !ok || found.request != q {
 				return fmt.Errorf("place %d is not filed under its count", place)
 			}
 		}
 	}
 	for _, r := range m.everySemaphore() {
-		if s := m.semaphores.at(r); s.line != nil {
-			s.line.asked.byCount.Scan(func(_ int64, places *btree.Map[uint64, ref]) bool {
-				asked += places.Len()
-				return true
-			})
+		s := m.semaphores.at(r)
+		if s.line != nil {
+			asked += s.line.asked.members()
+		}
+		if s.groups != nil {
+			asked += s.groups.asked.members()
 		}
 	}
 	if len(m.byPlace) != m.requests.live || members != len(m.byWait) || lists != len(m.byList) || members != asked || members+unowned != m.members {
 		return errors.New("index of waiting requests and requests differ")
 	}
 	return nil
+}
+
+// members counts the requests, each as the groups in which it asks for a count.
+func (a *askedCounts) members() (n int) {
+	a.byCount.Scan(func(_ int64, places *btree.Map[uint64, asking]) bool {
+		places.Scan(func(_ uint64, asked asking) bool {
+			n += asked.members
+			return true
+		})
+		return true
+	})
+	return n
 }
 
 func (m *Machine) checkMemory() error {
@@ -363,7 +491,7 @@ func (m *Machine) checkNotices() error {
 		}
 		if n.semaphore != 0 {
 			attached++
-			if s := m.semaphores.at(n.semaphore); !n.due && s.available() >= n.count && s.waiting() == 0 {
+			if s := m.semaphores.at(n.semaphore); !n.due && !s.deleted && m.wouldServe(n) {
 				return fmt.Errorf("notice %d should be due", id)
 			}
 		}
@@ -371,6 +499,7 @@ func (m *Machine) checkNotices() error {
 	for _, r := range m.byName {
 		attached -= m.semaphores.at(r).notices.length()
 	}
+	m.dropFresh() // wouldServe looks at groups without a lane
 	if waits != m.patience.length() {
 		return errors.New("the notices that end by time are filed wrongly")
 	}
@@ -384,7 +513,7 @@ func (m *Machine) checkEntry(r ref, e *entry) error {
 	switch {
 	case e.semaphore == 0 && (e.granted != 0 || e.waiting != 0):
 		return errors.New("its semaphore is gone, and it still has something")
-	case e.semaphore != 0 && (m.byEntry[leaseKey{e.session, e.semaphore}] != r || m.semaphores.at(e.semaphore).epoch != e.epoch):
+	case e.semaphore != 0 && (m.byEntry[leaseKey{e.session, e.target()}] != r || m.semaphores.at(e.semaphore).epoch != e.epoch):
 		return errors.New("it is filed wrongly")
 	case e.granted < 0 || e.granted > 0 && e.token == 0:
 		return errors.New("its grant is out of range")

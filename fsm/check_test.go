@@ -32,7 +32,7 @@ func (b brokenState) semaphore(name string) *semaphore { return b.semaphores.mut
 func (b brokenState) session(id uint64) *session { return b.sessions.mut(b.sessionOf(id)) }
 
 func (b brokenState) lease(id uint64, name string) *lease {
-	r, _ := b.leaseOf(b.sessionOf(id), b.byName[name])
+	r, _ := b.leaseOf(b.sessionOf(id), target(b.byName[name]))
 	return b.leases.mut(r)
 }
 
@@ -76,7 +76,7 @@ var brokenInvariants = []brokenInvariant{
 	{"expiry index and sessions differ", func(b brokenState) { b.deadlines.due.length-- }},
 	{"index of keys or ended sessions differs", func(b brokenState) { delete(b.byKey, keyName{text: "key a"}) }},
 	{"index of keys or ended sessions differs", func(b brokenState) { delete(b.byEnded, 7) }},
-	{"a command left work undone", func(b brokenState) { b.touched = []ref{1} }},
+	{"a command left work undone", func(b brokenState) { b.touched = []target{1} }},
 	{"a command left work undone", func(b brokenState) { b.freed = []ref{1} }},
 	{"a command left work undone", func(b brokenState) { b.endNow = []uint64{1} }},
 	{`semaphore "A" is filed wrongly`, func(b brokenState) { b.semaphore("a").name = "A" }},
@@ -97,7 +97,7 @@ var brokenInvariants = []brokenInvariant{
 	{"its leases sum to", func(b brokenState) { b.semaphore("c").held++ }},
 	{"its leases sum to", func(b brokenState) { b.semaphore("c").holders.size++ }},
 	{"its leases sum to", func(b brokenState) { b.lease(2, "c").revoked = false }},
-	{"an empty line is kept", func(b brokenState) { b.semaphore("c").line = &line{} }},
+	{"an empty line is kept", func(b brokenState) { b.semaphore("c").line = &line{order: newWaiters()} }},
 	{"is in the line and not in its request", func(b brokenState) { b.request(6).place = 99 }},
 	{"is in the line and not in its request", func(b brokenState) { b.request(6).members = nil }},
 	{"fits and was left behind", func(b brokenState) { b.semaphore("a").permits++ }},
@@ -118,13 +118,13 @@ var brokenInvariants = []brokenInvariant{
 	{"its counts differ from its records", func(b brokenState) { b.session(9).members++ }},
 	{"its counts differ from its records", func(b brokenState) { b.session(9).keys++ }},
 	{"its token was never given", func(b brokenState) { b.tokens = 1 }},
-	{"the index of leases has one that is over", func(b brokenState) { b.byLease[leaseKey{b.sessionOf(9), b.byName["a"]}] = 1 }},
-	{"is not in its line", func(b brokenState) { b.semaphore("b").line.Delete(b.request(200).place) }},
+	{"the index of leases has one that is over", func(b brokenState) { b.byLease[leaseKey{b.sessionOf(9), target(b.byName["a"])}] = 1 }},
+	{"is not in its line", func(b brokenState) { b.semaphore("b").line.remove(waiter{rank: b.request(200).rank()}) }},
 	{"a key waits for it that does not know it", func(b brokenState) { b.key("waits").place++ }},
 	{"a waiting request without its session", func(b brokenState) { b.reserved++ }},
 	{"a waiting request without its session", func(b brokenState) { b.requests.add(request{}) }},
 	{"its list is filed wrongly", func(b brokenState) { clear(b.byList) }},
-	{"does not know what it waits for", func(b brokenState) { delete(b.byWait, leaseKey{b.sessionOf(6), b.byName["a"]}) }},
+	{"does not know what it waits for", func(b brokenState) { delete(b.byWait, leaseKey{b.sessionOf(6), target(b.byName["a"])}) }},
 	{"is not filed under its count", func(b brokenState) {
 		places, _ := b.semaphore("a").line.asked.byCount.Get(1)
 		places.Delete(b.request(6).place)
@@ -158,7 +158,7 @@ var brokenInvariants = []brokenInvariant{
 	{"still has something", func(b brokenState) { b.entry(5).semaphore = 0 }},
 	{"still has something", func(b brokenState) { b.entry(4).semaphore = 0 }},
 	{`"b": it is filed wrongly`, func(b brokenState) { b.entry(5).epoch++ }},
-	{`"b": it is filed wrongly`, func(b brokenState) { delete(b.byEntry, leaseKey{b.sessionOf(5), b.byName["b"]}) }},
+	{`"b": it is filed wrongly`, func(b brokenState) { delete(b.byEntry, leaseKey{b.sessionOf(5), target(b.byName["b"])}) }},
 	{"its grant is out of range", func(b brokenState) { b.entry(4).granted = -1 }},
 	{"its grant is out of range", func(b brokenState) { b.entry(4).token = 0 }},
 	{"what waits for it does not know it", func(b brokenState) { b.request(5).entry = 0 }},

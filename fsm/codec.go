@@ -487,13 +487,19 @@ func (d *decoder) resultLists(r *Result, has func(int) bool, nested bool) {
 		for i := range r.Completed {
 			r.Completed[i].Group = d.Text()
 		}
-	}
-	if has(bitSettings) {
-		if r.Semaphore == nil {
-			d.Fail()
-			return
+		if !r.hasGroups() {
+			d.Fail() // they have no bytes
 		}
-		d.semaphoreSettings(r.Semaphore)
+	}
+	if !has(bitSettings) {
+		return
+	}
+	if r.Semaphore == nil {
+		d.Fail()
+		return
+	}
+	if d.semaphoreSettings(r.Semaphore); !r.Semaphore.hasSettings() {
+		d.Fail() // they have no bytes
 	}
 }
 

@@ -135,8 +135,8 @@ func (s standing) granted(m *Machine, by move, e Effect) error {
 	if granted.line == nil {
 		return nil
 	}
-	if first, _, _ := granted.line.Min(); e.Place == 0 || first < e.Place {
-		return fmt.Errorf("%s: the grant of place %d on %q overtakes place %d", by.name, e.Place, e.Semaphore, first)
+	if first, _ := granted.line.first(); e.Place == 0 || first.rank.place < e.Place {
+		return fmt.Errorf("%s: the grant of place %d on %q overtakes place %d", by.name, e.Place, e.Semaphore, first.rank.place)
 	}
 	return nil
 }

@@ -115,16 +115,16 @@ func canonical(m *Machine) []byte {
 	numbers.collect(f)
 	var undo []func() // the machine goes on as it was
 	alter(&f.semaphores, &undo, func(s *semaphore) {
-		s.epoch, s.modified, s.version = rank(numbers.epochs, s.epoch), 0, 0
+		s.epoch, s.modified, s.version = orderOf(numbers.epochs, s.epoch), 0, 0
 	})
 	alter(&f.sessions, &undo, func(s *session) {
-		s.deadlineMS, s.first = s.deadlineMS-m.nowMS+canonicalNow, rank(numbers.places, s.first)
+		s.deadlineMS, s.first = s.deadlineMS-m.nowMS+canonicalNow, orderOf(numbers.places, s.first)
 	})
-	alter(&f.leases, &undo, func(l *lease) { l.token, l.grantedMS = rank(numbers.tokens, l.token), 0 })
-	alter(&f.requests, &undo, func(q *request) { q.place, q.enqueuedMS = rank(numbers.places, q.place), 0 })
-	alter(&f.ended, &undo, func(e *ended) { e.order, e.atMS = rank(numbers.orders, e.order), canonicalNow })
+	alter(&f.leases, &undo, func(l *lease) { l.token, l.grantedMS = orderOf(numbers.tokens, l.token), 0 })
+	alter(&f.requests, &undo, func(q *request) { q.place, q.enqueuedMS, q.rankMS = orderOf(numbers.places, q.place), 0, 0 })
+	alter(&f.ended, &undo, func(e *ended) { e.order, e.atMS = orderOf(numbers.orders, e.order), canonicalNow })
 	alter(&f.revoked, &undo, func(v *revoked) {
-		v.order, v.epoch, v.atMS = rank(numbers.orders, v.order), rank(numbers.epochs, v.epoch), canonicalNow
+		v.order, v.epoch, v.atMS = orderOf(numbers.orders, v.order), orderOf(numbers.epochs, v.epoch), canonicalNow
 	})
 	f.state.index, f.state.hash, f.state.nowMS = 1, [16]byte{}, canonicalNow
 	f.state.tokens, f.state.places = uint64(len(numbers.tokens)), uint64(len(numbers.places))
@@ -181,8 +181,8 @@ func (n *ranks) collect(f *Frozen) {
 	}
 }
 
-// rank returns the rank of a number, from 1; 0 stays.
-func rank(numbers []uint64, v uint64) uint64 {
+// orderOf returns the order of a number among all, from 1; 0 stays.
+func orderOf(numbers []uint64, v uint64) uint64 {
 	if v == 0 {
 		return 0
 	}

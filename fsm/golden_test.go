@@ -23,10 +23,10 @@ func TestNumbersAreForEver(t *testing.T) {
 	for r := Rule(1); r < ruleCount; r++ {
 		fmt.Fprintf(&b, "rule %d %v\n", r, r)
 	}
-	for c := CauseExpired; c <= CauseResized; c++ {
+	for c := CauseExpired; c <= CauseSuperseded; c++ {
 		fmt.Fprintf(&b, "cause %d %v\n", c, c)
 	}
-	for k := EffectCreated; k <= EffectItemDeleted; k++ {
+	for k := EffectCreated; k <= EffectGroupChanged; k++ {
 		fmt.Fprintf(&b, "effect %d %v\n", k, k)
 	}
 	golden(t, "testdata/numbers.golden", b.String())
@@ -114,6 +114,58 @@ func TestStateHashIsForEver(t *testing.T) {
 		ItemAcquire{Name: "p/config", Session: 3},
 		OpenHolder{Session: 4, TTLMS: 30_000, About: "{\"Name\":\"next\"}", DelayMS: 1},
 		ItemAcquire{Name: "p/next", Session: 4},
+	})
+}
+
+// TestGroupsAreForEver pins the bytes of settings and groups, and what they do: each member of each
+// record, command and result.
+func TestGroupsAreForEver(t *testing.T) {
+	given := func(permits int64) Change[int64] { return Change[int64]{true, permits} }
+	goldenHistory(t, "testdata/groups-1.golden", goldenEnvelope(OwnerLimits{Sessions: 40}), []Command{
+		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
+		CreateSemaphore{Name: "pool", Permits: 3, Settings: SettingsChange{Groups: Change[Grouping]{true, ByRequest}, PerGroup: given(2)}},
+		PutSemaphore{Name: "family", Permits: given(0), Settings: SettingsChange{Family: true, Groups: Change[Grouping]{true, ByRequest},
+			PerGroup: given(1), MaxWaiting: given(1), DropOldest: Change[bool]{true, true}}},
+		PutSemaphore{Name: "mine", Permits: given(1), Settings: SettingsChange{Groups: Change[Grouping]{true, ByOwner}}},
+		PutSemaphore{Name: "plain", Permits: given(1), Settings: SettingsChange{HeadStartMS: given(60_000), MaxWaiting: given(2)}},
+		PutSemaphore{Name: "db", Permits: given(1), Settings: SettingsChange{Paused: Change[string]{true, "disk swap"}}},
+		GroupPut{Name: "pool", Group: "acme", Limit: 300},
+		OpenSession{Session: 1, TTLMS: 30_000},
+		OpenSession{Session: 2, TTLMS: 30_000, Keep: true},
+		Acquire{Session: 1, Name: "pool", Count: 2, TTLMS: KeepTTL, Group: "acme"},
+		AcquireOnce{Session: 11, Name: "pool", Count: 2, TTLMS: 9_000, WaitMS: 60_000, Group: "umbrella"},
+		AcquireOnce{Session: 12, Name: "pool", Count: 1, TTLMS: 9_000, WaitMS: 60_000},
+		AcquireOnce{Session: 13, Name: "pool", Count: 1, TTLMS: 9_000, Group: "acme"},
+		AcquireOnce{Session: 14, Name: "pool", Count: 301, TTLMS: 9_000, Group: "acme"},
+		Acquire{Session: 1, Name: "family", Count: 1, TTLMS: KeepTTL, Group: "fix"},
+		AcquireOnce{Session: 15, Name: "family", Count: 1, TTLMS: 9_000, WaitMS: 60_000, Group: "fix"},
+		AcquireOnce{Session: 16, Name: "family", Count: 1, TTLMS: 9_000, WaitMS: 60_000, Group: "fix"},
+		AcquireOnce{Session: 17, Name: "mine", Count: 1, TTLMS: 9_000, Group: "ignored"},
+		AcquireMany{Session: 2, Mode: All, Wants: []Want{{Semaphore: "plain", Count: 1}, {Semaphore: "pool", Count: 1, Group: "acme"}, {Semaphore: "family", Count: 1, Group: "other"}}},
+		Acquire{Session: 1, Name: "plain", Count: 1, TTLMS: KeepTTL, HeadStartMS: 90_000},
+		AcquireOnce{Session: 18, Name: "plain", Count: 1, TTLMS: 9_000, WaitMS: 60_000, HeadStartMS: 30_000},
+		AcquireOnce{Session: 19, Name: "plain", Count: 1, TTLMS: 9_000, WaitMS: 60_000, HeadStartMS: 30_000},
+		AcquireOnce{Session: 20, Name: "db", Count: 1, TTLMS: 9_000},
+		Down{Name: "pool", Count: 1, Group: "acme", HeadStartMS: 1},
+		Down{Name: "pool", Count: 3, Group: "late", Notice: "http://127.0.0.1/"},
+		Down{Name: "family", Count: 1, Group: "fix"},
+		ListAdd{Session: 2, Name: "pool", Count: 5, Group: "listed"},
+		ListAdd{Session: 2, Name: "pool", Count: 5, Group: "dropped"},
+		ListRemove{Session: 2, Name: "pool", Group: "dropped"},
+		GroupPut{Name: "pool", Group: "umbrella", Limit: 1},
+		PutSemaphore{Name: "pool", Settings: SettingsChange{Groups: Change[Grouping]{true, ByOwner}}},
+		PutSemaphore{Name: "pool", Settings: SettingsChange{PerGroup: given(1)}},
+		PutSemaphore{Name: "plain", Settings: SettingsChange{PerGroup: given(1)}},
+		RestoreSession{Session: 3, TTLMS: 30_000, Leases: []Want{{Semaphore: "pool", Count: 2, Group: "restored"}, {Semaphore: "family", Count: 2, Group: "restored"}}},
+		ResizeLease{Session: 3, Name: "pool", Count: 1, Group: "restored"},
+		RevokeLease{Session: 3, Name: "family", Reason: "why", Group: "restored"},
+		Release{Session: 3, Name: "family", Group: "restored"},
+		Release{Session: 1, Name: "pool", Group: "acme"},
+		Release{Session: 1, Name: "plain"},
+		GroupPut{Name: "pool", Group: "acme", Limit: NoLimit},
+		PutSemaphore{Name: "db", Settings: SettingsChange{Paused: Change[string]{Given: true}}},
+		GroupPut{Name: "db", Limit: 1},
+		AcquireMany{Session: 1, Mode: Any, HeadStartMS: 5, Wants: []Want{{Semaphore: "mine", Count: 1}, {Semaphore: "family", Count: 1, Group: "fix"}}},
 	})
 }
 
@@ -223,6 +275,8 @@ func TestConstantsBelongToTheLevel(t *testing.T) {
 		{"items and shades", maxItems}, {"bytes of items", maxItemBytes}, {"bytes that an item counts beside its texts", itemOverhead}, {"bytes of an item's value", MaxValueBytes},
 		{"bytes of an about", MaxAboutBytes}, {"longest delay of an item in ms", MaxItemDelayMS}, {"items of a session", maxSessionItems}, {"items deleted at once", maxDeletedAtOnce},
 		{"shades dropped in an entry", maxShadesDropped}, {"folders of deleted items", maxFolders}, {"deleted items of a folder", maxFolderNames}, {"deleted items", maxDeletedNames},
+		{"groups with limits of their own", maxOwnLimits}, {"bytes of a group", MaxGroupBytes}, {"requests that may wait in a line", MaxWaitingLimit},
+		{"longest head start in ms", MaxHeadStartMS}, {"grants that pass the longest wait", passedAtMost},
 		{"ms that deleted items are kept", deletesKeptMS}, {"jump of a state that takes another one's place", succeededJump},
 	} {
 		fmt.Fprintf(&b, "%s %d\n", c.name, c.value)

@@ -119,7 +119,7 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 	perHolder, perWaiter := 0, 0
 	perHolder = touches(p.m, func() { p.m.Holders("db", 0, limit) })
-	perWaiter = touches(p.m, func() { p.m.Waiters("db", 0, limit) })
+	perWaiter = touches(p.m, func() { p.m.Waiters("db", LinePlace{}, limit) })
 	for _, at := range []int{10, holders / 3 * 2, holders - 20, holders - 1} {
 		for _, gone := range []int{0, 1} {
 			token := tokens[min(at+gone, holders-1)].Token
@@ -128,23 +128,25 @@ func TestPagesAreBounded(t *testing.T) {
 			}
 		}
 	}
-	line := p.m.Waiters("db", 0, waiters)
+	line := p.m.Waiters("db", LinePlace{}, waiters)
 	for _, at := range []int{10, len(line) / 2, len(line) - 20} {
 		got := []RequestView(nil)
-		if n := touches(p.m, func() { got = p.m.Waiters("db", line[at].Place, limit) }); n > perWaiter+4 {
+		if n := touches(p.m, func() { got = p.m.Waiters("db", placeOf(line[at]), limit) }); n > perWaiter+4 {
 			t.Errorf("%d records read for the waiters after the %dth, %d for the first", n, at, perWaiter)
 		}
 		if len(got) != limit || got[0].Place != line[at+1].Place || got[0].Position != int64(at)+2 || got[limit-1].Position != int64(at+limit)+1 {
 			t.Errorf("%d waiters after the %dth, first %+v", len(got), at, got[:1])
 		}
 	}
-	if got := p.m.Waiters("db", p.m.places, limit); len(got) > 0 {
+	if got := p.m.Waiters("db", LinePlace{RankMS: p.m.nowMS, Place: p.m.places}, limit); len(got) > 0 {
 		t.Errorf("waiters after the last one: %v", got)
 	}
-	if got := p.m.Waiters("db", 1<<64-1, limit); len(got) > 0 {
+	if got := p.m.Waiters("db", LinePlace{RankMS: p.m.nowMS, Place: 1<<64 - 1}, limit); len(got) > 0 {
 		t.Errorf("%d waiters after the highest number", len(got))
 	}
 }
+
+func placeOf(r RequestView) LinePlace { return LinePlace{r.Group, r.RankMS, r.Place} }
 
 // TestWaitersAfterOneThatIsGone: the place of a withdrawn request is still a place in the line.
 func TestWaitersAfterOneThatIsGone(t *testing.T) {
@@ -152,10 +154,10 @@ func TestWaitersAfterOneThatIsGone(t *testing.T) {
 	for range 6 {
 		p.join()
 	}
-	line := p.m.Waiters("db", 0, 5)
+	line := p.m.Waiters("db", LinePlace{}, 5)
 	p.apply(EndSession{Session: line[2].Session})
 	p.apply(EndSession{Session: line[0].Session})
-	got := p.m.Waiters("db", line[2].Place, 5)
+	got := p.m.Waiters("db", placeOf(line[2]), 5)
 	if len(got) != 2 || got[0].Place != line[3].Place || got[0].Position != 2 || got[1].Position != 3 {
 		t.Errorf("after the third, which is gone: %+v", got)
 	}

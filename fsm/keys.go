@@ -78,7 +78,7 @@ func outcomeBytes(c Command, l *Limits) int64 {
 // outcomeOf returns an upper bound of what leases add to an outcome.
 func outcomeOf(wants []Want) (bytes int64) {
 	for _, want := range wants {
-		bytes += memberBytes + int64(len(want.Semaphore))
+		bytes += memberBytes + int64(len(want.Semaphore)+len(want.Group))
 	}
 	return bytes
 }
@@ -130,7 +130,7 @@ func (m *Machine) refresh(result *Result) {
 		if !ok {
 			return
 		}
-		held, ok := m.leaseOf(r, semaphore)
+		held, ok := m.leaseNamed(r, semaphore, g.Group)
 		if !ok || m.leases.at(held).token != g.Token || m.leases.at(held).revoked {
 			return
 		}

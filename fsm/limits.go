@@ -95,6 +95,7 @@ const (
 	noticesKeptMS    = 7 * 24 * 3600 * 1000 // the time after which a notice ends that is not due
 	maxNoticesHere   = 100                  // for one semaphore
 	maxNoticeBytes   = 2_048                // of its address
+	maxOwnLimits     = 100_000              // groups with limits of their own
 	maxNameBytes     = 512
 	maxReasonBytes   = 1_024
 	maxKeyBytes      = 1_024 // scope and key

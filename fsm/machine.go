@@ -31,6 +31,8 @@ type state struct {
 	itemChange    uint64 // the number of the last change of an item
 	sessionChange uint64 // the number of the last open or end of a session that open-holder opened
 	jumped        uint64 // the number at which the last jump ended, see jumpChanges
+
+	turns uint64 // the last turn of a group, see lane; never goes back
 }
 
 // tables hold the primary records.
@@ -47,11 +49,15 @@ type tables struct {
 	revoked    table[revoked]
 	items      table[item]
 	folders    table[folder]
+	lanes      table[lane]
 }
 
-// leaseKey names a session and a semaphore: at most one lease, waiting request or entry of
-// a wait list has both.
-type leaseKey struct{ session, semaphore ref }
+// leaseKey names a session and what it asks for: at most one lease, waiting request or entry of a
+// wait list has both.
+type leaseKey struct {
+	session ref
+	target  target
+}
 
 // listKey names a session and a list, see listHashOf: at most one waiting request has both.
 type listKey struct {
@@ -63,8 +69,8 @@ type listKey struct {
 type indexes struct {
 	byName       map[string]ref
 	names        btree.Map[string, ref] // in order, for listings
-	unswept      btree.Map[uint64, ref] // the semaphores that are deleted or shrunk, by epoch
-	unserved     btree.Map[uint64, ref] // heads of lines that an entry left ungranted, by place
+	unswept      btree.Map[uint64, ref] // the semaphores that are deleted, shrunk or swept, by epoch
+	unserved     *btree.BTreeG[waiter]  // heads of lines that an entry left ungranted
 	bySession    btree.Map[uint64, ref]
 	byLease      map[leaseKey]ref // may lack the first lease of a session, see leaseOf
 	byWait       map[leaseKey]ref // requests for leases, by each of their members
@@ -94,6 +100,7 @@ type indexes struct {
 	keyBytes     int64   // invariant: the sum of the keys' bytes
 	reserved     int64   // invariant: the number of leases that waiting requests may become
 	members      int     // invariant: the members of all waiting requests
+	ownLimits    int64   // invariant: the groups with limits of their own
 }
 
 // Machine is the state machine. One goroutine at a time may use it, see the package
@@ -107,7 +114,8 @@ type Machine struct {
 	applied *Applied
 	caller  Envelope // of the command under way; zero between commands
 	done    work     // by the entry under way
-	touched []ref    // semaphores whose line may have become servable
+	touched []target // lines, and pools, whose head may have become servable
+	fresh   []ref    // lanes that the command named first, see member
 	freed   []ref    // semaphores whose notices may have become due
 	endNow  []uint64 // sessions whose new deadline has passed; settle ends them last
 	output  encoder  // scratch space for the state hash
@@ -140,6 +148,7 @@ func New() *Machine {
 		ends:      [3]*ends{newEnds(), newEnds(), newEnds()},
 		byShade:   map[string]ref{},
 		shades:    newShades(),
+		unserved:  newWaiters(),
 	}
 	return m
 }
@@ -196,6 +205,7 @@ func (m *Machine) applyCommand(c *decoded) (result Result) {
 	} else {
 		result = m.applyKeyed(c)
 	}
+	m.dropFresh()
 	m.caller = Envelope{}
 	return result
 }

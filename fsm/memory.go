@@ -101,10 +101,10 @@ func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 	if !l.revoked || cause == CauseDeleted {
 		return
 	}
-	at := revokedKey{m.sessionID(l.session), m.semaphores.at(l.semaphore).epoch}
+	at := revokedKey{m.sessionID(l.session), m.semaphores.at(l.semaphore).epoch, m.groupOf(l.lane)}
 	m.forgetRevocation(at)
 	m.orders++
-	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, order: m.orders, atMS: m.nowMS, reason: l.reason})
+	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, group: at.group, order: m.orders, atMS: m.nowMS, reason: l.reason})
 	if m.revoked.live > maxRevoked {
 		m.forgetRevoked(m.revokedOrder.first)
 	}
@@ -112,7 +112,7 @@ func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 
 func (m *Machine) fileRevoked(v revoked) {
 	r := m.revoked.add(v)
-	m.byRevoked[revokedKey{v.session, v.epoch}] = r
+	m.byRevoked[v.key()] = r
 	m.revokedOrder.push(r, m.revokedInOrder)
 }
 
@@ -120,7 +120,9 @@ func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrde
 
 func (m *Machine) forgetRevoked(r ref) {
 	v := m.revoked.at(r)
-	delete(m.byRevoked, revokedKey{v.session, v.epoch})
+	delete(m.byRevoked, v.key())
 	m.revokedOrder.unlink(r, m.revokedInOrder)
 	m.revoked.remove(r)
 }
+
+func (v *revoked) key() revokedKey { return revokedKey{v.session, v.epoch, v.group} }

@@ -65,7 +65,7 @@ func (m *model) semaphoresDiffer(machine *Machine) error {
 		for i, r := range m.line(s) {
 			waiters = append(waiters, m.requestView(r, s, int64(i)+1))
 		}
-		if err := same("waiters of "+s.name, machine.Waiters(s.name, 0, 10_000), waiters); err != nil {
+		if err := same("waiters of "+s.name, machine.Waiters(s.name, LinePlace{}, 10_000), waiters); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func leaseView(l *modelLease) LeaseView {
 
 func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) RequestView {
 	view := RequestView{Place: r.place, Session: r.session.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
-		Position: position, EnqueuedMS: r.enqueuedMS, DeadlineMS: r.session.deadlineMS, Metadata: r.session.metadata}
+		Position: position, EnqueuedMS: r.enqueuedMS, RankMS: r.enqueuedMS, DeadlineMS: r.session.deadlineMS, Metadata: r.session.metadata}
 	for _, want := range r.left() {
 		view.Wants = append(view.Wants, Want{Semaphore: want.semaphore.name, Count: want.count})
 		if obstacle := m.obstacle(r, want); obstacle.BlockedBy != 0 {
@@ -100,7 +100,7 @@ func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) 
 
 // obstacle returns the reason why a request can't be served in a line, if there is one.
 func (m *model) obstacle(r *modelRequest, want modelMember) Obstacle {
-	o := Obstacle{Semaphore: want.semaphore.name, Needs: want.count, Available: m.available(want.semaphore)}
+	o := Obstacle{Semaphore: want.semaphore.name, Needs: want.count, Available: m.available(want.semaphore), Limit: NoLimit}
 	switch {
 	case m.line(want.semaphore)[0] != r:
 		o.BlockedBy = BlockAhead
@@ -119,7 +119,7 @@ func (m *model) singlesDiffer(machine *Machine, s *modelSession, whole SessionVi
 				lease = l
 			}
 		}
-		if got, ok := machine.Lease(s.id, semaphore.name); ok != (lease.Token != 0) || same("lease", got, lease) != nil {
+		if got, ok := machine.Lease(s.id, semaphore.name, ""); ok != (lease.Token != 0) || same("lease", got, lease) != nil {
 			return same("lease alone", got, lease)
 		}
 		var request RequestView
@@ -130,7 +130,7 @@ func (m *model) singlesDiffer(machine *Machine, s *modelSession, whole SessionVi
 				}
 			}
 		}
-		if got, ok := machine.Request(s.id, semaphore.name); ok != (request.Place != 0) || same("request", got, request) != nil {
+		if got, ok := machine.Request(s.id, semaphore.name, ""); ok != (request.Place != 0) || same("request", got, request) != nil {
 			return same("request alone", got, request)
 		}
 	}
@@ -196,7 +196,7 @@ func (m *model) memoryDiffers(machine *Machine) error {
 		return fmt.Errorf("%d revoked leases are remembered, the model has %d", machine.revoked.live, len(m.revoked))
 	}
 	for _, v := range m.revoked {
-		if r, ok := machine.byRevoked[revokedKey{v.session, v.epoch}]; !ok || machine.revoked.at(r).reason != v.reason || machine.revoked.at(r).atMS != v.atMS {
+		if r, ok := machine.byRevoked[revokedKey{v.session, v.epoch, ""}]; !ok || machine.revoked.at(r).reason != v.reason || machine.revoked.at(r).atMS != v.atMS {
 			return fmt.Errorf("the revoked lease of session %d is forgotten or differs, the model has %v", v.session, v)
 		}
 	}

@@ -1,7 +1,7 @@
 package fsm
 
 // addNotice makes a notice for a refused down.
-func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
+func (m *Machine) addNotice(semaphore ref, group string, c Down, result *Result) {
 	if !within(int64(m.notices.live), maxNotices, RuleNotices, result) ||
 		!within(int64(m.semaphores.at(semaphore).notices.length()), maxNoticesHere, RuleNotices, result) {
 		return
@@ -18,7 +18,7 @@ func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
 		return
 	}
 	m.places++
-	n := notice{place: m.places, semaphore: semaphore, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, owner: owner,
+	n := notice{place: m.places, semaphore: semaphore, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, owner: owner, group: group,
 		endsMS: m.nowMS + noticesKeptMS}
 	if c.Partial {
 		n.count = 1
@@ -57,16 +57,27 @@ func (m *Machine) wakeNotices() {
 			looked[semaphore] = true
 		}
 		s := m.semaphores.at(semaphore)
-		if s.epoch == 0 || s.waiting() > 0 {
-			continue // deleted since, or with a line
+		if s.epoch == 0 {
+			continue // deleted since
 		}
 		for r := s.notices.first; r != 0; r = m.notices.at(r).inSemaphore.next {
-			if n := m.notices.at(r); !n.due && s.available() >= n.count {
+			if n := m.notices.at(r); !n.due && m.wouldServe(n) {
 				m.noticeDue(r)
 			}
 		}
 	}
 	m.freed = m.freed[:0]
+}
+
+// wouldServe reports whether a new down of the count of a notice, in its group, would be granted at
+// once.
+func (m *Machine) wouldServe(n *notice) bool {
+	s := m.semaphores.at(n.semaphore)
+	w := member{semaphore: n.semaphore, count: n.count}
+	if s.grouped() {
+		w.lane = m.laneFor(n.semaphore, n.group)
+	}
+	return !s.family() && m.servable(&request{members: []member{w}, unowned: true, rankMS: m.nowMS, place: m.places + 1}) >= 0
 }
 
 func (m *Machine) noticeDue(r ref) {

@@ -28,12 +28,12 @@ func (c Acquire) wants() []Want             { return []Want{{c.Name, c.Count, c.
 func (c Acquire) permits() int64            { return c.Count }
 func (c Acquire) cost(size SessionSize) int { return 1 + size.Records/walkedPerUnit }
 
-// queue returns the semaphore in whose line it may wait.
-func (c Acquire) queue() string {
-	if c.Try {
-		return ""
+// queue returns what it may wait for.
+func (c Acquire) queue() (asked Want) {
+	if !c.Try {
+		asked = Want{c.Name, c.Count, c.Group}
 	}
-	return c.Name
+	return asked
 }
 
 func (c Acquire) encode(e *encoder) {
@@ -53,7 +53,7 @@ func decodeAcquire(d *decoder) Command {
 }
 
 func (c Acquire) apply(m *Machine) Result {
-	if c.TTLMS < KeepTTL || c.TTLMS > MaxTTLMS {
+	if c.TTLMS < KeepTTL || c.TTLMS > MaxTTLMS || !validAsk(c.Group, c.HeadStartMS) {
 		return Result{Code: Malformed}
 	}
 	var result Result
@@ -63,8 +63,13 @@ func (c Acquire) apply(m *Machine) Result {
 		m.describeSession(&result, owner)
 		return result
 	}
-	if c.Count > m.semaphores.at(semaphore).full() && !(known && m.hasExactly(owner, semaphore, c.Count)) {
-		m.refuse(&result, Never, semaphore, c.Count)
+	asked, ok := m.member(semaphore, owner, Want{c.Name, c.Count, c.Group}, &result)
+	if !ok {
+		m.describeSession(&result, owner)
+		return result
+	}
+	if c.Count > m.limit(asked) && !(known && m.hasExactly(owner, asked)) {
+		m.refuseNever(&result, asked)
 		m.describeSession(&result, owner)
 		return result
 	}
@@ -74,40 +79,41 @@ func (c Acquire) apply(m *Machine) Result {
 	if c.TTLMS != KeepTTL {
 		m.giveTTL(owner, c.TTLMS)
 	}
-	result = m.acquire(owner, semaphore, c)
+	result = m.acquire(owner, asked, c)
 	m.takeOver(owner, &result)
 	m.settle()
 	return result
 }
 
 // acquire applies the checks that need the session, and requests the lease.
-func (m *Machine) acquire(owner, semaphore ref, c Acquire) (result Result) {
+func (m *Machine) acquire(owner ref, asked member, c Acquire) (result Result) {
 	defer func() {
 		if result.Code != Waiting {
 			m.describeSession(&result, owner)
 		}
 	}()
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, semaphore, c.Count)
+		m.refuse(&result, InvalidCount, asked)
 		return result
 	}
-	if held, ok := m.leaseOf(owner, semaphore); ok {
+	group := m.groupOf(asked.lane)
+	if held, ok := m.leaseNamed(owner, asked.semaphore, group); ok {
 		return m.acquireHeld(held, c.Count)
 	}
-	if waiting := m.waitsFor(owner, semaphore); waiting != 0 {
+	if waiting, in := m.waitNamed(owner, asked.semaphore, group); waiting != 0 {
 		r := m.requests.at(waiting)
-		if count := countOf(r.members, semaphore); r.mode != 0 || count != c.Count {
-			m.refuse(&result, LeaseExists, semaphore, c.Count)
+		if count := countOf(r.members, in); r.mode != 0 || count != c.Count {
+			m.refuse(&result, LeaseExists, asked)
 			result.Holding = count
 			return result
 		}
 		return m.waitingResult(waiting)
 	}
-	asked := request{session: owner, members: []member{{semaphore, c.Count}}}
-	if !m.mayAsk(owner, asked.members, &result) {
+	d := demand{request: request{session: owner, members: []member{asked}}, waits: !c.Try, headStartMS: c.HeadStartMS}
+	if !m.mayAsk(owner, d.members, &result) {
 		return result
 	}
-	return m.ask(&demand{request: asked, waits: !c.Try})
+	return m.ask(&d)
 }
 
 // acquireHeld returns the result of an acquire of a semaphore of which the session has a
@@ -123,28 +129,30 @@ func (m *Machine) acquireHeld(held ref, count int64) Result {
 // refuseHeld refuses a request for a semaphore of which the session has a lease.
 func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 	l := m.leases.at(held)
+	asked := member{l.semaphore, l.lane, count}
 	if l.revoked {
-		m.refuse(&result, Revoked, l.semaphore, count)
+		m.refuse(&result, Revoked, asked)
 		result.Reason = l.reason
 	} else {
-		m.refuse(&result, LeaseExists, l.semaphore, count)
+		m.refuse(&result, LeaseExists, asked)
 		result.Holding = l.count
 	}
 	return result
 }
 
 // hasExactly reports whether a session has a lease or a request of exactly this count.
-func (m *Machine) hasExactly(owner, semaphore ref, count int64) bool {
-	if held, ok := m.leaseOf(owner, semaphore); ok {
-		return m.leases.at(held).count == count
+func (m *Machine) hasExactly(owner ref, asked member) bool {
+	group := m.groupOf(asked.lane)
+	if held, ok := m.leaseNamed(owner, asked.semaphore, group); ok {
+		return m.leases.at(held).count == asked.count
 	}
-	waiting := m.waitsFor(owner, semaphore)
-	return waiting != 0 && countOf(m.requests.at(waiting).members, semaphore) == count
+	waiting, in := m.waitNamed(owner, asked.semaphore, group)
+	return waiting != 0 && countOf(m.requests.at(waiting).members, in) == asked.count
 }
 
-// waitsFor returns the waiting request of a session for a lease of a semaphore, or 0.
-func (m *Machine) waitsFor(owner, semaphore ref) ref {
-	return m.byWait[leaseKey{owner, semaphore}]
+// validAsk reports whether a request may name a group, and ask for a head start.
+func validAsk(group string, headStartMS int64) bool {
+	return ValidGroup(group) && headStartMS >= 0 && headStartMS <= MaxTTLMS
 }
 
 // mayAsk applies the rule of levels to each member of a request. A session may request a
@@ -170,7 +178,7 @@ func (m *Machine) mayAsk(owner ref, members []member, result *Result) bool {
 			rule, lowest = RuleWaits, waited
 		}
 		if rule != RuleNone {
-			m.refuse(result, Hierarchy, want.semaphore, want.count)
+			m.refuse(result, Hierarchy, want)
 			result.Rule, result.LowestLevel = rule, lowest
 			return false
 		}
@@ -209,31 +217,36 @@ func (m *Machine) levelWaitedFor(owner ref) *int32 {
 	return nil
 }
 
-// MayWait returns the semaphore and the session of an acquire that may wait, from the output
-// of [Envelope.Encode]. For any other command, and for other bytes, the name is empty. An
+// MayWait returns what an acquire asks for that may wait, and its session, from the output of
+// [Envelope.Encode]. For any other command, and for other bytes, the name is empty. An
 // [AcquireOnce] has no session yet, so its session is 0.
-func MayWait(command []byte) (name string, session uint64) {
+func MayWait(command []byte) (asked Want, session uint64) {
 	if OpOf(command).row().waits != mayWait {
-		return "", 0
+		return Want{}, 0
 	}
 	d, _ := decodeCommand(newDecoder(command))
-	if waits, ok := d.command.(interface{ queue() string }); ok {
-		name = waits.queue()
+	if waits, ok := d.command.(interface{ queue() Want }); ok {
+		asked = waits.queue()
 	}
-	if name != "" {
+	if asked.Semaphore != "" {
 		session = SessionOf(d.command)
 	}
-	return name, session
+	return asked, session
 }
 
-// JoinsQueue reports whether an acquire of a semaphore would join a queue in which others
-// wait. A session that has its lease there would not.
-func (m *Machine) JoinsQueue(name string, session uint64) bool {
-	r, ok := m.byName[name]
+// JoinsQueue reports whether an acquire would join a queue in which others wait. A session that has
+// its lease there would not.
+func (m *Machine) JoinsQueue(asked Want, session uint64) bool {
+	r, ok := m.byName[asked.Semaphore]
 	if !ok || m.semaphores.at(r).waiting() == 0 {
 		return false
 	}
 	owner, _ := m.bySession.Get(session)
-	_, holds := m.leaseOf(owner, r)
+	if s := m.semaphores.at(r); s.with().Groups == ByRequest {
+		if lane := s.lane(asked.Group); s.choice().lane == 0 && (lane == 0 || m.lanes.at(lane).line == nil) {
+			return false
+		}
+	}
+	_, holds := m.leaseNamed(owner, r, asked.Group)
 	return !holds
 }

@@ -47,7 +47,7 @@ func decodeAcquireMany(d *decoder) Command {
 }
 
 func (c AcquireMany) apply(m *Machine) Result {
-	if (c.Mode != All && c.Mode != Any) || len(c.Wants) == 0 || len(c.Wants) > MaxMembers || repeats(c.Wants) {
+	if (c.Mode != All && c.Mode != Any) || len(c.Wants) == 0 || len(c.Wants) > MaxMembers || repeats(c.Wants) || !validAsk("", c.HeadStartMS) {
 		return Result{Code: Malformed}
 	}
 	var result Result
@@ -69,7 +69,14 @@ func (c AcquireMany) apply(m *Machine) Result {
 			m.describeSession(&result, known)
 			return result
 		}
-		members[i] = member{r, want.Count}
+		if members[i], ok = m.member(r, known, want, &result); !ok {
+			m.describeSession(&result, known)
+			return result
+		}
+	}
+	if result, ok := m.listsWell(members, c.Mode); !ok {
+		m.describeSession(&result, known)
+		return result
 	}
 	result = Result{}
 	possible := m.possible(members, c.Mode, &result)
@@ -82,7 +89,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	result = m.acquireMany(request{session: owner, members: possible, mode: c.Mode, listHash: listHash}, members, c.Try)
+	result = m.acquireMany(request{session: owner, members: possible, mode: c.Mode, listHash: listHash}, members, c)
 	if result.Code != Waiting {
 		m.describeSession(&result, owner)
 	}
@@ -93,30 +100,31 @@ func (c AcquireMany) apply(m *Machine) Result {
 
 // acquireMany checks the leases, requests and levels of the session, and requests the
 // leases.
-func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
+func (m *Machine) acquireMany(asked request, listed []member, c AcquireMany) Result {
 	var result Result
 	for _, want := range listed {
 		if want.count < 1 {
-			m.refuse(&result, InvalidCount, want.semaphore, want.count)
+			m.refuse(&result, InvalidCount, want)
 			return result
 		}
-		if held, ok := m.leaseOf(asked.session, want.semaphore); ok {
+		group := m.groupOf(want.lane)
+		if held, ok := m.leaseNamed(asked.session, want.semaphore, group); ok {
 			return m.refuseHeld(held, want.count)
 		}
-		if waiting := m.waitsFor(asked.session, want.semaphore); waiting != 0 {
-			m.refuse(&result, LeaseExists, want.semaphore, want.count)
-			result.Holding = countOf(m.requests.at(waiting).members, want.semaphore)
+		if waiting, in := m.waitNamed(asked.session, want.semaphore, group); waiting != 0 {
+			m.refuse(&result, LeaseExists, want)
+			result.Holding = countOf(m.requests.at(waiting).members, in)
 			return result
 		}
 		if asked.mode == All && !sameLevel(m.semaphores.at(want.semaphore).level, m.semaphores.at(listed[0].semaphore).level) {
-			m.refuse(&result, MixedLevels, want.semaphore, want.count)
+			m.refuse(&result, MixedLevels, want)
 			return result
 		}
 	}
 	if !m.mayAsk(asked.session, asked.members, &result) {
 		return result
 	}
-	return m.ask(&demand{request: asked, waits: !try})
+	return m.ask(&demand{request: asked, waits: !c.Try, headStartMS: c.HeadStartMS})
 }
 
 // possible returns the members that could ever be granted; for "all" it returns every member,
@@ -124,11 +132,11 @@ func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
 func (m *Machine) possible(members []member, mode Mode, result *Result) []member {
 	kept := make([]member, 0, len(members))
 	for _, want := range members {
-		if want.count <= m.semaphores.at(want.semaphore).full() {
+		if want.count <= m.limit(want) {
 			kept = append(kept, want)
 			continue
 		}
-		m.refuse(result, Never, want.semaphore, want.count)
+		m.refuseNever(result, want)
 		if mode == All {
 			return nil
 		}
@@ -144,7 +152,7 @@ func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, listHash uint6
 	}
 	result := Result{Code: OK, Found: true}
 	for _, want := range wants {
-		r, ok := m.leaseOf(owner, m.byName[want.Semaphore])
+		r, ok := m.leaseNamed(owner, m.byName[want.Semaphore], want.Group)
 		if !ok || m.leases.at(r).listHash != listHash || m.leases.at(r).revoked || m.leases.at(r).count != want.Count {
 			if mode == All {
 				return Result{}, false
@@ -158,14 +166,37 @@ func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, listHash uint6
 }
 
 func repeats(wants []Want) bool {
-	seen := make(map[string]bool, len(wants))
+	type place struct{ semaphore, group string }
+	seen := make(map[place]bool, len(wants))
 	for _, want := range wants {
-		if seen[want.Semaphore] {
+		if at := (place{want.Semaphore, want.Group}); seen[at] || !ValidGroup(want.Group) {
 			return true
 		}
-		seen[want.Semaphore] = true
+		seen[place{want.Semaphore, want.Group}] = true
 	}
 	return false
+}
+
+// listsWell reports whether a request may have these members: no group of a semaphore twice, which
+// may happen with the identity as the group, and for "all" at most one group of a pool, since two
+// requests could wait for each other in two pools for ever. If not, result is the refusal.
+func (m *Machine) listsWell(members []member, mode Mode) (result Result, ok bool) {
+	pools := 0
+	for i, w := range members {
+		if w.lane == 0 {
+			continue
+		}
+		if memberOf(members[:i], w.target()) != (member{}) {
+			return Result{Code: Malformed, Rule: RuleGroup, Subject: m.semaphores.at(w.semaphore).name}, false
+		}
+		if m.semaphores.at(w.semaphore).pool() {
+			pools++
+		}
+		if pools > 1 && mode == All {
+			return Result{Code: Malformed, Rule: RulePools, Subject: m.semaphores.at(w.semaphore).name}, false
+		}
+	}
+	return Result{}, true
 }
 
 // listHashOf identifies a list and its mode, so that a repeat of the request in the same

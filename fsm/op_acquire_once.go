@@ -31,11 +31,11 @@ func (c AcquireOnce) redrawn(id uint64) Command {
 	return c
 }
 
-func (c AcquireOnce) queue() string {
-	if c.WaitMS <= 0 {
-		return ""
+func (c AcquireOnce) queue() (asked Want) {
+	if c.WaitMS > 0 {
+		asked = Want{c.Name, c.Count, c.Group}
 	}
-	return c.Name
+	return asked
 }
 
 func (c AcquireOnce) encode(e *encoder) {
@@ -58,7 +58,7 @@ func decodeAcquireOnce(d *decoder) Command {
 
 func (c AcquireOnce) apply(m *Machine) Result {
 	if c.TTLMS < 0 || c.TTLMS > MaxTTLMS || c.WaitMS < 0 || c.WaitMS > MaxTTLMS || c.Session == 0 ||
-		!ValidMetadata(c.Metadata) {
+		!ValidMetadata(c.Metadata) || !validAsk(c.Group, c.HeadStartMS) {
 		return Result{Code: Malformed}
 	}
 	var result Result
@@ -66,21 +66,24 @@ func (c AcquireOnce) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	if c.Count > m.semaphores.at(r).full() {
-		m.refuse(&result, Never, r, c.Count)
+	asked, ok := m.member(r, 0, Want{c.Name, c.Count, c.Group}, &result)
+	if !ok {
+		return result
+	}
+	if c.Count > m.limit(asked) {
+		m.refuseNever(&result, asked)
 		return result
 	}
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, r, c.Count)
+		m.refuse(&result, InvalidCount, asked)
 		return result
 	}
 	result = m.ask(&demand{
-		request: request{members: []member{{r, c.Count}}},
-		waits:   c.WaitMS > 0,
-		opens:   session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.WaitMS, metadata: c.Metadata, oneShot: true},
+		request:     request{members: []member{asked}},
+		waits:       c.WaitMS > 0,
+		headStartMS: c.HeadStartMS,
+		opens:       session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.WaitMS, metadata: c.Metadata, oneShot: true},
 	})
-	if result.Code == OK { // a lease of ttl 0 ends at once
-		m.settle()
-	}
+	m.settle() // a lease of ttl 0 ends at once
 	return result
 }

@@ -53,7 +53,7 @@ func decodeDown(d *decoder) Command {
 
 func (c Down) apply(m *Machine) Result {
 	if c.WaitMS < 0 || c.WaitMS > MaxTTLMS || (c.WaitMS > 0) != (c.Session != 0) ||
-		len(c.Notice) > maxNoticeBytes || c.Notice != "" && c.WaitMS > 0 {
+		len(c.Notice) > maxNoticeBytes || c.Notice != "" && c.WaitMS > 0 || !validAsk(c.Group, c.HeadStartMS) {
 		return Result{Code: Malformed}
 	}
 	var result Result
@@ -61,19 +61,28 @@ func (c Down) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
+	asked, ok := m.member(r, 0, Want{c.Name, c.Count, c.Group}, &result)
+	if !ok {
+		return result
+	}
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, r, c.Count)
+		m.refuse(&result, InvalidCount, asked)
+		return result
+	}
+	if !m.hasTotal(asked, &result) {
 		return result
 	}
 	result = m.ask(&demand{
-		request: request{members: []member{{r, c.Count}}, unowned: true, partial: c.Partial},
-		waits:   c.WaitMS > 0,
-		opens:   session{id: c.Session, ttlMS: c.WaitMS, deadlineMS: m.nowMS + c.WaitMS, oneShot: true},
+		request:     request{members: []member{asked}, unowned: true, partial: c.Partial},
+		waits:       c.WaitMS > 0,
+		headStartMS: c.HeadStartMS,
+		opens:       session{id: c.Session, ttlMS: c.WaitMS, deadlineMS: m.nowMS + c.WaitMS, oneShot: true},
 	})
+	m.settle()
 	if result.Code == Unavailable {
 		result.Value = result.Available
 		if c.Notice != "" {
-			m.addNotice(r, c, &result)
+			m.addNotice(r, m.groupOf(asked.lane), c, &result)
 		}
 	}
 	return result

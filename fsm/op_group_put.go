@@ -30,10 +30,56 @@ func decodeGroupPut(d *decoder) Command {
 }
 
 func (c GroupPut) apply(m *Machine) Result {
+	if !ValidGroup(c.Group) || c.Limit < NoLimit {
+		return Result{Code: Malformed}
+	}
 	var result Result
-	_, ok := m.findSemaphore(c.Name, c.Epoch, &result)
+	r, ok := m.findSemaphore(c.Name, c.Epoch, &result)
 	if !ok {
 		return result
 	}
+	s := m.semaphores.at(r)
+	if !s.grouped() {
+		return Result{Code: Malformed, Rule: RuleGroup, Subject: c.Name, Epoch: s.epoch}
+	}
+	at := m.laneFor(r, c.Group)
+	before := *m.lanes.at(at)
+	result.Found = before.own
+	if c.Limit != NoLimit && !before.own && !within(m.ownLimits, maxOwnLimits, RuleOwnLimits, &result) {
+		result.Subject = c.Name
+		return result
+	}
+	own, limit := c.Limit != NoLimit, c.Limit
+	if !own {
+		limit = s.groupLimit()
+	}
+	if own == before.own && (!own || limit == before.limit) {
+		return result
+	}
+	m.semaphores.mut(r).modified = m.index
+	m.setOwnLimit(at, own, limit)
+	m.effect(Effect{Kind: EffectGroupChanged, Semaphore: c.Name, Epoch: result.Epoch, Group: c.Group, Limit: c.Limit})
+	if at = m.semaphores.at(r).lane(c.Group); at != 0 && !m.sweepLane(r, at, m.budget.ended) {
+		m.sweepFrom(r, c.Group)
+	}
+	m.settle()
 	return result
+}
+
+// setOwnLimit gives a group a limit of its own, or the limit of its semaphore again.
+func (m *Machine) setOwnLimit(r ref, own bool, limit int64) {
+	m.useLane(r)
+	l := m.lanes.mut(r)
+	if own != l.own {
+		l.own = own
+		if own {
+			m.ownLimits++
+		} else {
+			m.ownLimits--
+		}
+	}
+	l.limit = limit
+	m.refile(r)
+	m.touch(member{semaphore: l.semaphore, lane: r})
+	m.leaveLane(r)
 }

@@ -38,18 +38,28 @@ func decodeListAdd(d *decoder) Command {
 func (c ListAdd) apply(m *Machine) Result {
 	var result Result
 	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
+	if !ok || !ValidGroup(c.Group) {
+		if ok {
+			return Result{Code: Malformed}
+		}
+		return result
+	}
+	asked, ok := m.member(semaphore, owner, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
 		return result
 	}
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, semaphore, c.Count)
+		m.refuse(&result, InvalidCount, asked)
 		return result
 	}
-	r := m.byEntry[leaseKey{owner, semaphore}]
+	if !m.hasTotal(asked, &result) {
+		return result
+	}
+	r := m.entryNamed(owner, asked)
 	if r != 0 {
 		e := m.entries.at(r)
 		if !sumFits(m.wanted(e), c.Count) || !sumFits(e.granted, m.wanted(e)+c.Count) {
-			m.refuse(&result, Overflow, semaphore, c.Count)
+			m.refuse(&result, Overflow, asked)
 			return result
 		}
 		if e.waiting != 0 {
@@ -62,16 +72,17 @@ func (c ListAdd) apply(m *Machine) Result {
 		return result
 	}
 	d := demand{
-		request: request{session: owner, members: []member{{semaphore, c.Count}}, unowned: true, partial: true, entry: r},
+		request: request{session: owner, members: []member{asked}, unowned: true, partial: true, entry: r},
 		waits:   true,
 		listed:  true,
 	}
-	if refused := m.ask(&d); refused.Code == LimitReached {
+	if refused := m.ask(&d); refused.Code != OK && refused.Code != Waiting {
 		refused.Epoch = result.Epoch
 		return refused
 	}
 	m.describeEntry(&result, d.entry)
 	m.takeOver(owner, &result)
+	m.settle()
 	return result
 }
 
@@ -80,7 +91,8 @@ func (c ListAdd) apply(m *Machine) Result {
 func (m *Machine) wantMore(r ref, count int64) (result Result) {
 	waiting := m.entries.at(r).waiting
 	q := m.requests.mut(waiting)
-	want := member{q.members[0].semaphore, q.members[0].count + count}
+	want := q.members[0]
+	want.count += count
 	q.members = []member{want}
 	m.semaphores.mut(want.semaphore).modified = m.index
 	m.waits(q, want)

@@ -37,7 +37,7 @@ func (c ListDeliver) apply(m *Machine) Result {
 	}
 	for _, r := range ready {
 		e := m.entries.at(r)
-		done := Completion{Semaphore: e.name, Epoch: e.epoch, Deleted: m.orphaned(e)}
+		done := Completion{Semaphore: e.name, Epoch: e.epoch, Deleted: m.orphaned(e), Group: e.group}
 		if !done.Deleted {
 			done.Granted, done.Token = e.granted, e.token
 		}

@@ -7,7 +7,7 @@ package fsm
 type ListRemove struct {
 	Session uint64
 	Name    string
-	Epoch   uint64 // of the semaphore, 0: every entry of that name
+	Epoch   uint64 // of the semaphore, 0: every entry of that name and group
 	Group   string
 }
 
@@ -39,7 +39,7 @@ func (c ListRemove) apply(m *Machine) Result {
 	for r := m.sessions.at(owner).entries.first; r != 0; {
 		e := m.entries.at(r)
 		next := e.inSession.next
-		if e.name == c.Name && (c.Epoch == 0 || c.Epoch == e.epoch) {
+		if e.name == c.Name && (c.Epoch == 0 || c.Epoch == e.epoch) && m.meansEntry(c.Group, e) {
 			result.Found = true
 			m.dropEntry(r, true)
 		}

@@ -57,17 +57,26 @@ func (c PutSemaphore) apply(m *Machine) Result { return c.put(m, false) }
 
 // put does the work of PutSemaphore. With keep it returns an existing semaphore unchanged.
 func (c PutSemaphore) put(m *Machine, keep bool) Result {
-	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 {
+	r, exists := m.byName[c.Name]
+	before := Settings{}
+	if exists {
+		before = *m.semaphores.at(r).with()
+	}
+	with := c.Settings.applied(before, c.Permits.Given)
+	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 || !with.valid() {
 		return Result{Code: Malformed}
 	}
-	r, exists := m.byName[c.Name]
+	rule := with.conflict()
 	switch {
 	case !exists && (c.Epoch != 0 || c.Version.Given || c.OnlyExisting):
 		return Result{Code: UnknownSemaphore, Subject: c.Name}
 	case !exists && !c.Permits.Given:
 		return Result{Code: PermitsRequired, Subject: c.Name}
 	case !exists:
-		return m.createSemaphore(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value)
+		if rule != RuleNone {
+			return Result{Code: Malformed, Rule: rule, Subject: c.Name}
+		}
+		return m.createSemaphore(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value, with.record())
 	case keep:
 		return m.foundSemaphore(r)
 	case c.OnlyNew:
@@ -77,16 +86,25 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 	if !m.epochIs(r, c.Epoch, &result) || !m.versionIs(r, c.Version, &result) {
 		return result
 	}
-	if c.Permits.Given && !m.semaphores.at(r).allows(c.Permits.Value) {
-		m.refuse(&result, Overflow, r, 0)
+	switch s := m.semaphores.at(r); {
+	case rule != RuleNone:
+		return Result{Code: Malformed, Rule: rule, Subject: c.Name, Epoch: s.epoch}
+	case with.kind() != before.kind() && s.waiting() > 0:
+		m.refuse(&result, RequestsWaiting, member{semaphore: r})
+		return result
+	case c.Permits.Given && !s.allows(c.Permits.Value):
+		m.refuse(&result, Overflow, member{semaphore: r})
 		return result
 	}
-	return c.change(m, r)
+	return c.change(m, r, with)
 }
 
-func (c PutSemaphore) change(m *Machine, r ref) Result {
+func (c PutSemaphore) change(m *Machine, r ref, with Settings) Result {
 	s := m.semaphores.mut(r)
 	before := *s
+	if with != *s.with() {
+		s.settings = with.record()
+	}
 	if c.Permits.Given {
 		s.permits = c.Permits.Value
 	}
@@ -99,14 +117,19 @@ func (c PutSemaphore) change(m *Machine, r ref) Result {
 	if s.permits != before.permits {
 		s.modified = m.index
 	}
-	if s.permits != before.permits || !sameLevel(s.level, before.level) || !slices.Equal(s.metadata, before.metadata) {
+	if s.permits != before.permits || !sameLevel(s.level, before.level) || !slices.Equal(s.metadata, before.metadata) ||
+		s.settings != before.settings {
 		m.settingsMoved(r)
 		m.changed(r)
 	}
 	if s.permits != before.permits {
 		m.endImpossible(r, m.budget.ended)
 	}
-	m.touch(r)
+	if s = m.semaphores.at(r); s.groups != nil && s.groupLimit() != before.groupLimit() {
+		m.sweepFrom(r, "")
+		m.sweepGroups(r, m.budget.ended)
+	}
+	m.touch(member{semaphore: r})
 	m.settle()
 	return m.foundSemaphore(r)
 }

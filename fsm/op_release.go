@@ -44,11 +44,11 @@ func (c Release) apply(m *Machine) Result {
 		return result
 	}
 	result.Session = c.Session
-	if held, ok := m.leaseMeant(owner, semaphore, c.Token); ok {
+	if held, ok := m.leaseMeant(owner, semaphore, c.Group, c.Token); ok {
 		result.Found = true
 		result.Grants = []Grant{m.grantOf(m.leases.at(held))}
 		m.dropLease(held, CauseEnded, "")
-	} else if waiting := m.waitsFor(owner, semaphore); waiting != 0 && c.Token == 0 {
+	} else if waiting, _ := m.waitNamed(owner, semaphore, c.Group); waiting != 0 && c.Token == 0 {
 		result.Found = true
 		result.Place = m.requests.at(waiting).place
 		m.withdraw(waiting, CauseEnded, Result{Code: Withdrawn, Session: c.Session, Place: result.Place})

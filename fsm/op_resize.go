@@ -41,13 +41,13 @@ func (c ResizeLease) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	held, ok := m.leaseMeant(owner, semaphore, c.Token)
+	held, ok := m.leaseMeant(owner, semaphore, c.Group, c.Token)
 	switch {
 	case c.Count < 1:
-		m.refuse(&result, InvalidCount, semaphore, c.Count)
+		m.refuse(&result, InvalidCount, member{semaphore: semaphore, count: c.Count})
 		return result
 	case !ok:
-		m.refuse(&result, NotHeld, semaphore, c.Count)
+		m.refuse(&result, NotHeld, member{semaphore: semaphore, count: c.Count})
 		return result
 	case m.leases.at(held).revoked || c.Count > m.leases.at(held).count:
 		return m.refuseHeld(held, c.Count)

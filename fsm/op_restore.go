@@ -54,11 +54,16 @@ func (c RestoreSession) apply(m *Machine) Result {
 		if !ok {
 			return result
 		}
-		members[i] = member{r, want.Count}
+		if members[i], ok = m.member(r, 0, want, &result); !ok {
+			return result
+		}
+	}
+	if refusal, ok := m.listsWell(members, Any); !ok {
+		return refusal
 	}
 	for _, want := range members {
 		if want.count < 1 {
-			m.refuse(&result, InvalidCount, want.semaphore, want.count)
+			m.refuse(&result, InvalidCount, want)
 			return result
 		}
 	}
@@ -87,7 +92,7 @@ func (m *Machine) restoreLiving(living ref, members []member) Result {
 		return result
 	}
 	for _, want := range members {
-		held, ok := m.leaseOf(living, want.semaphore)
+		held, ok := m.leaseNamed(living, want.semaphore, m.groupOf(want.lane))
 		if !ok || m.leases.at(held).count != want.count || m.leases.at(held).revoked {
 			return Result{Code: SessionExists, Session: s.id}
 		}
@@ -104,7 +109,7 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 	for _, want := range members {
 		s := m.semaphores.at(want.semaphore)
 		if s.held > math.MaxInt64-want.count || !sumFits(s.permits+s.offset, -(s.held+want.count)) {
-			m.refuse(&result, Overflow, want.semaphore, want.count)
+			m.refuse(&result, Overflow, want)
 			return result
 		}
 	}

@@ -45,9 +45,9 @@ func (c RevokeLease) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	held, ok := m.leaseOf(owner, semaphore)
+	held, ok := m.leaseNamed(owner, semaphore, c.Group)
 	if !ok {
-		m.refuse(&result, NotHeld, semaphore, 0)
+		m.refuse(&result, NotHeld, member{semaphore: semaphore})
 		return result
 	}
 	result.Session, result.Found = c.Session, true

@@ -31,13 +31,16 @@ func (c SetValue) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	s := m.semaphores.at(r)
+	s, asked := m.semaphores.at(r), member{semaphore: r, count: c.Value}
 	if c.Value < 0 {
-		m.refuse(&result, InvalidCount, r, c.Value)
+		m.refuse(&result, InvalidCount, asked)
+		return result
+	}
+	if !m.hasTotal(asked, &result) {
 		return result
 	}
 	if !sumFits(c.Value, s.held) {
-		m.refuse(&result, Overflow, r, c.Value)
+		m.refuse(&result, Overflow, asked)
 		return result
 	}
 	// value + held is permits + offset; both are 0 … 2^63-1, so their

@@ -32,13 +32,16 @@ func (c Up) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	s := m.semaphores.at(r)
+	s, asked := m.semaphores.at(r), member{semaphore: r, count: c.Count}
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, r, c.Count)
+		m.refuse(&result, InvalidCount, asked)
+		return result
+	}
+	if !m.hasTotal(asked, &result) {
 		return result
 	}
 	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) {
-		m.refuse(&result, Overflow, r, c.Count)
+		m.refuse(&result, Overflow, asked)
 		return result
 	}
 	return m.moveOffset(r, s.offset+c.Count)

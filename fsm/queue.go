@@ -2,6 +2,16 @@ package fsm
 
 import "github.com/tidwall/btree"
 
+// waiter is a waiting request in a line.
+type waiter struct {
+	rank    rank
+	request ref
+}
+
+func newWaiters() *btree.BTreeG[waiter] {
+	return btree.NewBTreeGOptions(func(a, b waiter) bool { return a.rank.before(b.rank) }, btree.Options{NoLocks: true})
+}
+
 // enqueue gives a request the next place, and so the end of each of its lines. opened says that
 // its session was opened for it alone.
 func (m *Machine) enqueue(r request, opened bool) ref {
@@ -15,6 +25,10 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 	for _, want := range r.members {
 		m.semaphores.mut(want.semaphore).modified = m.index
 		m.waits(&r, want)
+		in := m.lineOf(want.target())
+		if first, ok := in.first(); in.front != 0 || ok && first.request == waiting && r.mode == All {
+			m.touch(want) // a front may have lost its place, or the request may stand in a pool
+		}
 	}
 	return waiting
 }
@@ -23,22 +37,19 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 func (m *Machine) waits(r *request, want member) {
 	s := m.semaphores.at(want.semaphore)
 	m.effect(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != 0, Semaphore: s.name,
-		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count})
+		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count, Group: m.groupOf(want.lane)})
 }
 
 // linkRequest adds a request to its lines, to the list of its session and to the indexes.
 func (m *Machine) linkRequest(waiting ref) {
 	r := m.requests.at(waiting)
-	for _, want := range r.members {
-		s := m.semaphores.mut(want.semaphore)
-		if s.line == nil {
-			s.line = &line{} // state: a line lives while requests wait in it
-		}
-		s.line.Set(r.place, waiting)
-		if !r.unowned {
-			m.byWait[leaseKey{r.session, want.semaphore}] = waiting
-			s.line.asked.add(want.count, r.place, waiting)
-		}
+	pool := -1
+	if r.mode == All && len(r.members) > 1 {
+		pool = m.poolOf(r)
+	}
+	for i, want := range r.members {
+		m.useLane(want.lane)
+		m.joinLine(waiting, r, want, i == pool)
 	}
 	m.byPlace[r.place] = waiting
 	if r.listHash != 0 {
@@ -57,16 +68,50 @@ func (m *Machine) linkRequest(waiting ref) {
 	}
 }
 
+// joinLine adds a request to one of its lines. A request that stands in the line only while it is
+// ready elsewhere waits aside at first: see restand.
+func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
+	in := m.lineOf(want.target())
+	if in == nil {
+		in = &line{order: newWaiters()} // state: a line lives while requests wait in it
+		if want.lane != 0 {
+			m.lanes.mut(want.lane).line = in
+		} else {
+			m.semaphores.mut(want.semaphore).line = in
+		}
+	}
+	if aside {
+		in.putAside(waiter{r.rank(), waiting})
+	} else {
+		in.order.Set(waiter{r.rank(), waiting})
+	}
+	if !r.unowned {
+		m.byWait[leaseKey{r.session, want.target()}] = waiting
+		in.asked.add(want.count, r.place, waiting)
+	}
+	if want.lane == 0 {
+		return
+	}
+	all := m.semaphores.at(want.semaphore).groups
+	all.waiting++
+	if !r.unowned {
+		all.asked.add(want.count, r.place, waiting)
+	}
+	m.refile(want.lane)
+}
+
 func (m *Machine) requestInSession(r ref) *links { return &m.requests.mut(r).inSession }
 
-// unlinkRequest removes a request everywhere and touches the lines that have a new head.
+// unlinkRequest removes a request everywhere and touches the lines that have a new head. The caller
+// calls leaveLanes once it needs the groups of the request no more.
 func (m *Machine) unlinkRequest(waiting ref) {
 	r := *m.requests.at(waiting)
+	m.leaveFronts(&r, waiting)
 	for _, want := range r.members {
-		m.leaveLine(&r, want)
+		m.leaveLine(waiting, &r, want)
 	}
 	delete(m.byPlace, r.place)
-	m.unserved.Delete(r.place)
+	m.unserved.Delete(waiter{rank: r.rank()})
 	if r.listHash != 0 {
 		delete(m.byList, listKey{r.session, r.listHash})
 	}
@@ -84,22 +129,41 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	m.requests.remove(waiting)
 }
 
+// leaveLanes is the end of a request in its groups.
+func (m *Machine) leaveLanes(r *request) {
+	for _, want := range r.members {
+		m.leaveLane(want.lane)
+	}
+}
+
 // leaveLine takes a request out of one of its lines. Only the next head may be granted by that,
 // and only an empty line lets notices become due.
-func (m *Machine) leaveLine(r *request, want member) {
+func (m *Machine) leaveLine(waiting ref, r *request, want member) {
+	in := m.lineOf(want.target())
+	head, _ := in.first()
+	in.remove(waiter{r.rank(), waiting})
 	s := m.semaphores.mut(want.semaphore)
-	head, _, _ := s.line.Min()
-	s.line.Delete(r.place)
-	if !r.unowned {
-		delete(m.byWait, leaseKey{r.session, want.semaphore})
-		s.line.asked.remove(want.count, r.place)
-	}
-	if s.line.Len() == 0 {
-		s.line = nil // state: see linkRequest
-	}
 	s.modified = m.index
-	if head == r.place {
-		m.touch(want.semaphore)
+	if !r.unowned {
+		delete(m.byWait, leaseKey{r.session, want.target()})
+		in.asked.remove(want.count, r.place)
+	}
+	gone := in.length() == 0
+	switch {
+	case want.lane == 0 && gone:
+		s.line = nil // state: see joinLine
+	case want.lane != 0:
+		s.groups.waiting--
+		if !r.unowned {
+			s.groups.asked.remove(want.count, r.place)
+		}
+		if gone {
+			m.lanes.mut(want.lane).line = nil
+		}
+		m.refile(want.lane)
+	}
+	if head.request == waiting {
+		m.touch(want)
 	}
 }
 
@@ -112,55 +176,67 @@ func (m *Machine) withdraw(waiting ref, cause Cause, outcome Result) {
 	for _, want := range r.members {
 		m.withdrawn(&r, want, cause)
 	}
+	m.leaveLanes(&r)
 	m.conclude(&r, outcome)
 }
 
 func (m *Machine) withdrawn(r *request, want member, cause Cause) {
 	s := m.semaphores.at(want.semaphore)
 	m.effect(Effect{Kind: EffectWithdrawn, Cause: cause, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-		Session: m.sessionID(r.session), Count: want.count})
+		Session: m.sessionID(r.session), Count: want.count, Group: m.groupOf(want.lane)})
 }
 
-// loseMember ends a request's wait for one semaphore, with the code as the reason. An "any"
-// request keeps waiting for its other members; every other request ends.
-func (m *Machine) loseMember(waiting, semaphore ref, cause Cause, code Code) {
+// loseMember ends a request's wait in one of its lines, with the code as the reason. An "any"
+// request keeps waiting for its other members; every other request ends. The entry of a wait list
+// that has nothing then leaves its list.
+func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
 	r := m.requests.at(waiting)
+	lost := memberOf(r.members, in)
 	if r.mode != Any || len(r.members) == 1 {
 		outcome := Result{Session: m.sessionID(r.session), Place: r.place}
-		m.refuse(&outcome, code, semaphore, countOf(r.members, semaphore))
+		if code == Never {
+			m.refuseNever(&outcome, lost)
+		} else {
+			m.refuse(&outcome, code, lost)
+		}
 		outcome.QueueLength-- // the request itself does not count
-		owner := r.session
+		owner, listed := r.session, r.entry
 		m.withdraw(waiting, cause, outcome)
+		if cause == CauseSuperseded && listed != 0 && m.entries.at(listed).granted == 0 {
+			m.dropEntry(listed, false)
+		}
 		m.endIfSpent(owner, cause)
 		return
 	}
 	r = m.requests.mut(waiting)
-	lost := member{semaphore, countOf(r.members, semaphore)}
 	kept := make([]member, 0, len(r.members)-1)
 	for _, want := range r.members {
-		if want.semaphore != semaphore {
+		if want != lost {
 			kept = append(kept, want)
-			continue
 		}
-		m.withdrawn(r, want, cause)
 	}
+	m.withdrawn(r, lost, cause)
 	r.members = kept
 	owner := m.sessions.mut(r.session)
 	owner.members--
 	m.members--
 	m.count(owner.owner, owned{waiting: -1})
 	m.done.ended++
-	m.leaveLine(r, lost)
+	m.leaveLine(waiting, r, lost)
+	m.leaveLane(lost.lane)
 }
 
-func countOf(members []member, semaphore ref) int64 {
+// memberOf returns the member of a list that asks for a target, zero if there is none.
+func memberOf(members []member, t target) member {
 	for _, want := range members {
-		if want.semaphore == semaphore {
-			return want.count
+		if want.target() == t {
+			return want
 		}
 	}
-	return 0
+	return member{}
 }
+
+func countOf(members []member, t target) int64 { return memberOf(members, t).count }
 
 // conclude records the outcome of a wait, also for the keys that wait for it.
 func (m *Machine) conclude(r *request, outcome Result) {
@@ -178,36 +254,112 @@ func (m *Machine) conclude(r *request, outcome Result) {
 // waitingResult returns the result of a command whose request waits.
 func (m *Machine) waitingResult(waiting ref) Result {
 	r := m.requests.at(waiting)
-	s := m.semaphores.at(r.members[0].semaphore)
-	result := Result{Code: Waiting, Place: r.place, Position: s.position(r.place), Epoch: s.epoch,
-		Asked: r.members[0].count, Subject: s.name, QueueLength: int64(s.waiting())}
+	w := r.members[0]
+	s := m.semaphores.at(w.semaphore)
+	result := Result{Code: Waiting, Place: r.place, Position: m.lineOf(w.target()).position(r.rank()), Epoch: s.epoch,
+		Asked: w.count, Subject: s.name, QueueLength: int64(m.waitingIn(w)), Group: m.groupOf(w.lane)}
 	m.describeSession(&result, r.session)
 	return result
 }
 
-// line has the waiting requests of a semaphore by their places.
+// line has the waiting requests of a semaphore, or of one of its groups, by their ranks.
 type line struct {
-	btree.Map[uint64, ref]
-	asked askedCounts // the requests for leases among them
+	order *btree.BTreeG[waiter] // the requests that stand in it
+	aside *btree.BTreeG[waiter] // of a pool: the requests that wait until they are ready elsewhere; nil: none so far
+	front ref                   // of no pool: the request in it that stands in a pool since it is ready here, or 0
+	asked askedCounts           // the requests for leases among them
 }
 
-// askedCounts has the requests for leases of one line by their counts, so that requests
-// that can't be granted any more are found without a walk through the line.
+// first returns the standing request of lowest rank.
+func (l *line) first() (waiter, bool) { return l.order.Min() }
+
+// lowest returns the request of lowest rank, standing or not.
+func (l *line) lowest() waiter {
+	first, ok := l.order.Min()
+	if l.aside != nil {
+		if other, found := l.aside.Min(); found && (!ok || other.rank.before(first.rank)) {
+			return other
+		}
+	}
+	return first
+}
+
+// length returns the number of its requests; it is 0 for no line.
+func (l *line) length() int {
+	switch {
+	case l == nil:
+		return 0
+	case l.aside == nil:
+		return l.order.Len()
+	}
+	return l.order.Len() + l.aside.Len()
+}
+
+func (l *line) putAside(w waiter) {
+	if l.aside == nil {
+		l.aside = newWaiters()
+	}
+	l.aside.Set(w)
+}
+
+func (l *line) remove(w waiter) {
+	if _, stood := l.order.Delete(w); !stood {
+		l.aside.Delete(w)
+	}
+}
+
+// position returns the number of requests that come before a rank, and 1.
+func (l *line) position(r rank) int64 {
+	before := ranksBefore(l.order, r)
+	if l.aside != nil {
+		before += ranksBefore(l.aside, r)
+	}
+	return int64(before) + 1
+}
+
+// ranksBefore counts the requests that come before a rank, by a binary search over the counts in
+// the tree: O(log² n).
+func ranksBefore(waiters *btree.BTreeG[waiter], r rank) int {
+	low, high := 0, waiters.Len()
+	for low < high {
+		middle := (low + high) / 2
+		if at, _ := waiters.GetAt(middle); at.rank.before(r) {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
+
+// askedCounts has the requests for leases of one line, or of one pool, by their counts, so that
+// requests that can't be granted any more are found without a walk through the line.
 type askedCounts struct {
-	byCount btree.Map[int64, *btree.Map[uint64, ref]] // by count, then by place
+	byCount btree.Map[int64, *btree.Map[uint64, asking]] // by count, then by place
+}
+
+// asking is a request that asks for a count, in so many groups of a pool.
+type asking struct {
+	request ref
+	members int
 }
 
 func (a *askedCounts) add(count int64, place uint64, waiting ref) {
 	places, ok := a.byCount.Get(count)
 	if !ok {
-		places = &btree.Map[uint64, ref]{}
+		places = &btree.Map[uint64, asking]{}
 		a.byCount.Set(count, places)
 	}
-	places.Set(place, waiting)
+	before, _ := places.Get(place)
+	places.Set(place, asking{waiting, before.members + 1})
 }
 
 func (a *askedCounts) remove(count int64, place uint64) {
 	places, _ := a.byCount.Get(count)
+	if asked, _ := places.Get(place); asked.members > 1 {
+		places.Set(place, asking{asked.request, asked.members - 1})
+		return
+	}
 	if places.Delete(place); places.Len() == 0 {
 		a.byCount.Delete(count)
 	}
@@ -217,12 +369,12 @@ func (a *askedCounts) remove(count int64, place uint64) {
 // in the order of their places.
 func (a *askedCounts) above(count int64, most int) []ref {
 	var found btree.Map[uint64, ref] // by place
-	a.byCount.Reverse(func(asked int64, places *btree.Map[uint64, ref]) bool {
+	a.byCount.Reverse(func(asked int64, places *btree.Map[uint64, asking]) bool {
 		if asked <= count {
 			return false
 		}
-		places.Scan(func(place uint64, waiting ref) bool {
-			found.Set(place, waiting)
+		places.Scan(func(place uint64, waiting asking) bool {
+			found.Set(place, waiting.request)
 			return found.Len() != most
 		})
 		return found.Len() != most

@@ -20,12 +20,17 @@ type semaphore struct {
 	level    *int32 // immutable
 	metadata []Pair // immutable
 	modified uint64 // index of the last entry that changed permits, offset, leases or waiters
-	version  uint64 // of permits, level and metadata: starts at 1, rises at each change
+	version  uint64 // of permits, level, metadata and settings: starts at 1, rises at each change
 	owner    string // the identity that made it, which has a share of the names
 
-	// line is derived: its waiting requests, nil while no request waits. It belongs to the live
-	// machine: a frozen copy must not read it.
+	settings *Settings // immutable; nil: none
+	sweep    *string   // immutable: the first group that does not have its limit yet; nil: no sweep
+	passed   uint16    // of a pool: grants in a row that passed the head of lowest rank
+
+	// line and groups are derived: its waiting requests without groups, nil while no request waits,
+	// and its groups. They belong to the live machine: a frozen copy must not read them.
 	line    *line
+	groups  *groups
 	holders list // derived: its leases, oldest first
 	entries list // derived: entries of wait lists for it, oldest first
 	notices list // derived: oldest first
@@ -70,6 +75,7 @@ type lease struct {
 	token     uint64 // unique; leases are ordered by it
 	grantedMS int64
 	listHash  uint64 // of the list that asked for it, see listHashOf; 0: a single acquire
+	lane      ref    // its group, or 0
 	revoked   bool   // it holds no permits any more, and held does not include its count
 	reason    string
 
@@ -78,6 +84,7 @@ type lease struct {
 
 type member struct {
 	semaphore ref
+	lane      ref // its group, or 0
 	count     int64
 }
 
@@ -90,6 +97,7 @@ type request struct {
 	partial    bool     // unowned only: takes less than count if less is available
 	listHash   uint64   // see listHashOf
 	enqueuedMS int64
+	rankMS     int64 // enqueuedMS less its head start, see rank
 	keys       []ref // immutable: idempotency keys that wait for its outcome
 	entry      ref   // of a wait list, or 0; with an entry it is unowned and partial
 
@@ -113,8 +121,10 @@ type entry struct {
 	order     uint64 // unique; entries of a list are ordered by it
 	session   ref
 	semaphore ref // 0 once it is deleted
+	lane      ref // its group, or 0
 	name      string
 	epoch     uint64
+	group     string // of the semaphore
 	granted   int64  // taken from the offset, not yet delivered
 	token     uint64 // of the last grant
 	waiting   ref    // derived: its request, or 0
@@ -134,6 +144,7 @@ type notice struct {
 	due       bool
 	endsMS    int64 // when it ends unless it is due by then, in cluster time
 	owner     string
+	group     string // of the semaphore
 
 	inSemaphore links // derived
 	inOrder     links // derived: among the notices that end by time
@@ -174,6 +185,7 @@ type keyName struct{ owner, text string }
 type revoked struct {
 	session uint64
 	epoch   uint64 // of the semaphore
+	group   string // of the semaphore
 	order   uint64 // rises with each; ended sessions and keys share the counter
 	atMS    int64
 	reason  string
@@ -218,7 +230,10 @@ type deletedName struct {
 }
 
 // revokedKey names the memory of a lease.
-type revokedKey struct{ session, epoch uint64 }
+type revokedKey struct {
+	session, epoch uint64
+	group          string
+}
 
 // pageSize is the number of records in a page, the unit of copy-on-write. A frozen copy
 // costs one pointer for each page; the first change to a page after it costs a copy of the

@@ -19,6 +19,7 @@ func restore(r *bufio.Reader) (*Machine, error) {
 	b := &builder{m: New(), in: &snapshotReader{r: r}, epochs: map[uint64]ref{}, orders: map[uint64]ref{}, pending: map[uint64][]ref{}}
 	err := b.read()
 	if err == nil {
+		b.standUp()
 		b.findUnserved()
 		err = b.m.check()
 	}
@@ -38,6 +39,8 @@ type builder struct {
 	buf     []byte
 	decoder decoder // of the record in buf
 	last    uint64  // the key of the section's last record
+
+	lastGroup string // of the section's last group
 }
 
 // ReadStanding reads the Standing of a state from the beginning of its snapshot. It buffers,
@@ -169,6 +172,10 @@ func (b *builder) record(tag byte) error {
 		b.addItem(d)
 	case sectionFolders:
 		b.addFolder(d)
+	case sectionSettings:
+		b.addSettings(d)
+	case sectionLanes:
+		b.addLane(d)
 	default:
 		return fmt.Errorf("unknown section %d: written by a newer version", tag)
 	}
@@ -177,14 +184,70 @@ func (b *builder) record(tag byte) error {
 
 // findUnserved finds the heads that the last entry left over.
 func (b *builder) findUnserved() {
-	b.m.names.Scan(func(_ string, r ref) bool {
-		if line := b.m.semaphores.at(r).line; line != nil {
-			if place, head, _ := line.Min(); b.m.servable(b.m.requests.at(head)) >= 0 {
-				b.m.unserved.Set(place, head)
-			}
+	for r := range b.m.semaphores.all() {
+		b.m.addCandidate(target(r))
+	}
+	for r, l := range b.m.lanes.all() {
+		if b.m.semaphores.at(l.semaphore).family() {
+			b.m.addCandidate(targetOf(l.semaphore, r))
 		}
-		return true
-	})
+	}
+}
+
+// standUp makes the requests stand in pools that are ready elsewhere.
+func (b *builder) standUp() {
+	for r := range b.m.semaphores.all() {
+		b.m.restand(target(r))
+	}
+	for r, l := range b.m.lanes.all() {
+		if !b.m.semaphores.at(l.semaphore).pool() {
+			b.m.restand(targetOf(l.semaphore, r))
+		}
+	}
+	b.m.touched, b.m.freed = b.m.touched[:0], b.m.freed[:0]
+}
+
+func (b *builder) addSettings(d *decoder) {
+	epoch := d.Uint()
+	r, known := b.epochs[epoch]
+	if !known || !b.valid(d, epoch, b.m.semaphores.at(r).hasSettings()) {
+		d.Fail()
+		return
+	}
+	d.settingsOf(b.m.semaphores.mut(r))
+	b.m.fileUnswept(r)
+}
+
+func (b *builder) addLane(d *decoder) {
+	l := lane{semaphore: b.semaphore(d), group: d.Text(), limit: d.Int(), own: d.Bool(), turn: d.Uint()}
+	if d.Err != nil {
+		return
+	}
+	epoch := b.m.semaphores.at(l.semaphore).epoch
+	if epoch < b.last || epoch == b.last && l.group <= b.lastGroup || l.limit < NoLimit {
+		d.Fail()
+		return
+	}
+	b.last, b.lastGroup = epoch, l.group
+	if l.own {
+		b.m.ownLimits++
+	}
+	b.m.fileLane(b.m.lanes.add(l))
+}
+
+// lane reads the name of a group that is there.
+func (b *builder) lane(d *decoder, semaphore ref) ref { return b.laneOf(d, semaphore, d.Text()) }
+
+func (b *builder) laneOf(d *decoder, semaphore ref, group string) ref {
+	if d.Err != nil || semaphore == 0 {
+		d.Fail()
+		return 0
+	}
+	r := b.m.semaphores.at(semaphore).lane(group)
+	if r == 0 {
+		d.Fail()
+	}
+	return r
 }
 
 // valid reports whether a record was read, follows the last record in the canonical order, and
@@ -231,7 +294,7 @@ func (b *builder) addSession(d *decoder) {
 
 func (b *builder) addLease(d *decoder) {
 	l := b.lease(d)
-	if _, twice := b.m.leaseOf(l.session, l.semaphore); b.valid(d, l.token, twice) {
+	if _, twice := b.m.leaseOf(l.session, l.target()); b.valid(d, l.token, twice) {
 		b.m.linkLease(b.m.leases.add(l))
 	}
 }
@@ -287,7 +350,7 @@ func (b *builder) addMark(d *decoder) {
 
 func (b *builder) addEntry(d *decoder) {
 	w := b.entry(d)
-	if _, twice := b.m.byEntry[leaseKey{w.session, w.semaphore}]; !b.valid(d, w.order, twice) {
+	if _, twice := b.m.byEntry[leaseKey{w.session, w.target()}]; !b.valid(d, w.order, twice) {
 		return
 	}
 	r := b.m.entries.add(w)
@@ -306,8 +369,8 @@ func (b *builder) addRequest(d *decoder) {
 	r := b.request(d)
 	conflict := len(r.members) == 0
 	for i, want := range r.members {
-		waits := !r.unowned && b.m.waitsFor(r.session, want.semaphore) != 0
-		conflict = conflict || waits || countOf(r.members[:i], want.semaphore) != 0
+		waits := !r.unowned && b.m.byWait[leaseKey{r.session, want.target()}] != 0
+		conflict = conflict || waits || countOf(r.members[:i], want.target()) != 0
 	}
 	if r.entry != 0 {
 		e := b.m.entries.at(r.entry)
@@ -326,8 +389,8 @@ func (b *builder) addEnded(d *decoder) {
 }
 
 func (b *builder) addRevoked(d *decoder) {
-	v := revoked{session: d.Uint(), epoch: d.Uint(), order: d.Uint(), atMS: d.Int(), reason: d.Text()}
-	if _, twice := b.m.byRevoked[revokedKey{v.session, v.epoch}]; b.valid(d, v.order, twice) {
+	v := revoked{session: d.Uint(), epoch: d.Uint(), order: d.Uint(), atMS: d.Int(), reason: d.Text(), group: d.groupName()}
+	if _, twice := b.m.byRevoked[v.key()]; b.valid(d, v.order, twice) {
 		b.m.fileRevoked(v)
 	}
 }

@@ -151,8 +151,6 @@ type Result struct {
 	Subject     string // the semaphore that the refusal is about
 	Rule        Rule
 	Limit       int64  // of the owner or of the group, for its rules
-	Group       string // RuleGroupLimit, RuleOtherGroups: the group that was asked for
-	Used        int64  // RuleGroupLimit: what the group uses
 	Reason      string // the operator's, for Revoked
 	Asked       int64  // the count asked
 	Holding     int64  // the count held or requested before
@@ -167,6 +165,10 @@ type Result struct {
 	Locks   uint64 // how often a session acquired the item while no session held it
 	DelayMS int64  // RuleDelay: the time left
 	More    bool   // item-delete-all: others are left
+
+	// Of groups.
+	Group string // Waiting, RuleGroupLimit, RuleOtherGroups: the group of the request
+	Used  int64  // RuleGroupLimit: what the group uses
 }
 
 // Grant describes one lease in a result.

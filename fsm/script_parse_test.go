@@ -38,7 +38,7 @@ func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, E
 		return RaiseLevel{Level: uint32(l.count(1))}, framed
 	case "notice-done":
 		return NoticeDone{IDs: []uint64{uint64(l.count(1))}}, framed
-	case "put", "create", "delete", "up", "down", "set":
+	case "put", "create", "delete", "up", "down", "set", "group-put":
 		return l.semaphoreCommand(), framed
 	}
 	if strings.HasPrefix(l.words[0], "item-") {
@@ -68,12 +68,17 @@ func (l *scriptLine) semaphoreCommand() Command {
 	case "put":
 		c := PutSemaphore{Name: name, OnlyNew: l.flag("only-new"), OnlyExisting: l.flag("only-existing"), Epoch: epoch, Level: Change[*int32]{l.has("level"), l.level()},
 			Metadata: Change[[]Pair]{l.has("meta"), l.metadata()}}
-		if len(l.words) > 2 && !strings.HasPrefix(l.words[2], "only-") {
+		c.Settings = l.settings()
+		if c.Settings.Family {
+			c.Permits.Given = true
+		} else if len(l.words) > 2 && strings.Trim(l.words[2], "-0123456789") == "" {
 			c.Permits = Change[int64]{true, l.count(2)}
 		}
 		return c
 	case "create":
-		return CreateSemaphore{Name: name, Permits: l.count(2), Level: l.level(), Metadata: l.metadata()}
+		return CreateSemaphore{Name: name, Permits: l.count(2), Level: l.level(), Metadata: l.metadata(), Settings: l.settings()}
+	case "group-put":
+		return GroupPut{Name: name, Group: l.options["group"], Limit: l.number("limit", NoLimit), Epoch: epoch}
 	case "delete":
 		return DeleteSemaphore{Name: name, Epoch: epoch}
 	case "up":
@@ -81,7 +86,26 @@ func (l *scriptLine) semaphoreCommand() Command {
 	case "set":
 		return SetValue{Name: name, Value: l.count(2), Epoch: epoch}
 	}
-	return Down{Name: name, Count: l.count(2), Partial: l.flag("partial"), Epoch: epoch, WaitMS: l.duration("wait", 0), Session: uint64(l.number("session", 0)), Notice: l.options["notice"]}
+	return Down{Name: name, Count: l.count(2), Partial: l.flag("partial"), Epoch: epoch, WaitMS: l.duration("wait", 0), Session: uint64(l.number("session", 0)), Notice: l.options["notice"],
+		Group: l.options["group"], HeadStartMS: l.duration("head-start", 0)}
+}
+
+// settings reads e.g. family groups=request per-group=2; paused= and other empty values clear.
+func (l *scriptLine) settings() SettingsChange {
+	c := SettingsChange{
+		Family:     l.flag("family"),
+		PerGroup:   Change[int64]{l.has("per-group"), l.number("per-group", 0)},
+		Paused:     Change[string]{l.has("paused"), l.options["paused"]},
+		MaxWaiting: Change[int64]{l.has("max-waiting"), l.number("max-waiting", 0)},
+		DropOldest: Change[bool]{l.has("when-full"), l.options["when-full"] == "drop-oldest"},
+	}
+	if l.has("groups") {
+		c.Groups = Change[Grouping]{true, map[string]Grouping{"": NoGroups, "request": ByRequest, "owner": ByOwner}[l.options["groups"]]}
+	}
+	if l.has("head-start") {
+		c.HeadStartMS = Change[int64]{true, l.duration("head-start", 0)}
+	}
+	return c
 }
 
 func (l *scriptLine) sessionCommand() Command {
@@ -100,25 +124,27 @@ func (l *scriptLine) sessionCommand() Command {
 	case "end":
 		return EndSession{Session: id, Operator: l.has("reason"), Reason: l.options["reason"]}
 	case "acquire":
-		return Acquire{Session: id, Name: l.words[2], Count: l.count(3), TTLMS: l.duration("ttl", KeepTTL), Try: l.flag("try"), Epoch: epoch}
+		return Acquire{Session: id, Name: l.words[2], Count: l.count(3), TTLMS: l.duration("ttl", KeepTTL), Try: l.flag("try"), Epoch: epoch,
+			Group: l.options["group"], HeadStartMS: l.duration("head-start", 0)}
 	case "acquire-once":
-		return AcquireOnce{Session: id, Name: l.words[2], Count: l.count(3), TTLMS: l.duration("ttl", 30_000), WaitMS: l.duration("wait", 0), Metadata: l.metadata(), Epoch: epoch}
+		return AcquireOnce{Session: id, Name: l.words[2], Count: l.count(3), TTLMS: l.duration("ttl", 30_000), WaitMS: l.duration("wait", 0), Metadata: l.metadata(), Epoch: epoch,
+			Group: l.options["group"], HeadStartMS: l.duration("head-start", 0)}
 	case "all", "any":
 		mode := All
 		if l.words[0] == "any" {
 			mode = Any
 		}
-		return AcquireMany{Session: id, Wants: l.wants(2), Mode: mode, Try: l.flag("try")}
+		return AcquireMany{Session: id, Wants: l.wants(2), Mode: mode, Try: l.flag("try"), HeadStartMS: l.duration("head-start", 0)}
 	case "release":
-		return Release{Session: id, Name: l.words[2], Epoch: epoch, Token: uint64(l.number("token", 0))}
+		return Release{Session: id, Name: l.words[2], Epoch: epoch, Token: uint64(l.number("token", 0)), Group: l.options["group"]}
 	case "resize":
-		return ResizeLease{Session: id, Name: l.words[2], Count: l.count(3), Epoch: epoch, Token: uint64(l.number("token", 0))}
+		return ResizeLease{Session: id, Name: l.words[2], Count: l.count(3), Epoch: epoch, Token: uint64(l.number("token", 0)), Group: l.options["group"]}
 	case "revoke":
-		return RevokeLease{Session: id, Name: l.words[2], Reason: l.options["reason"], Epoch: epoch}
+		return RevokeLease{Session: id, Name: l.words[2], Reason: l.options["reason"], Epoch: epoch, Group: l.options["group"]}
 	case "list-add":
-		return ListAdd{Session: id, Name: l.words[2], Count: l.count(3), Epoch: epoch}
+		return ListAdd{Session: id, Name: l.words[2], Count: l.count(3), Epoch: epoch, Group: l.options["group"]}
 	case "list-remove":
-		return ListRemove{Session: id, Name: l.words[2], Epoch: epoch}
+		return ListRemove{Session: id, Name: l.words[2], Epoch: epoch, Group: l.options["group"]}
 	case "list-deliver":
 		return ListDeliver{Session: id}
 	case "restore":
@@ -248,12 +274,13 @@ func (l *scriptLine) session(i int) uint64 {
 	return n
 }
 
-// wants reads db:2 cache:1 from word i on.
+// wants reads db:2 pool@acme:1 from word i on.
 func (l *scriptLine) wants(i int) []Want {
 	var wants []Want
 	for _, word := range l.words[min(i, len(l.words)):] {
 		if name, count, ok := strings.Cut(word, ":"); ok {
-			wants = append(wants, Want{Semaphore: name, Count: l.parse(count)})
+			name, group, _ := strings.Cut(name, "@")
+			wants = append(wants, Want{Semaphore: name, Count: l.parse(count), Group: group})
 		}
 	}
 	return wants

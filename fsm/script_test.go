@@ -75,6 +75,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		return s.state()
 	case "items":
 		return s.items()
+	case "groups":
+		return s.groups(d.CmdArgs[0].Key)
 	case "index": // of a name, or below a prefix
 		if args := d.CmdArgs; args[0].Key == "below" {
 			return fmt.Sprintln(s.m.ItemsIndex(strings.Trim(args[1].Key, "-")))
@@ -84,6 +86,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "ended", &s.m.budget.ended)
 		d.ScanArgs(t, "served", &s.m.budget.served)
 		s.m.budget.swept = 1
+		if d.HasArg("lanes") {
+			d.ScanArgs(t, "lanes", &s.m.budget.lanes)
+		}
 		return ""
 	case "tick":
 		by, err := time.ParseDuration(d.CmdArgs[0].Key)
@@ -177,11 +182,13 @@ func resultText(r *Result) string {
 	add(r.Granted != 0, "granted %d", r.Granted)
 	add(r.Value != 0, "value %d", r.Value)
 	for _, g := range r.Grants {
-		add(true, "[%s %d token %d at %s]", g.Semaphore, g.Count, g.Token, clockText(g.GrantedMS))
+		add(true, "[%s %d token %d at %s]", inGroup(g.Semaphore, g.Group), g.Count, g.Token, clockText(g.GrantedMS))
 	}
 	for _, c := range r.Completed {
 		add(true, "[%s epoch %d granted %d token %d deleted %v]", c.Semaphore, c.Epoch, c.Granted, c.Token, c.Deleted)
 	}
+	add(r.Group != "", "group %s", r.Group)
+	add(r.Used != 0, "used %d", r.Used)
 	add(r.Asked != 0, "asked %d", r.Asked)
 	add(r.Holding != 0, "has %d", r.Holding)
 	add(r.Code != OK && r.Code != Waiting && r.Permits+r.Full+r.Available != 0, "of %d full %d available %d", r.Permits, r.Full, r.Available)
@@ -199,7 +206,7 @@ func effectText(e *Effect) string {
 			parts = append(parts, fmt.Sprintf(format, args...))
 		}
 	}
-	add(e.Semaphore != "", "%s", e.Semaphore)
+	add(e.Semaphore != "", "%s", inGroup(e.Semaphore, e.Group))
 	add(e.Item != "", "%s version %d", e.Item, e.Version)
 	add(e.Session != 0, "s%d", e.Session)
 	add(e.Place != 0, "place %d", e.Place)
@@ -215,6 +222,8 @@ func effectText(e *Effect) string {
 		add(true, "%s=%s", p.Key, p.Value)
 	}
 	add(e.Kind == EffectCreated || e.Kind == EffectChanged, "permits %d offset %d level %s", e.Permits, e.Offset, levelText(e.Level))
+	add(e.Settings != nil, "%s", settingsText(e.Settings))
+	add(e.Kind == EffectGroupChanged, "limit %s", limitText(e.Limit))
 	add(e.Cause != CauseNone, "(%s)", e.Cause)
 	add(e.Reason != "", "%q", e.Reason)
 	add(e.Trace != "", "trace %s", e.Trace)
@@ -230,6 +239,58 @@ func levelText(level *int32) string {
 
 func clockText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
+// inGroup renders a semaphore, with its group if there is one.
+func inGroup(semaphore, group string) string {
+	if group == "" {
+		return semaphore
+	}
+	return semaphore + "@" + group
+}
+
+func limitText(limit int64) string {
+	if limit == NoLimit {
+		return "none"
+	}
+	return strconv.FormatInt(limit, 10)
+}
+
+func settingsText(s *Settings) string {
+	if s == nil {
+		return ""
+	}
+	var parts []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(s.Groups != NoGroups, "groups=%s", s.Groups)
+	add(s.Family, "family")
+	add(s.PerGroup != 0, "per-group=%d", s.PerGroup)
+	add(s.Paused != "", "paused=%s", s.Paused)
+	add(s.MaxWaiting != 0, "max-waiting=%d", s.MaxWaiting)
+	add(s.DropOldest, "drop-oldest")
+	add(s.HeadStartMS != 0, "head-start=%s", clockText(s.HeadStartMS))
+	return strings.Join(parts, " ")
+}
+
+// groups lists the groups of a semaphore.
+func (s *script) groups(name string) string {
+	var b strings.Builder
+	found, _, _ := s.m.Groups(name, "", false, 1000)
+	for _, g := range found {
+		fmt.Fprintf(&b, "%q limit %s used %d waiting %d", g.Group, limitText(g.Limit), g.Used, g.Waiting)
+		if g.Own {
+			b.WriteString(" own")
+		}
+		if g.Ahead != 0 {
+			fmt.Fprintf(&b, " behind %d groups", g.Ahead)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
 // state lists every semaphore with its leases and waiting requests, and every session.
 func (s *script) state() string {
 	var b strings.Builder
@@ -237,15 +298,29 @@ func (s *script) state() string {
 	for _, v := range s.m.Semaphores("", "", 1000) {
 		fmt.Fprintf(&b, "%s epoch %d permits %d offset %d held %d available %d level %s modified %d\n",
 			v.Name, v.Epoch, v.Permits, v.Offset, v.Held, v.Available, levelText(v.Level), v.ModifiedIndex)
+		if v.Settings != (Settings{}) {
+			fmt.Fprintf(&b, "  %s groups %d", settingsText(&v.Settings), v.Groups)
+			if v.Sweeping {
+				b.WriteString(" sweeping")
+			}
+			b.WriteString("\n")
+		}
 		for _, h := range s.m.Holders(v.Name, 0, 1000) {
 			fmt.Fprintf(&b, "  held by s%d count %d token %d", h.Session, h.Count, h.Token)
+			if h.Group != "" {
+				fmt.Fprintf(&b, " group %s", h.Group)
+			}
 			if h.Revoked {
 				fmt.Fprintf(&b, " revoked %q", h.Reason)
 			}
 			b.WriteString("\n")
 		}
-		for _, w := range s.m.Waiters(v.Name, 0, 1000) {
-			fmt.Fprintf(&b, "  %d. s%d place %d %s %s\n", w.Position, w.Session, w.Place, listed(w.Wants), w.BlockedBy)
+		for _, w := range s.m.Waiters(v.Name, LinePlace{}, 1000) {
+			fmt.Fprintf(&b, "  %d. s%d place %d %s %s", w.Position, w.Session, w.Place, listed(w.Wants), w.BlockedBy)
+			if v.Settings.Groups != NoGroups {
+				fmt.Fprintf(&b, ", in %q behind %d groups", w.Group, w.Ahead)
+			}
+			b.WriteString("\n")
 		}
 	}
 	for _, v := range s.m.Sessions(0, 1000) {

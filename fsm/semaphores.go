@@ -9,26 +9,12 @@ func (s *semaphore) available() int64 { return s.permits + s.offset - s.held }
 // full returns the largest count that a lease could have without another up.
 func (s *semaphore) full() int64 { return addInt(s.permits, max(s.offset, 0)) }
 
+// waiting returns the number of requests that wait in its lines.
 func (s *semaphore) waiting() int {
-	if s.line == nil {
-		return 0
+	if s.groups != nil {
+		return s.line.length() + s.groups.waiting
 	}
-	return s.line.Len()
-}
-
-// position returns the rank of a place in the line, from 1, by a binary search over the
-// counts in the tree: O(log² n).
-func (s *semaphore) position(place uint64) int64 {
-	low, high := 0, s.line.Len()
-	for low < high {
-		middle := (low + high) / 2
-		if at, _, _ := s.line.GetAt(middle); at < place {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return int64(low) + 1
+	return s.line.length()
 }
 
 // allows reports whether permits + offset and the available permits stay within int64.
@@ -72,7 +58,7 @@ func (m *Machine) versionIs(r ref, expected Change[uint64], result *Result) bool
 }
 
 // createSemaphore makes a semaphore with the next epoch.
-func (m *Machine) createSemaphore(name string, permits int64, level *int32, metadata []Pair) Result {
+func (m *Machine) createSemaphore(name string, permits int64, level *int32, metadata []Pair, with *Settings) Result {
 	if int64(len(m.byName)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
@@ -82,12 +68,13 @@ func (m *Machine) createSemaphore(name string, permits int64, level *int32, meta
 	}
 	m.epochs++
 	r := m.semaphores.add(semaphore{name: name, epoch: m.epochs, permits: permits, level: level,
-		metadata: metadata, modified: m.index, owner: owner})
+		metadata: metadata, settings: with, modified: m.index, owner: owner})
 	m.count(owner, owned{semaphores: 1})
 	m.byName[name] = r
 	m.names.Set(name, r)
 	m.settingsMoved(r)
-	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: m.epochs, Permits: permits, Level: level, Metadata: metadata})
+	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: m.epochs, Permits: permits, Level: level,
+		Metadata: metadata, Settings: with})
 	view := m.viewSemaphore(r)
 	return Result{Code: OK, Created: true, Epoch: m.epochs, Version: view.Version, Semaphore: &view}
 }
@@ -97,12 +84,12 @@ func (m *Machine) settingsMoved(r ref) {
 	m.semaphores.mut(r).version++
 }
 
-// changed records the present permits, offset, level and metadata of a semaphore as an
+// changed records the present permits, offset, level, metadata and settings of a semaphore as an
 // effect.
 func (m *Machine) changed(r ref) {
 	s := m.semaphores.at(r)
 	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Permits: s.permits,
-		Offset: s.offset, Level: s.level, Metadata: s.metadata})
+		Offset: s.offset, Level: s.level, Metadata: s.metadata, Settings: s.settings})
 }
 
 // moveOffset sets the offset, serves the line and returns the permits that are available
@@ -114,7 +101,7 @@ func (m *Machine) moveOffset(r ref, offset int64) Result {
 		s.modified = m.index
 		m.changed(r)
 	}
-	m.touch(r)
+	m.touch(member{semaphore: r})
 	m.settle()
 	s = m.semaphores.at(r)
 	return Result{Code: OK, Value: s.available(), Epoch: s.epoch}
@@ -127,16 +114,54 @@ func (m *Machine) giveBack(semaphore ref, count int64) {
 	s.offset += min(count, room)
 	s.modified = m.index
 	m.changed(semaphore)
-	m.touch(semaphore)
+	m.touch(member{semaphore: semaphore})
 }
 
-// refuse fills a refusal with the values that explain it.
-func (m *Machine) refuse(result *Result, code Code, semaphore ref, asked int64) {
-	s := m.semaphores.at(semaphore)
-	result.Code, result.Subject, result.Asked = code, s.name, asked
+// refuse fills a refusal with the values that explain it. The member has the count that was asked.
+func (m *Machine) refuse(result *Result, code Code, w member) {
+	s := m.semaphores.at(w.semaphore)
+	result.Code, result.Subject, result.Asked = code, s.name, w.count
 	result.Epoch, result.Level = s.epoch, s.level
-	result.Permits, result.Full, result.Available = s.permits, s.full(), s.available()
-	result.QueueLength = int64(s.waiting())
+	result.Permits, result.Full, result.Available = s.shownTotal(s.permits), m.limit(w), s.shownTotal(s.available())
+	result.QueueLength = int64(m.waitingIn(w))
+}
+
+// refuseUnavailable refuses a request that can't be granted now, and explains which of the settings
+// of the first semaphore of its list forbid it.
+func (m *Machine) refuseUnavailable(result *Result, r *request) {
+	w := r.members[0]
+	m.refuse(result, Unavailable, w)
+	switch s := m.semaphores.at(w.semaphore); m.blockOf(r, w) {
+	case BlockPaused:
+		result.Rule, result.Reason = RulePaused, s.settings.Paused
+	case BlockGroupLimit:
+		m.explainGroup(result, RuleGroupLimit, w)
+	case BlockGroups:
+		result.Rule, result.Group = RuleOtherGroups, m.groupOf(w.lane)
+	}
+}
+
+// refuseNever refuses a request for more than could ever be granted.
+func (m *Machine) refuseNever(result *Result, w member) {
+	m.refuse(result, Never, w)
+	if w.lane != 0 {
+		if l := m.lanes.at(w.lane); l.limit != NoLimit && l.limit < w.count {
+			m.explainGroup(result, RuleGroupLimit, w)
+		}
+	}
+}
+
+func (m *Machine) explainGroup(result *Result, rule Rule, w member) {
+	l := m.lanes.at(w.lane)
+	result.Rule, result.Group, result.Limit, result.Used = rule, l.group, l.limit, l.held
+}
+
+// waitingIn returns the number of requests that wait in the line of a member.
+func (m *Machine) waitingIn(w member) int {
+	if w.lane == 0 {
+		return m.semaphores.at(w.semaphore).waiting()
+	}
+	return m.lanes.at(w.lane).line.length()
 }
 
 func sameLevel(a, b *int32) bool {
@@ -183,23 +208,25 @@ func (m *Machine) settle() {
 	}
 }
 
-// touch notes that the line of a semaphore may have a head that can be granted, or its
-// notices may have become due.
-func (m *Machine) touch(semaphore ref) {
-	s := m.semaphores.at(semaphore)
-	if s.deleted {
-		return
+// touch notes that the line of a member may have a head that can be granted, or the notices of its
+// semaphore may have become due.
+func (m *Machine) touch(w member) {
+	s := m.semaphores.at(w.semaphore)
+	switch {
+	case s.family():
+		if w.lane != 0 && m.lanes.at(w.lane).line != nil {
+			m.touched = appendOnce(m.touched, w.target())
+		}
+	case s.waiting() > 0:
+		m.touched = appendOnce(m.touched, target(w.semaphore))
 	}
-	if s.waiting() > 0 {
-		m.touched = appendOnce(m.touched, semaphore)
-	}
-	if s.notices.length() > 0 {
-		m.freed = appendOnce(m.freed, semaphore)
+	if s.notices.length() > 0 && !s.deleted {
+		m.freed = appendOnce(m.freed, w.semaphore)
 	}
 }
 
 // appendOnce appends r unless it is the last element already.
-func appendOnce(list []ref, r ref) []ref {
+func appendOnce[T comparable](list []T, r T) []T {
 	if n := len(list); n > 0 && list[n-1] == r {
 		return list
 	}
@@ -209,19 +236,25 @@ func appendOnce(list []ref, r ref) []ref {
 // demand is a new request, with what it needs to be granted or to wait.
 type demand struct {
 	request
-	waits  bool    // in its lines, if it can't be granted at once
-	opens  session // the one-shot session of the request, with the end of its wait as deadline; zero: it has a session
-	listed bool    // it belongs to the wait list of its session, which gets an entry unless the request has one
+	waits       bool         // in its lines, if it can't be granted at once
+	headStartMS int64        // that it asks for
+	supersedes  []superseded // requests that lose their places if it waits
+	opens       session      // the one-shot session of the request, with the end of its wait as deadline; zero: it has a session
+	listed      bool         // it belongs to the wait list of its session, which gets an entry unless the request has one
 }
 
 // ask decides about each new request: it grants the request at once, or adds it to its lines,
 // or refuses it, which leaves the state as it is. A grant to a new session sets its deadline to
-// now + ttl. A down that is granted at once opens no session.
+// now + ttl. A down that is granted at once opens no session. The caller calls settle: a request
+// that waits may have taken the place of another one.
 func (m *Machine) ask(d *demand) (result Result) {
-	d.place = m.places + 1
+	d.place, d.rankMS = m.places+1, m.nowMS-m.headStart(d.members, d.headStartMS)
 	i := m.servable(&d.request)
 	if i < 0 && !d.waits {
-		m.refuse(&result, Unavailable, d.members[0].semaphore, d.members[0].count)
+		m.refuseUnavailable(&result, &d.request)
+		return result
+	}
+	if i < 0 && !m.linesTake(d, &result) {
 		return result
 	}
 	opens := d.opens.id != 0 && (i < 0 || !d.unowned)
@@ -242,10 +275,12 @@ func (m *Machine) ask(d *demand) (result Result) {
 		d.session = m.openSession(d.opens)
 	}
 	if d.listed && d.entry == 0 {
-		d.entry = m.addEntry(d.session, d.members[0].semaphore)
+		d.entry = m.addEntry(d.session, d.members[0])
 	}
 	if i < 0 {
-		return m.waitingResult(m.enqueue(d.request, opens))
+		waiting := m.enqueue(d.request, opens)
+		m.supersede(d.supersedes)
+		return m.waitingResult(waiting)
 	}
 	d.place = 0
 	result = m.grant(&d.request, i)
@@ -255,8 +290,62 @@ func (m *Machine) ask(d *demand) (result Result) {
 	return result
 }
 
+// headStart returns the head start that a request gets: what it asks for, and no more than each
+// semaphore of its list allows.
+func (m *Machine) headStart(members []member, askedMS int64) int64 {
+	for _, w := range members {
+		if askedMS == 0 {
+			return 0
+		}
+		askedMS = min(askedMS, m.semaphores.at(w.semaphore).with().HeadStartMS)
+	}
+	return askedMS
+}
+
+// linesTake reports whether the lines of a request take one more. It leaves out the members of an
+// "any" request whose lines are full, and notes which requests the new one supersedes.
+func (m *Machine) linesTake(d *demand, result *Result) bool {
+	kept := d.members[:0:0]
+	full := 0
+	for _, w := range d.members {
+		with := m.semaphores.at(w.semaphore).with()
+		if with.MaxWaiting == 0 || int64(m.waitingIn(w)) < with.MaxWaiting {
+			kept = append(kept, w)
+			continue
+		}
+		full++
+		if d.mode != Any && !with.DropOldest || d.mode == Any && full == len(d.members) {
+			m.refuse(result, LineFull, w)
+			return false
+		}
+		if d.mode != Any {
+			first := m.lineOf(w.target()).lowest()
+			d.supersedes = append(d.supersedes, superseded{first.rank.place, w.target()})
+		}
+	}
+	if d.mode == Any {
+		d.members = kept
+	}
+	return true
+}
+
+// superseded is a waiting request that loses its place in a full line.
+type superseded struct {
+	place uint64
+	from  target
+}
+
+// supersede ends requests that a new one has superseded. One may be in several lines of it.
+func (m *Machine) supersede(list []superseded) {
+	for _, old := range list {
+		if waiting, ok := m.byPlace[old.place]; ok && countOf(m.requests.at(waiting).members, old.from) > 0 {
+			m.loseMember(waiting, old.from, CauseSuperseded, Superseded)
+		}
+	}
+}
+
 // serve grants waiting requests. Its candidates are the heads of touched lines, and the heads
-// that an earlier entry left over. It grants the candidate with the lowest place that can be
+// that an earlier entry left over. It grants the candidate with the lowest rank that can be
 // granted now, which touches further lines, and repeats this until no head can be granted.
 // Tokens rise in the order of the grants.
 //
@@ -266,23 +355,42 @@ func (m *Machine) ask(d *demand) (result Result) {
 // entry. Their number has no bound, so that no entry may walk through them.
 func (m *Machine) serve() {
 	for len(m.touched) > 0 || m.unserved.Len() > 0 {
-		for _, semaphore := range m.touched {
-			if line := m.semaphores.at(semaphore).line; line != nil {
-				if place, waiting, _ := line.Min(); m.servable(m.requests.at(waiting)) >= 0 {
-					m.unserved.Set(place, waiting)
-				}
-			}
+		for i := 0; i < len(m.touched); i++ { // restand may touch pools
+			m.restand(m.touched[i])
+			m.addCandidate(m.touched[i])
 		}
 		m.touched = m.touched[:0]
-		place, waiting, ok := m.unserved.Min()
+		next, ok := m.unserved.Min()
 		if !ok || !m.mayServe() {
 			return
 		}
-		m.unserved.Delete(place)
-		if i := m.servable(m.requests.at(waiting)); i >= 0 {
-			m.grantWaiting(waiting, i)
+		m.unserved.Delete(next)
+		if i := m.servable(m.requests.at(next.request)); i >= 0 {
+			m.grantWaiting(next.request, i)
 		}
 	}
+}
+
+// addCandidate adds the head of a line, or the choice of a pool, to the candidates of serve.
+func (m *Machine) addCandidate(t target) {
+	if first, ok := m.firstOf(t); ok && m.servable(m.requests.at(first.request)) >= 0 {
+		m.unserved.Set(first)
+	}
+}
+
+// firstOf returns the request that a line, or a pool, serves next.
+func (m *Machine) firstOf(t target) (waiter, bool) {
+	if t&laneBit == 0 && m.semaphores.at(ref(t)).pool() {
+		h := m.semaphores.at(ref(t)).choice()
+		if h.lane == 0 {
+			return waiter{}, false
+		}
+		t = targetOf(ref(t), h.lane)
+	}
+	if waiting := m.lineOf(t); waiting != nil {
+		return waiting.first()
+	}
+	return waiter{}, false
 }
 
 // keepUnserved drops heads left over until the first can be granted. It runs at the end of
@@ -290,11 +398,11 @@ func (m *Machine) serve() {
 // granted.
 func (m *Machine) keepUnserved() {
 	for {
-		place, request, ok := m.unserved.Min()
-		if !ok || m.servable(m.requests.at(request)) >= 0 {
+		next, ok := m.unserved.Min()
+		if !ok || m.servable(m.requests.at(next.request)) >= 0 {
 			return
 		}
-		m.unserved.Delete(place)
+		m.unserved.Delete(next)
 	}
 }
 
@@ -318,21 +426,9 @@ func (m *Machine) servable(r *request) int {
 }
 
 // servableHere reports whether a request can be granted as far as one member is concerned:
-// it is the first in this line, and enough permits are available.
+// it is the first in this line, and has room.
 func (m *Machine) servableHere(r *request, want member) bool {
-	s := m.semaphores.at(want.semaphore)
-	if s.deleted {
-		return false
-	}
-	if s.waiting() > 0 {
-		if first, _, _ := s.line.Min(); first < r.place {
-			return false
-		}
-	}
-	if r.partial {
-		return s.available() > 0
-	}
-	return s.available() >= want.count
+	return !m.semaphores.at(want.semaphore).deleted && m.isFirst(r, want) && m.hasRoom(r, want)
 }
 
 // grantWaiting takes a request out of its lines and grants member i, or every member of an
@@ -346,12 +442,13 @@ func (m *Machine) grantWaiting(waiting ref, i int) {
 			if j != i {
 				m.effect(Effect{Kind: EffectWithdrawn, Cause: CauseElsewhere, Place: r.place, Count: other.count,
 					Session: m.sessionID(r.session), Semaphore: m.semaphores.at(other.semaphore).name,
-					Epoch: m.semaphores.at(other.semaphore).epoch})
+					Epoch: m.semaphores.at(other.semaphore).epoch, Group: m.groupOf(other.lane)})
 			}
 		}
 	}
 	result := m.grant(&r, i)
 	result.Trace = m.caller.Trace
+	m.leaveLanes(&r)
 	m.conclude(&r, result)
 	m.endIfSpent(r.session, CauseEnded)
 }
@@ -367,11 +464,17 @@ func (m *Machine) grant(r *request, i int) Result {
 		m.setTTL(r.session, m.sessions.at(r.session).ttlMS)
 	}
 	for _, want := range members {
+		m.useLane(want.lane)
+		m.drawTurn(r, want)
 		if r.unowned {
 			m.take(r, want, &result)
 		} else {
 			m.lease(r, want, &result)
 		}
+		if waiting := m.lineOf(want.target()); waiting != nil && waiting.front != 0 {
+			m.touch(want) // it may have no room any more
+		}
+		m.leaveLane(want.lane)
 	}
 	m.describeSession(&result, r.session)
 	return result
@@ -392,11 +495,11 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	}
 	if r.place != 0 {
 		m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-			Session: m.sessionID(r.session), Count: granted, Token: token, SinceMS: r.enqueuedMS, Unowned: true, Trace: m.caller.Trace})
+			Session: m.sessionID(r.session), Count: granted, Token: token, SinceMS: r.enqueuedMS, Unowned: true, Trace: m.caller.Trace, Group: m.groupOf(want.lane)})
 	}
 	if r.entry != 0 {
 		m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),
-			Count: granted, Token: token})
+			Count: granted, Token: token, Group: m.groupOf(want.lane)})
 	}
 	m.changed(want.semaphore)
 }
@@ -406,14 +509,15 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
 	s.held += want.count
 	s.modified = m.index
-	granted := m.leases.add(lease{session: r.session, semaphore: want.semaphore, count: want.count,
+	granted := m.leases.add(lease{session: r.session, semaphore: want.semaphore, lane: want.lane, count: want.count,
 		token: m.nextToken(), grantedMS: m.nowMS, listHash: r.listHash})
 	m.linkLease(granted)
 	l := m.leases.at(granted)
-	m.forgetRevocation(revokedKey{m.sessionID(r.session), s.epoch})
+	m.forgetRevocation(revokedKey{m.sessionID(r.session), s.epoch, m.groupOf(l.lane)})
 	result.Grants = append(result.Grants, m.grantOf(l))
 	m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-		Session: m.sessionID(r.session), Count: l.count, Token: l.token, SinceMS: m.waitedSince(r), Trace: m.caller.Trace})
+		Session: m.sessionID(r.session), Count: l.count, Token: l.token, SinceMS: m.waitedSince(r), Trace: m.caller.Trace,
+		Group: m.groupOf(l.lane)})
 }
 
 // waitedSince returns when a request began to wait, which is now if it did not.
@@ -426,7 +530,7 @@ func (m *Machine) waitedSince(r *request) int64 {
 
 func (m *Machine) grantOf(l *lease) Grant {
 	s := m.semaphores.at(l.semaphore)
-	return Grant{Semaphore: s.name, Epoch: s.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS}
+	return Grant{Semaphore: s.name, Epoch: s.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: m.groupOf(l.lane)}
 }
 
 // nextToken returns the next fencing token. At a million grants a second, tokens last 285

@@ -102,7 +102,7 @@ func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Resul
 	result := Result{Session: s.id, Place: request.place, Reason: reason}
 	switch {
 	case cause == CauseTimeout: // of the request for which the session was opened
-		m.refuse(&result, Unavailable, request.members[0].semaphore, request.members[0].count)
+		m.refuseUnavailable(&result, request)
 		result.QueueLength-- // the request itself does not count
 	case cause == CauseExpired:
 		result.Code = ExpiredSession
@@ -266,23 +266,27 @@ func (m *Machine) linkLease(r ref) {
 	l := m.leases.at(r)
 	owner := m.sessions.mut(l.session)
 	if owner.leases.length() > 0 { // leaseOf finds the first lease without the index
-		m.byLease[leaseKey{l.session, l.semaphore}] = r
+		m.byLease[leaseKey{l.session, l.target()}] = r
 	}
 	owner.leased = true
 	owner.leases.push(r, m.leaseInSession)
 	m.count(owner.owner, owned{leases: 1})
 	m.linkHolder(r)
+	m.useLane(l.lane)
+	if !l.revoked {
+		m.hold(l.lane, l.count)
+	}
 }
 
-// leaseOf returns the lease of a session on a semaphore.
-func (m *Machine) leaseOf(owner, semaphore ref) (ref, bool) {
+// leaseOf returns the lease of a session on a target.
+func (m *Machine) leaseOf(owner ref, on target) (ref, bool) {
 	if owner == 0 {
 		return 0, false
 	}
-	if first := m.sessions.at(owner).leases.first; first != 0 && m.leases.at(first).semaphore == semaphore {
+	if first := m.sessions.at(owner).leases.first; first != 0 && m.leases.at(first).target() == on {
 		return first, true
 	}
-	r, ok := m.byLease[leaseKey{owner, semaphore}]
+	r, ok := m.byLease[leaseKey{owner, on}]
 	return r, ok
 }
 
@@ -303,8 +307,9 @@ func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	owner.leases.unlink(r, m.leaseInSession)
 	m.count(owner.owner, owned{leases: -1})
 	m.unlinkHolder(r)
-	delete(m.byLease, leaseKey{l.session, l.semaphore})
+	delete(m.byLease, leaseKey{l.session, l.target()})
 	m.leases.remove(r)
+	m.leaveLane(l.lane)
 	m.done.ended++
 }
 
@@ -314,18 +319,20 @@ func (m *Machine) takeBack(l *lease, count int64, cause Cause, reason string) {
 	s := m.semaphores.mut(l.semaphore)
 	s.held -= count
 	s.modified = m.index
+	m.hold(l.lane, -count)
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
-		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason})
+		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason,
+		Group: m.groupOf(l.lane)})
 	if count > 0 {
-		m.touch(l.semaphore)
+		m.touch(member{semaphore: l.semaphore, lane: l.lane})
 	}
 }
 
-// leaseMeant returns the lease of a session on a semaphore if it has the token; token 0
+// leaseMeant returns the lease of a session in a group of a semaphore if it has the token; token 0
 // stands for any. A token names one lease for ever, so that a late command ends only the
 // lease that its client meant.
-func (m *Machine) leaseMeant(owner, semaphore ref, token uint64) (ref, bool) {
-	held, ok := m.leaseOf(owner, semaphore)
+func (m *Machine) leaseMeant(owner, semaphore ref, group string, token uint64) (ref, bool) {
+	held, ok := m.leaseNamed(owner, semaphore, group)
 	if !ok || token != 0 && m.leases.at(held).token != token {
 		return 0, false
 	}
@@ -336,8 +343,8 @@ func (m *Machine) leaseMeant(owner, semaphore ref, token uint64) (ref, bool) {
 // be restored. The result is the refusal then.
 func (m *Machine) wasRevoked(session uint64, members []member) (result Result, was bool) {
 	for _, want := range members {
-		if r, ok := m.byRevoked[revokedKey{session, m.semaphores.at(want.semaphore).epoch}]; ok {
-			m.refuse(&result, Revoked, want.semaphore, want.count)
+		if r, ok := m.byRevoked[revokedKey{session, m.semaphores.at(want.semaphore).epoch, m.groupOf(want.lane)}]; ok {
+			m.refuse(&result, Revoked, want)
 			result.Session, result.Reason = session, m.revoked.at(r).reason
 			return result, true
 		}

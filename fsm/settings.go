@@ -83,6 +83,22 @@ func (s *Settings) conflict() Rule {
 	return RuleNone
 }
 
+// record returns the settings as a semaphore has them: nil if it has none.
+func (s Settings) record() *Settings {
+	if s == (Settings{}) {
+		return nil
+	}
+	return &s
+}
+
+// kind is what may change only while no request waits: how the lines of a semaphore are made.
+type kind struct {
+	groups Grouping
+	family bool
+}
+
+func (s *Settings) kind() kind { return kind{s.Groups, s.Family} }
+
 // valid reports whether each member is in its range.
 func (s *Settings) valid() bool {
 	return s.Groups <= ByOwner && s.PerGroup >= 0 && ValidReason(s.Paused) &&

@@ -53,7 +53,7 @@ func TestSharesOfOwners(t *testing.T) {
 	m.owned["ann"] = counts
 	m.caller.Owner = "ann"
 	result := Result{}
-	if m.addNotice(m.byName["2"], Down{Name: "2", Count: 1, Notice: "u"}, &result); result.Rule != RuleOwnerNotices {
+	if m.addNotice(m.byName["2"], "", Down{Name: "2", Count: 1, Notice: "u"}, &result); result.Rule != RuleOwnerNotices {
 		t.Errorf("the 5,001st notice: %s", show(result))
 	}
 	m.caller.Owner, counts.notices = "", maxNoticesHere/2

@@ -2,10 +2,13 @@ package fsm
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -36,6 +39,8 @@ const (
 	sectionRevoked    = 11
 	sectionItems      = 12
 	sectionFolders    = 13
+	sectionSettings   = 14
+	sectionLanes      = 15
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -65,6 +70,7 @@ func (m *Machine) Freeze() *Frozen {
 			revoked:    m.revoked.freeze(),
 			items:      m.items.freeze(),
 			folders:    m.folders.freeze(),
+			lanes:      m.lanes.freeze(),
 		},
 	}
 }
@@ -91,6 +97,8 @@ func (f *Frozen) write(s *snapshotWriter) error {
 
 func (f *Frozen) writeRecords(s *snapshotWriter) {
 	writeTable(s, sectionSemaphores, &f.semaphores, func(r *semaphore) uint64 { return r.epoch }, (*encoder).semaphore)
+	f.writeSettings(s)
+	f.writeLanes(s)
 	writeTable(s, sectionSessions, &f.sessions, func(r *session) uint64 { return r.id }, (*encoder).session)
 	writeTable(s, sectionLeases, &f.leases, func(r *lease) uint64 { return r.token }, f.encodeLease)
 	writeTable(s, sectionKeys, &f.keys, func(r *key) uint64 { return r.order }, (*encoder).key)
@@ -103,6 +111,34 @@ func (f *Frozen) writeRecords(s *snapshotWriter) {
 	writeTable(s, sectionRevoked, &f.revoked, func(r *revoked) uint64 { return r.order }, (*encoder).revoked)
 	writeTable(s, sectionItems, &f.items, func(r *item) uint64 { return r.created }, f.encodeItem)
 	writeTable(s, sectionFolders, &f.folders, func(r *folder) uint64 { return r.order }, (*encoder).folder)
+}
+
+// writeSettings writes the settings of the semaphores that have some, by epoch.
+func (f *Frozen) writeSettings(s *snapshotWriter) {
+	list := f.semaphores.refs(func(r *semaphore) uint64 { return r.epoch })
+	list = slices.DeleteFunc(list, func(r ref) bool { return !f.semaphores.at(r).hasSettings() })
+	if len(list) == 0 {
+		return
+	}
+	s.section(sectionSettings, len(list))
+	for _, r := range list {
+		s.record(func(e *encoder) { e.semaphoreSettingsOf(f.semaphores.at(r)) })
+	}
+}
+
+// writeLanes writes the groups, by the epochs of their semaphores and by name.
+func (f *Frozen) writeLanes(s *snapshotWriter) {
+	if f.lanes.live == 0 {
+		return
+	}
+	epoch := func(r ref) uint64 { return f.semaphores.at(f.lanes.at(r).semaphore).epoch }
+	list := slices.SortedFunc(maps.Keys(maps.Collect(f.lanes.all())), func(a, b ref) int {
+		return cmp.Or(cmp.Compare(epoch(a), epoch(b)), cmp.Compare(f.lanes.at(a).group, f.lanes.at(b).group))
+	})
+	s.section(sectionLanes, len(list))
+	for _, r := range list {
+		s.record(func(e *encoder) { e.lane(f.lanes.at(r), epoch(r)) })
+	}
 }
 
 // writeTable writes the records of a table as a section, in the order of their keys.

@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 // The records of a snapshot, with writer and reader of each side by side. Instead of refs,
 // records contain the permanent names of other records: epochs, session ids, names of keys.
 
@@ -19,6 +21,9 @@ func (e *encoder) state(s *state) {
 	e.uint(s.itemChange)
 	e.uint(s.sessionChange)
 	e.uint(s.jumped)
+	if s.turns != 0 {
+		e.uint(s.turns)
+	}
 }
 
 func (d *decoder) state() state {
@@ -28,6 +33,9 @@ func (d *decoder) state() state {
 	s.feature = d.feature
 	copy(s.cluster[:], d.Bytes(uint64(len(s.cluster))))
 	s.changes, s.itemChange, s.sessionChange, s.jumped = d.Uint(), d.Uint(), d.Uint(), d.Uint()
+	if len(d.Rest) > 0 {
+		s.turns = d.Uint()
+	}
 	return s
 }
 
@@ -49,6 +57,43 @@ func (e *encoder) semaphore(s *semaphore) {
 func (d *decoder) semaphore() semaphore {
 	return semaphore{name: d.Text(), epoch: d.Uint(), permits: d.Int(), offset: d.Int(), held: d.Int(), level: d.level(),
 		metadata: d.pairs(), modified: d.Uint(), version: d.Uint(), deleted: d.Bool(), shrunk: d.Bool(), owner: d.Text()}
+}
+
+// hasSettings reports whether a semaphore has members that most have not.
+func (s *semaphore) hasSettings() bool { return s.settings != nil || s.passed != 0 || s.sweep != nil }
+
+func (e *encoder) semaphoreSettingsOf(s *semaphore) {
+	e.uint(s.epoch)
+	e.settings(s.with())
+	e.uint(uint64(s.passed))
+	e.bool(s.sweep != nil)
+	if s.sweep != nil {
+		e.string(*s.sweep)
+	}
+}
+
+// settingsOf reads into a semaphore what semaphoreSettingsOf appends, behind the epoch.
+func (d *decoder) settingsOf(s *semaphore) {
+	s.settings = d.settings().record()
+	passed := d.Uint()
+	if s.passed = uint16(passed); passed > passedAtMost {
+		d.Fail()
+	}
+	if d.Bool() {
+		from := d.Text()
+		s.sweep = &from
+	}
+	if !s.hasSettings() {
+		d.Fail()
+	}
+}
+
+func (e *encoder) lane(l *lane, epoch uint64) {
+	e.uint(epoch)
+	e.string(l.group)
+	e.int(l.limit)
+	e.bool(l.own)
+	e.uint(l.turn)
 }
 
 func (e *encoder) session(s *session) {
@@ -99,11 +144,18 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	e.uint(l.listHash)
 	e.bool(l.revoked)
 	e.string(l.reason)
+	if l.lane != 0 {
+		e.string(f.lanes.at(l.lane).group)
+	}
 }
 
 func (b *builder) lease(d *decoder) lease {
-	return lease{session: b.session(d), semaphore: b.semaphore(d), count: d.Int(), token: d.Uint(),
+	l := lease{session: b.session(d), semaphore: b.semaphore(d), count: d.Int(), token: d.Uint(),
 		grantedMS: d.Int(), listHash: d.Uint(), revoked: d.Bool(), reason: d.Text()}
+	if len(d.Rest) > 0 {
+		l.lane = b.lane(d, l.semaphore)
+	}
+	return l
 }
 
 func (f *Frozen) encodeRequest(e *encoder, r *request) {
@@ -124,12 +176,21 @@ func (f *Frozen) encodeRequest(e *encoder, r *request) {
 	} else {
 		e.uint(f.entries.at(r.entry).order)
 	}
+	if grouped := slices.ContainsFunc(r.members, func(w member) bool { return w.lane != 0 }); grouped || r.rankMS != r.enqueuedMS {
+		e.int(r.enqueuedMS - r.rankMS)
+		for _, want := range r.members {
+			e.bool(want.lane != 0)
+			if want.lane != 0 {
+				e.string(f.lanes.at(want.lane).group)
+			}
+		}
+	}
 }
 
 func (b *builder) request(d *decoder) request {
 	r := request{place: d.Uint(), session: b.session(d), members: make([]member, d.Count(2))}
 	for i := range r.members {
-		r.members[i] = member{b.semaphore(d), d.Int()}
+		r.members[i] = member{semaphore: b.semaphore(d), count: d.Int()}
 	}
 	r.mode, r.unowned, r.partial = Mode(d.Byte()), d.Bool(), d.Bool()
 	r.listHash, r.enqueuedMS = d.Uint(), d.Int()
@@ -137,6 +198,15 @@ func (b *builder) request(d *decoder) request {
 		r.entry = b.orders[order]
 		if r.entry == 0 {
 			d.Fail()
+		}
+	}
+	r.rankMS = r.enqueuedMS
+	if len(d.Rest) > 0 {
+		r.rankMS -= d.Int()
+		for i := range r.members {
+			if d.Bool() {
+				r.members[i].lane = b.lane(d, r.members[i].semaphore)
+			}
 		}
 	}
 	r.keys = b.pending[r.place] // in the order in which they joined the request
@@ -152,6 +222,10 @@ func (f *Frozen) encodeEntry(e *encoder, w *entry) {
 	e.uint(w.epoch)
 	e.int(w.granted)
 	e.uint(w.token)
+	if w.group != "" || w.lane != 0 {
+		e.bool(w.lane != 0)
+		e.string(w.group)
+	}
 }
 
 func (b *builder) entry(d *decoder) entry {
@@ -161,6 +235,13 @@ func (b *builder) entry(d *decoder) entry {
 	if exists {
 		if w.semaphore = b.epochs[w.epoch]; w.semaphore == 0 {
 			d.Fail()
+		}
+	}
+	if len(d.Rest) > 0 {
+		grouped := d.Bool()
+		w.group = d.Text()
+		if grouped {
+			w.lane = b.laneOf(d, w.semaphore, w.group)
 		}
 	}
 	return w
@@ -177,6 +258,7 @@ func (e *encoder) notice(n *notice) {
 	e.int(n.dueMS)
 	e.int(n.endsMS)
 	e.string(n.owner)
+	e.groupName(n.group)
 }
 
 func (b *builder) notice(d *decoder) notice {
@@ -186,6 +268,7 @@ func (b *builder) notice(d *decoder) notice {
 	n.due, n.dueMS = d.Bool(), d.Int()
 	n.endsMS = d.Int()
 	n.owner = d.Text()
+	n.group = d.groupName()
 	if exists {
 		if n.semaphore = b.epochs[n.epoch]; n.semaphore == 0 {
 			d.Fail()
@@ -243,6 +326,7 @@ func (e *encoder) revoked(v *revoked) {
 	e.uint(v.order)
 	e.int(v.atMS)
 	e.string(v.reason)
+	e.groupName(v.group)
 }
 
 func (f *Frozen) encodeItem(e *encoder, i *item) {

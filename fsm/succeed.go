@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/tidwall/btree"
 )
 
 // Standing is a state without its records: its counters, its time, its level, and the id of its
@@ -155,7 +157,11 @@ func (m *Machine) moveTime(nowMS int64) error {
 	}
 	changeEach(&m.sessions, func(s *session) { move(&s.deadlineMS) })
 	changeEach(&m.leases, func(l *lease) { move(&l.grantedMS) })
-	changeEach(&m.requests, func(r *request) { move(&r.enqueuedMS) })
+	changeEach(&m.requests, func(r *request) {
+		move(&r.enqueuedMS)
+		move(&r.rankMS)
+	})
+	m.moveLines(by)
 	changeEach(&m.ended, func(e *ended) { move(&e.atMS) })
 	changeEach(&m.revoked, func(v *revoked) { move(&v.atMS) })
 	changeEach(&m.notices, func(n *notice) {
@@ -179,6 +185,36 @@ func (m *Machine) moveTime(nowMS int64) error {
 	}
 	m.nowMS = nowMS
 	return err
+}
+
+// moveLines moves the ranks of all waiting requests by the same number of milliseconds.
+func (m *Machine) moveLines(by int64) {
+	moved := func(old *btree.BTreeG[waiter]) *btree.BTreeG[waiter] {
+		fresh := newWaiters()
+		old.Scan(func(w waiter) bool {
+			w.rank.ms += by
+			fresh.Load(w)
+			return true
+		})
+		return fresh
+	}
+	moveLine := func(in *line) {
+		if in == nil {
+			return
+		}
+		if in.order = moved(in.order); in.aside != nil {
+			in.aside = moved(in.aside)
+		}
+	}
+	for _, s := range m.semaphores.all() {
+		moveLine(s.line)
+	}
+	for r, l := range m.lanes.all() {
+		moveLine(l.line)
+		m.refile(r)
+	}
+	m.unserved = moved(m.unserved)
+	m.touched, m.freed = m.touched[:0], m.freed[:0]
 }
 
 // changeEach changes every record of a table.

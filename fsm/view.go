@@ -147,9 +147,10 @@ func (m *Machine) Semaphore(name string) (SemaphoreView, bool) {
 func (m *Machine) viewSemaphore(r ref) SemaphoreView {
 	s := m.semaphores.at(r)
 	return SemaphoreView{
-		Name: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Held: s.held, Available: s.available(),
+		Name: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Held: s.held, Available: s.shownTotal(s.available()),
 		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified, Version: s.version,
 		Holders: int64(s.holders.length()), Waiters: int64(s.waiting()),
+		Settings: *s.with(), Groups: s.groupCount(), Sweeping: s.sweep != nil,
 	}
 }
 
@@ -194,6 +195,23 @@ func (m *Machine) Holders(name string, after uint64, limit int) []LeaseView {
 	return found
 }
 
+// leasesWalked bounds the leases that one page of a group's holders looks at.
+const leasesWalked = 10_000
+
+// HoldersOf returns the same as Holders for one group. It looks at leasesWalked leases at most; more
+// says that others may follow, after the token next.
+func (m *Machine) HoldersOf(name, group string, after uint64, limit int) (found []LeaseView, next uint64, more bool) {
+	for _, l := range m.Holders(name, after, leasesWalked) {
+		if len(found) == limit {
+			return found, next, true
+		}
+		if next = l.Token; l.Group == group {
+			found = append(found, l)
+		}
+	}
+	return found, next, next != 0 && len(m.Holders(name, next, 1)) > 0
+}
+
 func (m *Machine) viewLease(r ref) LeaseView {
 	l := m.leases.at(r)
 	s := m.sessions.at(l.session)
@@ -201,42 +219,143 @@ func (m *Machine) viewLease(r ref) LeaseView {
 		Revoked: l.revoked, Reason: l.reason}
 }
 
-// Waiters returns up to limit waiting requests of a semaphore, in their order, that come after
-// the place of a request, which need not wait any more; 0: from the first. Its cost depends on
-// limit and on the lists of these requests, not on the length of the line.
-func (m *Machine) Waiters(name string, after uint64, limit int) []RequestView {
+// LinePlace is the place of a waiting request among all requests that wait for a semaphore, which
+// are in the order of their groups, and in a group in the order of its line.
+type LinePlace struct {
+	Group  string
+	RankMS int64
+	Place  uint64
+}
+
+// Waiters returns up to limit waiting requests of a semaphore, in their order, that come after a
+// place, where a request need not wait any more; zero: from the first. Its cost depends on limit and
+// on the lists of these requests, not on the lengths of the lines.
+func (m *Machine) Waiters(name string, after LinePlace, limit int) []RequestView {
 	r, ok := m.byName[name]
-	if !ok || m.semaphores.at(r).line == nil || after >= m.places {
+	if !ok {
 		return nil
 	}
 	s := m.semaphores.at(r)
-	position := s.position(after + 1)
 	var found []RequestView
-	s.line.Ascend(after+1, func(_ uint64, waiting ref) bool {
-		if len(found) == limit {
-			return false
+	if after.Group == "" {
+		found = m.viewLine(target(r), after, limit)
+	}
+	if s.groups == nil {
+		return found
+	}
+	s.groups.byName.Ascend(after.Group, func(group string, lane ref) bool {
+		from := LinePlace{}
+		if group == after.Group {
+			from = after
 		}
-		found = append(found, m.viewRequest(waiting, r, position+int64(len(found))))
-		return true
+		found = append(found, m.viewLine(targetOf(r, lane), from, limit-len(found))...)
+		return len(found) < limit
 	})
 	return found
 }
 
-func (m *Machine) viewRequest(waiting, line ref, position int64) RequestView {
+// WaitersOf returns the same as Waiters for one group.
+func (m *Machine) WaitersOf(name, group string, after LinePlace, limit int) (found []RequestView) {
+	r, ok := m.byName[name]
+	if !ok {
+		return nil
+	}
+	at, n := m.targets(0, r, group)
+	for _, t := range at[:n] {
+		found = append(found, m.viewLine(t, after, limit-len(found))...)
+	}
+	return found
+}
+
+// viewLine returns up to limit requests of one line.
+func (m *Machine) viewLine(t target, after LinePlace, limit int) (found []RequestView) {
+	in := m.lineOf(t)
+	if in == nil || limit <= 0 {
+		return nil
+	}
+	last := lowestRank
+	if after.Place != 0 {
+		last = rank{after.RankMS, after.Place}
+	}
+	position := in.position(last.next())
+	for w := range in.after(last) {
+		found = append(found, m.viewRequest(w.request, t, position))
+		if position++; len(found) == limit {
+			break
+		}
+	}
+	return found
+}
+
+// after returns the requests of a line that come after a rank, standing or not, in their order.
+func (l *line) after(last rank) func(yield func(waiter) bool) {
+	return func(yield func(waiter) bool) {
+		asides := l.aside
+		if asides == nil {
+			asides = newWaiters()
+		}
+		from := waiter{rank: last.next()}
+		order, aside := l.order.Iter(), asides.Iter()
+		more, others := order.Seek(from), aside.Seek(from)
+		for more || others {
+			switch {
+			case more && (!others || order.Item().rank.before(aside.Item().rank)):
+				if !yield(order.Item()) {
+					return
+				}
+				more = order.Next()
+			default:
+				if !yield(aside.Item()) {
+					return
+				}
+				others = aside.Next()
+			}
+		}
+	}
+}
+
+func (m *Machine) viewRequest(waiting ref, in target, position int64) RequestView {
 	r := m.requests.at(waiting)
 	s := m.sessions.at(r.session)
+	here := memberOf(r.members, in)
 	view := RequestView{Place: r.place, Session: s.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
-		Position: position, EnqueuedMS: r.enqueuedMS, DeadlineMS: s.deadlineMS, Metadata: s.metadata,
-		BlockedBy: BlockOther, Obstacles: m.obstacles(r)}
-	for _, want := range m.left(r.members) {
-		view.Wants = append(view.Wants, Want{Semaphore: m.semaphores.at(want.semaphore).name, Count: want.count})
+		Position: position, EnqueuedMS: r.enqueuedMS, RankMS: r.rankMS, DeadlineMS: s.deadlineMS, Metadata: s.metadata,
+		BlockedBy: m.blockOf(r, here), Obstacles: m.obstacles(r), Group: m.groupOf(here.lane)}
+	if here.lane != 0 {
+		view.Ahead = m.groupsAhead(here.lane)
 	}
-	if position > 1 {
-		view.BlockedBy = BlockAhead
-	} else if !m.servableHere(r, member{line, countOf(r.members, line)}) {
-		view.BlockedBy = BlockPermits
+	for _, want := range m.left(r.members) {
+		view.Wants = append(view.Wants, Want{m.semaphores.at(want.semaphore).name, want.count, m.groupOf(want.lane)})
 	}
 	return view
+}
+
+// blockOf returns why a request, new or waiting, is not granted as far as one member is concerned.
+func (m *Machine) blockOf(r *request, w member) Block {
+	s := m.semaphores.at(w.semaphore)
+	if s.with().Paused != "" {
+		return BlockPaused
+	}
+	if in := m.lineOf(w.target()); in != nil {
+		if in.aside != nil {
+			if _, waits := in.aside.Get(waiter{rank: r.rank()}); waits {
+				return BlockElsewhere
+			}
+		}
+		if first, ok := in.first(); ok && first.rank.before(r.rank()) {
+			return BlockAhead
+		}
+	}
+	enough := s.family() || s.available() >= r.atLeast(w.count)
+	switch {
+	case w.lane != 0 && !m.groupHasRoom(w.lane, r):
+		return BlockGroupLimit
+	case s.pool() && enough && !m.isChoice(s, r, w):
+		return BlockGroups
+	case !enough:
+		return BlockPermits
+	}
+	return BlockOther
 }
 
 // obstacles returns the lines in which a request can't be granted, in the order of its
@@ -247,33 +366,94 @@ func (m *Machine) obstacles(r *request) (found []Obstacle) {
 			continue
 		}
 		s := m.semaphores.at(want.semaphore)
-		o := Obstacle{Semaphore: s.name, BlockedBy: BlockPermits, Needs: want.count, Available: s.available()}
-		if first, _, _ := s.line.Min(); first < r.place {
-			o.BlockedBy = BlockAhead
+		o := Obstacle{Semaphore: s.name, BlockedBy: m.blockOf(r, want), Needs: want.count, Available: s.shownTotal(s.available()), Limit: NoLimit}
+		if want.lane != 0 {
+			l := m.lanes.at(want.lane)
+			o.Group, o.Limit, o.Used = l.group, l.limit, l.held
 		}
 		found = append(found, o)
 	}
 	return found
 }
 
-// Queued returns the sum of the counts that wait for a semaphore, and since when, in
-// cluster time, the first of them waits; both are 0 for an empty line. It walks through the
-// line.
+// Queued returns the sum of the counts that wait for a semaphore, and since when, in cluster time,
+// the first of them waits; both are 0 without a waiting request. It walks through the lines.
 func (m *Machine) Queued(name string) (count, sinceMS int64) {
 	r, ok := m.byName[name]
-	if !ok || m.semaphores.at(r).line == nil {
+	if !ok {
 		return 0, 0
 	}
-	first := true
-	m.semaphores.at(r).line.Scan(func(_ uint64, waiting ref) bool {
-		request := m.requests.at(waiting)
-		if first {
-			first, sinceMS = false, request.enqueuedMS
+	none := true
+	walk := func(t target) {
+		in := m.lineOf(t)
+		if in == nil {
+			return
 		}
-		count += countOf(request.members, r)
+		for w := range in.after(lowestRank) {
+			request := m.requests.at(w.request)
+			if none || request.enqueuedMS < sinceMS {
+				none, sinceMS = false, request.enqueuedMS
+			}
+			count += countOf(request.members, t)
+		}
+	}
+	walk(target(r))
+	if s := m.semaphores.at(r); s.groups != nil {
+		s.groups.byName.Scan(func(_ string, lane ref) bool {
+			walk(targetOf(r, lane))
+			return true
+		})
+	}
+	return count, sinceMS
+}
+
+// Group returns one group of a semaphore, if it is in use or has a limit of its own.
+func (m *Machine) Group(name, group string) (GroupView, bool) {
+	r, ok := m.byName[name]
+	if !ok {
+		return GroupView{}, false
+	}
+	lane := m.semaphores.at(r).lane(group)
+	if lane == 0 {
+		return GroupView{}, false
+	}
+	return m.viewGroup(lane), true
+}
+
+// groupsWalked bounds the groups that one page of groups looks at.
+const groupsWalked = 10_000
+
+// Groups returns up to limit groups of a semaphore in the order of their names, beginning with a
+// name. With waiting it leaves out the groups for which no request waits, and looks at groupsWalked
+// groups at most. more says that other groups may follow, beginning with the name next.
+func (m *Machine) Groups(name, from string, waiting bool, limit int) (found []GroupView, next string, more bool) {
+	r, ok := m.byName[name]
+	if !ok || m.semaphores.at(r).groups == nil {
+		return nil, "", false
+	}
+	walked := 0
+	m.semaphores.at(r).groups.byName.Ascend(from, func(group string, lane ref) bool {
+		if len(found) == limit || walked == groupsWalked {
+			next, more = group, true
+			return false
+		}
+		walked++
+		if !waiting || m.lanes.at(lane).line != nil {
+			found = append(found, m.viewGroup(lane))
+		}
 		return true
 	})
-	return count, sinceMS
+	return found, next, more
+}
+
+func (m *Machine) viewGroup(r ref) GroupView {
+	l := m.lanes.at(r)
+	view := GroupView{Group: l.group, Limit: l.limit, Own: l.own, Used: l.held, Held: l.held, Waiting: int64(l.line.length()),
+		Ahead: m.groupsAhead(r)}
+	if l.line != nil {
+		view.OldestMS = m.requests.at(l.line.lowest().request).enqueuedMS
+	}
+	return view
 }
 
 // DueNotices returns the notices that are due, in the order of their ids.

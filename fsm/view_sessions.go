@@ -21,6 +21,7 @@ type WaitListView struct {
 	Granted   int64 // taken, not yet delivered
 	Token     uint64
 	Deleted   bool
+	Group     string
 
 	// Of the waiting request; 0 without one.
 	Place      uint64
@@ -116,27 +117,27 @@ func (m *Machine) LeasesAfter(session, after uint64) func(yield func(LeaseView) 
 	}
 }
 
-// Lease returns the lease of a session on a semaphore, even if it is revoked. Its cost is
+// Lease returns the lease of a session in a group of a semaphore, even if it is revoked. Its cost is
 // constant.
-func (m *Machine) Lease(session uint64, name string) (LeaseView, bool) {
+func (m *Machine) Lease(session uint64, name, group string) (LeaseView, bool) {
 	owner, known := m.bySession.Get(session)
 	semaphore, exists := m.byName[name]
-	held, holds := m.leaseOf(owner, semaphore)
+	held, holds := m.leaseNamed(owner, semaphore, group)
 	if !known || !exists || !holds {
 		return LeaseView{}, false
 	}
 	return m.viewLease(held), true
 }
 
-// Request returns the request of a session that waits for a lease of a semaphore. Its position
+// Request returns the request of a session that waits for a lease in a group of a semaphore. Its position
 // is its rank in the first line of its list.
-func (m *Machine) Request(session uint64, name string) (RequestView, bool) {
+func (m *Machine) Request(session uint64, name, group string) (RequestView, bool) {
 	owner, known := m.bySession.Get(session)
 	semaphore, exists := m.byName[name]
 	if !known || !exists {
 		return RequestView{}, false
 	}
-	waiting := m.waitsFor(owner, semaphore)
+	waiting, _ := m.waitNamed(owner, semaphore, group)
 	if waiting == 0 {
 		return RequestView{}, false
 	}
@@ -147,8 +148,8 @@ func (m *Machine) Request(session uint64, name string) (RequestView, bool) {
 // line of its list.
 func (m *Machine) viewRequestOf(waiting ref) RequestView {
 	r := m.requests.at(waiting)
-	line := m.left(r.members)[0].semaphore
-	return m.viewRequest(waiting, line, m.semaphores.at(line).position(r.place))
+	first := m.left(r.members)[0].target()
+	return m.viewRequest(waiting, first, m.lineOf(first).position(r.rank()))
 }
 
 // WaitList returns the wait list of a session in the order of its entries.
@@ -160,13 +161,13 @@ func (m *Machine) WaitList(id uint64) []WaitListView {
 	}
 	for r := m.sessions.at(owner).entries.first; r != 0; r = m.entries.at(r).inSession.next {
 		e := m.entries.at(r)
-		view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: m.wanted(e), Deleted: m.orphaned(e)}
+		view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: m.wanted(e), Deleted: m.orphaned(e), Group: e.group}
 		if !view.Deleted {
 			view.Granted, view.Token = e.granted, e.token
 		}
 		if e.waiting != 0 && !view.Deleted {
 			q := m.requests.at(e.waiting)
-			view.Place, view.Position, view.EnqueuedMS = q.place, m.semaphores.at(e.semaphore).position(q.place), q.enqueuedMS
+			view.Place, view.Position, view.EnqueuedMS = q.place, m.lineOf(e.target()).position(q.rank()), q.enqueuedMS
 		}
 		list = append(list, view)
 	}
@@ -210,7 +211,7 @@ func (m *Machine) Outcome(session, place uint64, wants []Want) (Result, bool) {
 	result := Result{Code: OK, Place: place}
 	for _, want := range wants {
 		semaphore, known := m.byName[want.Semaphore]
-		held, holds := m.leaseOf(owner, semaphore)
+		held, holds := m.leaseNamed(owner, semaphore, want.Group)
 		if known && holds && !m.leases.at(held).revoked && m.leases.at(held).count == want.Count {
 			result.Grants = append(result.Grants, m.grantOf(m.leases.at(held)))
 		}

@@ -30,7 +30,7 @@ func TestViewSums(t *testing.T) {
 	}
 	for _, name := range []string{"a", "b", "none"} {
 		var want, since int64
-		for i, w := range m.Waiters(name, 0, 1000) {
+		for i, w := range m.Waiters(name, LinePlace{}, 1000) {
 			if i == 0 {
 				since = w.EnqueuedMS
 			}
@@ -54,7 +54,7 @@ func TestJoinsQueue(t *testing.T) {
 	m, index := New(), uint64(0)
 	joins := func(step, name string, session uint64, want bool) {
 		t.Helper()
-		if got := m.JoinsQueue(name, session); got != want {
+		if got := m.JoinsQueue(Want{Semaphore: name}, session); got != want {
 			t.Errorf("%s: %v", step, got)
 		}
 	}

@@ -5,10 +5,11 @@ package fsm
 // fetches its grants with ListDeliver.
 
 // addEntry adds a semaphore at the end of a session's wait list.
-func (m *Machine) addEntry(owner, semaphore ref) ref {
+func (m *Machine) addEntry(owner ref, w member) ref {
 	m.orders++
-	s := m.semaphores.at(semaphore)
-	r := m.entries.add(entry{order: m.orders, session: owner, semaphore: semaphore, name: s.name, epoch: s.epoch})
+	s := m.semaphores.at(w.semaphore)
+	r := m.entries.add(entry{order: m.orders, session: owner, semaphore: w.semaphore, lane: w.lane, name: s.name, epoch: s.epoch,
+		group: m.groupOf(w.lane)})
 	m.linkEntry(r)
 	return r
 }
@@ -18,8 +19,9 @@ func (m *Machine) linkEntry(r ref) {
 	e := m.entries.at(r)
 	m.sessions.mut(e.session).entries.push(r, m.entryInSession)
 	if e.semaphore != 0 {
-		m.byEntry[leaseKey{e.session, e.semaphore}] = r
+		m.byEntry[leaseKey{e.session, e.target()}] = r
 		m.semaphores.mut(e.semaphore).entries.push(r, m.entryInSemaphore)
+		m.useLane(e.lane)
 	}
 }
 
@@ -36,7 +38,7 @@ func (m *Machine) dropEntry(r ref, giveBack bool) {
 		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: m.sessionID(e.session), Place: place})
 	}
 	m.sessions.mut(e.session).entries.unlink(r, m.entryInSession)
-	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: m.sessionID(e.session)})
+	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: m.sessionID(e.session), Group: e.group})
 	if e.semaphore != 0 {
 		m.detachEntry(r, e)
 		if giveBack && e.granted > 0 && !m.gone(e.semaphore) {
@@ -50,7 +52,8 @@ func (m *Machine) dropEntry(r ref, giveBack bool) {
 // detachEntry removes an entry from the indexes of its semaphore.
 func (m *Machine) detachEntry(r ref, e entry) {
 	m.semaphores.mut(e.semaphore).entries.unlink(r, m.entryInSemaphore)
-	delete(m.byEntry, leaseKey{e.session, e.semaphore})
+	delete(m.byEntry, leaseKey{e.session, e.target()})
+	m.leaveLane(e.lane)
 }
 
 // orphanEntry marks an entry whose semaphore is being deleted. Its undelivered grant is
@@ -59,10 +62,19 @@ func (m *Machine) detachEntry(r ref, e entry) {
 func (m *Machine) orphanEntry(r ref) {
 	m.detachEntry(r, *m.entries.at(r))
 	e := m.entries.mut(r)
-	e.semaphore, e.granted, e.token = 0, 0, 0
+	e.semaphore, e.lane, e.granted, e.token = 0, 0, 0, 0
 	m.done.ended++
 	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch,
-		Session: m.sessionID(e.session)})
+		Session: m.sessionID(e.session), Group: e.group})
+}
+
+// meansEntry reports whether a command that names a group means an entry of the semaphore: without a
+// group also the entry in the group of its session's owner.
+func (m *Machine) meansEntry(group string, e *entry) bool {
+	if group != "" || e.group == "" {
+		return e.group == group
+	}
+	return e.group == m.sessions.at(e.session).owner && (m.orphaned(e) || m.semaphores.at(e.semaphore).with().Groups == ByOwner)
 }
 
 // wanted returns the count of permits that an entry still waits for.
@@ -81,6 +93,6 @@ func (m *Machine) describeEntry(result *Result, r ref) {
 	if e.waiting != 0 {
 		q := m.requests.at(e.waiting)
 		result.Place = q.place
-		result.Position = m.semaphores.at(e.semaphore).position(q.place)
+		result.Position = m.lineOf(e.target()).position(q.rank())
 	}
 }

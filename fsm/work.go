@@ -11,6 +11,7 @@ type budget struct {
 	swept  int // the share of an entry that is kept for deleted semaphores and sessions with ttl 0; a mass expiry can't use it
 	served int // bounds work.served
 	kept   int // remembered ends of sessions, of one kind
+	lanes  int // bounds work.lanes
 }
 
 // work counts the work of the entry under way.
@@ -18,9 +19,12 @@ type work struct {
 	ended  int // ended leases, members of waiting requests, keys that waited, entries of wait lists, items, and sessions
 	served int // members of requests granted from lines, and the keys that waited for them
 	before int // the value of ended before the first command
+	lanes  int // groups that a sweep gave their limits
 }
 
-func defaultBudget() budget { return budget{ended: 2048, swept: 512, served: 2048, kept: maxEnded} }
+func defaultBudget() budget {
+	return budget{ended: 2048, swept: 512, served: 2048, kept: maxEnded, lanes: 2048}
+}
 
 // mayServe reports whether this entry may grant another request from a line.
 func (m *Machine) mayServe() bool { return m.done.served < m.budget.served }
@@ -72,6 +76,7 @@ func (m *Machine) expire() {
 	m.forget()
 	m.sweep()
 	m.settle()
+	m.dropFresh()
 	m.done.before = m.done.ended
 }
 
@@ -116,33 +121,50 @@ func (m *Machine) sweep() {
 				return
 			}
 			m.removeSemaphore(r)
-		case !m.endImpossible(r, limit):
+		case !m.endImpossible(r, limit) || !m.sweepGroups(r, limit):
 			return
 		}
 	}
 }
 
-// empty ends the waiting requests of a deleted semaphore, then its leases, then its entries
-// of wait lists, up to the limit. It reports whether all are gone.
+// empty ends the waiting requests of a deleted semaphore, then its leases, then its entries of wait
+// lists, then what waits in its groups, up to the limit. It reports whether all are gone.
 func (m *Machine) empty(r ref, limit int) bool {
 	for {
 		s := m.semaphores.at(r)
 		switch {
-		case s.line == nil && s.holders.first == 0 && s.entries.first == 0:
+		case s.line == nil && s.holders.first == 0 && s.entries.first == 0 && s.groups == nil:
 			return true
 		case m.done.ended >= limit:
 			return false
 		case s.line != nil:
-			_, waiting, _ := s.line.Min()
-			m.loseMember(waiting, r, CauseDeleted, Deleted)
+			m.loseMember(s.line.lowest().request, target(r), CauseDeleted, Deleted)
 		case s.holders.first != 0:
 			owner := m.leases.at(s.holders.first).session
 			m.dropLease(s.holders.first, CauseDeleted, "")
 			m.endIfSpent(owner, CauseDeleted)
-		default:
+		case s.entries.first != 0:
+			e := m.entries.at(s.entries.first)
+			if e.waiting != 0 {
+				m.loseMember(e.waiting, e.target(), CauseDeleted, Deleted)
+			}
 			m.orphanEntry(s.entries.first)
+		default:
+			m.emptyLane(r)
 		}
 	}
+}
+
+// emptyLane ends a waiting request of the first group of a deleted semaphore, or the limit of a
+// group that has none.
+func (m *Machine) emptyLane(r ref) {
+	_, first, _ := m.semaphores.at(r).groups.byName.Min()
+	if waiting := m.lanes.at(first).line; waiting != nil {
+		m.loseMember(waiting.lowest().request, targetOf(r, first), CauseDeleted, Deleted)
+		return
+	}
+	m.setOwnLimit(first, false, NoLimit)
+	m.done.ended++
 }
 
 // removeSemaphore removes the record of a deleted semaphore that is empty.
@@ -157,24 +179,55 @@ func (m *Machine) removeSemaphore(r ref) {
 func (m *Machine) endImpossible(r ref, limit int) bool {
 	for {
 		s := m.semaphores.at(r)
-		left := s.line != nil && s.line.asked.largest() > s.full()
+		asked := s.asked()
+		left := asked != nil && asked.largest() > s.full()
 		if s.shrunk != left {
 			m.semaphores.mut(r).shrunk = left
-			if left {
-				m.unswept.Set(s.epoch, r)
-			} else {
-				m.unswept.Delete(s.epoch)
-			}
+			m.fileUnswept(r)
 		}
 		if !left || m.done.ended >= limit {
 			return !left
 		}
-		for _, waiting := range s.line.asked.above(s.full(), limit-m.done.ended) {
+		most := s.full()
+		for _, waiting := range asked.above(most, limit-m.done.ended) {
 			if m.done.ended >= limit {
 				break
 			}
-			m.loseMember(waiting, r, CauseNever, Never)
+			m.loseMembers(waiting, r, most)
 		}
+	}
+}
+
+// asked returns the requests for leases that wait for a semaphore's permits, nil if none waits.
+func (s *semaphore) asked() *askedCounts {
+	switch {
+	case s.pool() && s.groups != nil:
+		return &s.groups.asked
+	case s.line != nil:
+		return &s.line.asked
+	}
+	return nil
+}
+
+// loseMembers ends a request's wait in each line of a semaphore where it asks for more than most.
+func (m *Machine) loseMembers(waiting, semaphore ref, most int64) {
+	r := *m.requests.at(waiting)
+	for _, want := range r.members {
+		if want.semaphore == semaphore && want.count > most {
+			m.loseMember(waiting, want.target(), CauseNever, Never)
+			if m.byPlace[r.place] == 0 {
+				return
+			}
+		}
+	}
+}
+
+// fileUnswept files a semaphore of which something is left to end, or to give its limit.
+func (m *Machine) fileUnswept(r ref) {
+	if s := m.semaphores.at(r); s.deleted || s.shrunk || s.sweep != nil {
+		m.unswept.Set(s.epoch, r)
+	} else {
+		m.unswept.Delete(s.epoch)
 	}
 }
 
@@ -191,7 +244,7 @@ func (m *Machine) endOrphan(owner ref, listHash uint64) {
 	}
 	for _, want := range r.members {
 		if m.gone(want.semaphore) {
-			m.loseMember(waiting, want.semaphore, CauseDeleted, Deleted)
+			m.loseMember(waiting, want.target(), CauseDeleted, Deleted)
 			if r.mode == All {
 				break
 			}

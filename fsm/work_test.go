@@ -115,7 +115,7 @@ func TestLargeDeleteTakesSeveralEntries(t *testing.T) {
 		t.Fatalf("%d waits ended in the entry of the delete, %d deletions recorded", ends, deleted)
 	}
 	view, _ := b.m.Session(1)
-	if _, sees := b.m.Lease(1, "a"); sees || len(view.Leases) > 0 || len(b.m.Holders("a", 0, 10)) != 1 {
+	if _, sees := b.m.Lease(1, "a", ""); sees || len(view.Leases) > 0 || len(b.m.Holders("a", 0, 10)) != 1 {
 		t.Error("a lease of the deleted semaphore is seen")
 	}
 	if semaphores, _, seen, _ := b.m.Counts(); semaphores != 2 || seen != 2 {

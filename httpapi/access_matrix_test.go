@@ -373,7 +373,7 @@ func (c cell) check(authorization string) {
 	before, commands := stateOf(c.a)
 	got := c.row.ask(c.a, c.route, c.named, authorization)
 	after, since := stateOf(c.a)
-	of := fmt.Sprintf("%s of %s by %q", c.route, c.named, c.name)
+	call := fmt.Sprintf("%s of %s by %q", c.route, c.named, c.name)
 	status, text := got.Code, got.Body.String()
 	refused := 0
 	switch {
@@ -384,20 +384,20 @@ func (c cell) check(authorization string) {
 	}
 	if refused != 0 {
 		if challenged := len(got.Header()["Www-Authenticate"]) == 2; status != refused || challenged != (refused == 401) {
-			t.Errorf("%s: %d, want %d, challenged %v: %s", of, status, refused, challenged, text)
+			t.Errorf("%s: %d, want %d, challenged %v: %s", call, status, refused, challenged, text)
 		}
 		if before != after || since != commands {
-			t.Errorf("%s: refused with %d, and has an effect: %d commands, %s", of, status, since-commands, after)
+			t.Errorf("%s: refused with %d, and has an effect: %d commands, %s", call, status, since-commands, after)
 		}
 		return
 	}
 	shows := strings.ReplaceAll(c.row.shows, "N", c.named)
 	reads := c.row.reads || strings.HasPrefix(c.route, "GET ") || strings.HasPrefix(c.route, "HEAD ")
 	if status != cmp.Or(c.row.status, 200) || !strings.Contains(text, shows) && !strings.HasPrefix(c.route, "HEAD ") {
-		t.Errorf("%s: %d %s; want %d with %q", of, status, text, cmp.Or(c.row.status, 200), shows)
+		t.Errorf("%s: %d %s; want %d with %q", call, status, text, cmp.Or(c.row.status, 200), shows)
 	}
 	if reads != (before == after) {
-		t.Errorf("%s: allowed, and has an effect: %v", of, before != after)
+		t.Errorf("%s: allowed, and has an effect: %v", call, before != after)
 	}
 }
 

@@ -369,17 +369,17 @@ func TestProbesShowStrangersNoDetails(t *testing.T) {
 // another authority is none.
 func TestClientCertificate(t *testing.T) {
 	a := teams(t)
-	own, other := t.TempDir(), t.TempDir()
-	for _, dir := range []string{own, other} {
+	authority, other := t.TempDir(), t.TempDir()
+	for _, dir := range []string{authority, other} {
 		if _, err := certs.MakeAuthority(dir, false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	pair, err := certs.MakeNode(own, "n1", nil, false)
+	pair, err := certs.MakeNode(authority, "n1", nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := certs.Open(certs.Config{Pair: pair, CA: filepath.Join(own, "ca.pem"), Server: true})
+	source, err := certs.Open(certs.Config{Pair: pair, CA: filepath.Join(authority, "ca.pem"), Server: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +413,7 @@ func TestClientCertificate(t *testing.T) {
 	for _, c := range []struct {
 		dir, name string
 		want      int
-	}{{own, "ci", 200}, {own, "db", 403}, {own, "stranger", 401}, {own, "", 401}, {other, "ci", 0}} {
+	}{{authority, "ci", 200}, {authority, "db", 403}, {authority, "stranger", 401}, {authority, "", 401}, {other, "ci", 0}} {
 		if got := status(c.dir, c.name); got != c.want {
 			t.Errorf("certificate %q: %d, want %d", c.name, got, c.want)
 		}

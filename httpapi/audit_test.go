@@ -123,9 +123,9 @@ func TestAudit(t *testing.T) {
 	}
 	got := l.end(t)
 	for i := range max(len(got), len(want)) {
-		line := func(of []string) string {
-			if i < len(of) {
-				return of[i]
+		line := func(lines []string) string {
+			if i < len(lines) {
+				return lines[i]
 			}
 			return "none"
 		}

@@ -30,9 +30,9 @@ func TestItemsAreNarrowed(t *testing.T) {
 	a.Do("PUT /v1/items/ci%2Fa", `{"value":"w","session":"`+session+`"}`, ci).RefusedWith(404, "unknown-session") // of another identity
 	a.Do("GET /v1/sessions/"+session, "", admin).Is(200, "items.length=2")
 	a.Do("GET /v1/sessions/"+session, "", all).Is(200, "items.length=2")
-	own := a.Must(201, "POST /v1/sessions", `{"ttl":"1m","about":"x"}`, ci).Member("session")
-	a.Must(201, "PUT /v1/items/ci%2Fb", `{"value":"w","session":"`+own+`"}`, ci)
-	a.Do("GET /v1/sessions/"+own, "", ci).Is(200, "items.length=1", "items.0=ci/b")
+	ciSession := a.Must(201, "POST /v1/sessions", `{"ttl":"1m","about":"x"}`, ci).Member("session")
+	a.Must(201, "PUT /v1/items/ci%2Fb", `{"value":"w","session":"`+ciSession+`"}`, ci)
+	a.Do("GET /v1/sessions/"+ciSession, "", ci).Is(200, "items.length=1", "items.0=ci/b")
 	a.Do("DELETE /v1/items/other", "", ci).RefusedWith(403, "forbidden")
 	a.Do("DELETE /v1/items/ci%2Fa", "", ci).Is(204) // held or not
 }
@@ -55,14 +55,14 @@ func TestAuditOfItems(t *testing.T) {
 	do(400, "PUT /v1/items/ci%2Fa", `{"value":"`+value+`","release":true}`)
 	do(200, "POST /v1/batch", `{"operations":[{"op":"item-release","item":"ci/a","session":"`+session+`","value":"`+value+`"},{"op":"item-delete","item":"ci/a"}]}`)
 	const who = `"identity":"ci","remote":"192.0.2.1","request":"q","operation":`
-	own := `"item":"ci/a","session":"` + session + `","outcome":"ok"}`
+	tail := `"item":"ci/a","session":"` + session + `","outcome":"ok"}`
 	want := []string{
 		`{"index":1,` + who + `"open-holder","session":"` + session + `","outcome":"ok"}`,
 		`{"index":2,` + who + `"item-put","item":"ci/a","outcome":"ok"}`,
-		`{"index":3,` + who + `"item-acquire",` + own,
+		`{"index":3,` + who + `"item-acquire",` + tail,
 		`{"index":4,` + who + `"item-put","item":"ci/a","outcome":"item-differs"}`,
 		`{` + who + `"item-put","item":"web/a","outcome":"forbidden","reason":"No prefix of this identity covers the name. An operator adds prefixes to its token."}`,
-		`{"index":5,` + who + `"item-release",` + own,
+		`{"index":5,` + who + `"item-release",` + tail,
 		`{"index":6,` + who + `"item-delete","item":"ci/a","outcome":"ok"}`,
 	}
 	if got := l.end(t); !slices.Equal(got, want) {

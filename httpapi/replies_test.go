@@ -193,8 +193,8 @@ var waits = fsm.Acquire{Session: 91, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL}
 
 // states are refusals by the state machine, and its other successes.
 func (p *provoked) states() {
-	level := func(name string, of int32) fsm.Command {
-		return fsm.PutSemaphore{Name: name, Permits: fsm.Change[int64]{Given: true, Value: 5}, Level: fsm.Change[*int32]{Given: true, Value: &of}}
+	level := func(name string, value int32) fsm.Command {
+		return fsm.PutSemaphore{Name: name, Permits: fsm.Change[int64]{Given: true, Value: 5}, Level: fsm.Change[*int32]{Given: true, Value: &value}}
 	}
 	open := fsm.OpenSession{Session: 77, TTLMS: 60_000}
 	for _, before := range [][]fsm.Command{

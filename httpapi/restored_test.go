@@ -324,13 +324,13 @@ func requestsOf(path string, names []string, sessions []uint64) (requests []stri
 				withNames = append(withNames, strings.ReplaceAll(form, "N", url.PathEscape(name)))
 			}
 		}
-		for _, one := range withNames {
-			if !strings.Contains(one, "S") {
-				requests = append(requests, one)
+		for _, request := range withNames {
+			if !strings.Contains(request, "S") {
+				requests = append(requests, request)
 				continue
 			}
 			for _, id := range sessions {
-				requests = append(requests, strings.Replace(one, "S", fmt.Sprint(id), 1))
+				requests = append(requests, strings.Replace(request, "S", fmt.Sprint(id), 1))
 			}
 		}
 	}

@@ -71,8 +71,8 @@ func (p promise) covered() uint64 {
 
 // difference returns what a store has instead of the promised.
 func (p promise) difference(s *Store) error {
-	if s.ClusterID() != p.cluster || s.Restored() != p.restored || p.id != (folder.ID{}) && s.FolderID() != p.id {
-		return fmt.Errorf("cluster %q, restored %d, folder %v instead of %q, %d, %v", s.ClusterID(), s.Restored(), s.FolderID(), p.cluster, p.restored, p.id)
+	if s.ClusterID() != p.cluster || s.RestoredTerm() != p.restored || p.id != (folder.ID{}) && s.FolderID() != p.id {
+		return fmt.Errorf("cluster %q, restored %d, folder %v instead of %q, %d, %v", s.ClusterID(), s.RestoredTerm(), s.FolderID(), p.cluster, p.restored, p.id)
 	}
 	for _, key := range []string{"CurrentTerm", "LastVoteTerm", "LastVoteCand"} {
 		got, err := s.Stable().Get([]byte(key))
@@ -270,7 +270,7 @@ func (n *powerNode) change() (now promise, possible []promise, err error) {
 		do = n.vote(&next)
 	case kind == 20:
 		next.restored = r.Uint64N(3)
-		do = func() error { return s.SetRestored(next.restored) }
+		do = func() error { return s.SetRestoredTerm(next.restored) }
 	case kind == 21:
 		next.cluster = "c1"
 		do = func() error { return s.SetClusterID("c1") }

@@ -216,14 +216,14 @@ func TestClosedStoreRefusesEverything(t *testing.T) {
 		"DeleteRange": func() error {
 			return s.Logs().DeleteRange(1, 2)
 		},
-		"Get":           func() error { _, err := s.Stable().Get([]byte("k")); return err },
-		"SetUint64":     func() error { return s.Stable().SetUint64([]byte("k"), 1) },
-		"SetUint64 (2)": func() error { return s.Stable().SetUint64([]byte("LastVoteTerm"), 1) },
-		"List":          func() error { _, err := s.Snapshots().List(); return err },
-		"Open":          func() error { _, _, err := s.Snapshots().Open(id); return err },
-		"sink.Close":    sink.Close,
-		"SetClusterID":  func() error { return s.SetClusterID("c") },
-		"SetRestored":   func() error { return s.SetRestored(1) },
+		"Get":             func() error { _, err := s.Stable().Get([]byte("k")); return err },
+		"SetUint64":       func() error { return s.Stable().SetUint64([]byte("k"), 1) },
+		"SetUint64 (2)":   func() error { return s.Stable().SetUint64([]byte("LastVoteTerm"), 1) },
+		"List":            func() error { _, err := s.Snapshots().List(); return err },
+		"Open":            func() error { _, _, err := s.Snapshots().Open(id); return err },
+		"sink.Close":      sink.Close,
+		"SetClusterID":    func() error { return s.SetClusterID("c") },
+		"SetRestoredTerm": func() error { return s.SetRestoredTerm(1) },
 	} {
 		if err := call(); !errors.Is(err, damage.ErrClosed) {
 			t.Errorf("%s: error %v, want %v", name, err, damage.ErrClosed)

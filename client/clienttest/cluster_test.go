@@ -23,22 +23,22 @@ func made(t *testing.T, c *client.Client, name string, permits int64) {
 // no state.
 func TestProcesses(t *testing.T) {
 	cluster, other := clienttest.Start(t), clienttest.Start(t)
-	one, two := cluster.Client(), cluster.Client()
-	made(t, one, "db", 1)
-	held, err := one.Acquire(t.Context(), "db")
+	first, second := cluster.Client(), cluster.Client()
+	made(t, first, "db", 1)
+	held, err := first.Acquire(t.Context(), "db")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := two.TryAcquire(t.Context(), "db"); !errors.Is(err, client.ErrUnavailable) {
+	if _, err := second.TryAcquire(t.Context(), "db"); !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("the permit of another process: %v", err)
 	}
 	if _, err := other.Client().Get(t.Context(), "db"); !errors.Is(err, client.ErrUnknownSemaphore) {
 		t.Errorf("in another cluster: %v", err)
 	}
-	if err := operator.New(two).Revoke(t.Context(), "db", held.Session, "test", 0); err != nil {
+	if err := operator.New(second).Revoke(t.Context(), "db", held.Session, "test", 0); err != nil {
 		t.Fatal(err)
 	}
-	next, err := two.Acquire(t.Context(), "db")
+	next, err := second.Acquire(t.Context(), "db")
 	if err != nil || next.Token <= held.Token {
 		t.Errorf("after the revocation: %+v, %v", next, err)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/signalbox/signalbox/store/archive"
 )
 
-// Backup is the state of the cluster at one index, on its way into a file. It never changes: it keeps
-// in memory the records of that state that later entries change.
+// Backup is the state of the cluster at one index, ready to be written to a file. It never changes. It keeps in memory
+// the records of that state that later entries change.
 type Backup struct {
 	Header archive.Header
 	state  *fsm.Frozen
 }
 
-// Of returns the backup of a state. began is the time at which it was taken, by this node's wall clock.
+// Of returns the backup of a state. began is this node's wall-clock time at which the state was taken.
 func Of(state *fsm.Frozen, began time.Time) *Backup {
 	standing := state.Standing()
 	return &Backup{state: state, Header: archive.Header{
@@ -26,7 +26,7 @@ func Of(state *fsm.Frozen, began time.Time) *Backup {
 	}}
 }
 
-// Write writes the whole backup. It is not for concurrent use.
+// Write writes the whole backup. Only one goroutine may call it.
 func (b *Backup) Write(w io.Writer) error {
 	a, err := archive.NewWriter(w, b.Header)
 	if err != nil {
@@ -38,8 +38,8 @@ func (b *Backup) Write(w io.Writer) error {
 	return a.Close()
 }
 
-// Read reads a whole backup and checks every byte of it, and every invariant of its state.
-// The error is outcome.ErrBackupRefused, with the reason, or the reader's error.
+// Read reads a whole backup, and checks every byte of it and every invariant of its state. The error is
+// outcome.ErrBackupRefused with the reason, or the reader's error.
 func Read(r io.Reader) (archive.Header, *fsm.Machine, error) {
 	a, err := archive.NewReader(r)
 	if err != nil {
@@ -49,7 +49,7 @@ func Read(r io.Reader) (archive.Header, *fsm.Machine, error) {
 	return a.Header(), state, err
 }
 
-// Check reads and checks a backup whose header has been read.
+// Check reads and checks the state of a backup whose header has been read.
 func Check(a *archive.Reader) (*fsm.Machine, error) {
 	h := a.Header()
 	if h.Level > fsm.FeatureLevel {
@@ -57,7 +57,7 @@ func Check(a *archive.Reader) (*fsm.Machine, error) {
 	}
 	state, err := fsm.Restore(a)
 	if err != nil {
-		if _, damage := io.Copy(io.Discard, a); damage != nil { // the cause, unless the state alone is wrong
+		if _, damage := io.Copy(io.Discard, a); damage != nil { // damage of the file is the cause, if there is any
 			err = damage
 		}
 		return nil, refused(err)
@@ -72,5 +72,5 @@ func Check(a *archive.Reader) (*fsm.Machine, error) {
 	return state, nil
 }
 
-// refused returns a reason as ErrBackupRefused.
+// refused wraps a reason in ErrBackupRefused.
 func refused(reason error) error { return fmt.Errorf("%w: %w", outcome.ErrBackupRefused, reason) }

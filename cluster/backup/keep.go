@@ -22,24 +22,24 @@ import (
 )
 
 const (
-	// retryAfter is the pause after a backup that failed, unless the next is due before.
+	// retryAfter is the pause after a failed backup, unless the next backup is due earlier.
 	retryAfter = time.Minute
-	// checkEvery is how often a keeper checks whether its node leads.
+	// checkEvery is how often a keeper checks whether its node leads and a backup is due.
 	checkEvery = time.Second
-	// tempAge is the age from which on an incomplete file must be the rest of a crash.
+	// tempAge is the age at which an incomplete file counts as left over from a crash.
 	tempAge = 24 * time.Hour
-	// skew is how far the name of a file may be ahead of this node's clock. A file beyond that
-	// has its name from a wrong clock: if it counted, no backup would be made until then.
+	// skew is how far the time in a file's name may be ahead of this node's clock. A later time comes from a wrong
+	// clock: if such a file counted, no backup would be made until that time.
 	skew = time.Minute
-	// stampForm is the time in the name of a file.
+	// stampForm is the format of the time in the name of a file.
 	stampForm = "20060102T150405Z"
 )
 
-// KeeperConfig says which backups to keep. All fields are needed.
+// KeeperConfig says which backups a keeper makes and keeps. All fields are needed.
 type KeeperConfig struct {
-	Folder string // in which they are; several nodes may share it; "": no backups are made
+	Folder string // of the backups; several nodes may share it; "": no backups are made
 	Every  time.Duration
-	Keep   int // the number of backups
+	Keep   int // the number of backups to keep
 	// Leads reports whether this node leads. It must not block.
 	Leads func() bool
 	// Backup returns the state of the cluster.
@@ -47,20 +47,18 @@ type KeeperConfig struct {
 	Logger hclog.Logger
 }
 
-// Keeper makes a backup in a folder when a backup is due and its node leads, and removes the
-// oldest backups. File names begin with the id of the cluster: several clusters may share the
-// folder. Its methods are safe for concurrent use.
+// Keeper makes a backup in a folder when one is due and its node leads, and removes the oldest backups. File names
+// begin with the id of the cluster, so several clusters may share the folder. Its methods are safe for concurrent use.
 type Keeper struct {
 	config          KeeperConfig
 	taken, failures prometheus.Counter
 
 	mu   sync.Mutex
-	last time.Time // when the last backup in the folder was begun; zero: there is no backup
+	last time.Time // when the last backup in the folder was begun; zero: no backup is known
 	size int64     // of that backup
 }
 
-// NewKeeper returns a keeper, which works while Run does. It fails if it can't write to the
-// folder.
+// NewKeeper returns a keeper, which makes backups while Run runs. It fails if it can't write to the folder.
 func NewKeeper(config KeeperConfig) (*Keeper, error) {
 	if config.Folder != "" {
 		probe, err := os.CreateTemp(config.Folder, ".signalbox-*.part")
@@ -129,7 +127,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// backUp makes a backup if one is due. The folder shows the backups of all nodes that share it.
+// backUp makes a backup if one is due. It counts the backups of all nodes that share the folder.
 func (k *Keeper) backUp(ctx context.Context) (saved bool, err error) {
 	if last := k.latest(); counts(last) && time.Since(last) < k.config.Every {
 		return false, nil
@@ -143,7 +141,7 @@ func (k *Keeper) backUp(ctx context.Context) (saved bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if len(files) > 0 && time.Since(files[0].began) < k.config.Every { // another node's
+	if len(files) > 0 && time.Since(files[0].began) < k.config.Every { // another node has made it
 		k.noteLatest(files[0].began, files[0].size)
 		return false, nil
 	}
@@ -157,8 +155,7 @@ func (k *Keeper) backUp(ctx context.Context) (saved bool, err error) {
 	return true, k.prune(cluster)
 }
 
-// cancelledWriter fails once ctx has ended: a node that stops does not wait for a
-// large backup.
+// cancelledWriter fails once ctx has ended, so that a node that stops does not wait for a large backup.
 type cancelledWriter struct {
 	ctx context.Context
 	io.Writer
@@ -171,7 +168,7 @@ func (w cancelledWriter) Write(part []byte) (int, error) {
 	return w.Writer.Write(part)
 }
 
-// counts reports whether the time of a backup is plausible: see skew.
+// counts reports whether the time of a backup is not too far in the future: see skew.
 func counts(began time.Time) bool { return time.Until(began) <= skew }
 
 func (k *Keeper) latest() time.Time {
@@ -216,8 +213,8 @@ func (k *Keeper) list(cluster string) (files []backupFile, err error) {
 	return files, nil
 }
 
-// prune removes the oldest backups of a cluster beyond the number to keep, and the incomplete files
-// that crashes have left.
+// prune removes the oldest backups of a cluster beyond the number to keep, and the incomplete files that crashes have
+// left.
 func (k *Keeper) prune(cluster string) error {
 	files, err := k.list(cluster)
 	if err != nil {
@@ -239,7 +236,7 @@ func (k *Keeper) prune(cluster string) error {
 	return errors.Join(errs...)
 }
 
-// remove removes a file that another node may have removed.
+// remove removes a file. It is no error if another node has removed it before.
 func remove(folder, name string) error {
 	if err := os.Remove(filepath.Join(folder, name)); !errors.Is(err, os.ErrNotExist) {
 		return err

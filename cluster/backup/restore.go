@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// patience is how long a restore waits, at multiplier 1, until a majority has the
-	// state and a leader has begun a term after it.
+	// patience is how long a restore waits, at multiplier 1, until a majority has the state and the next leader has
+	// begun a term after it.
 	patience = time.Minute
-	// skipped is how many indexes are left out before a restored state. Raft may append an entry during
-	// the restore, for example a barrier, which must not take the state's index.
+	// skipped is how many indexes stay unused before a restored state. Raft may append an entry during the restore, for
+	// example a barrier, which must not get the state's index.
 	skipped = 1024
 )
 
@@ -31,12 +31,12 @@ const (
 type Leadership interface {
 	// Leads reports whether this node leads an established term.
 	Leads() bool
-	// Interrupt does what Interrupt of lead.Leadership does.
+	// Interrupt is Interrupt of lead.Leadership: it calls work while no term runs.
 	Interrupt(ctx context.Context, work func(nowMS int64) error) error
-	// Hold keeps the members as they are, all of which know a feature level, until done is
-	// called.
+	// Hold blocks all changes of the members until done is called, after all members have said that they know a feature
+	// level.
 	Hold(ctx context.Context, level uint32) (done func(), err error)
-	// Refuses returns why the cluster can't take another state now, or nil.
+	// Refuses returns why the cluster can't accept a restored state now, or nil.
 	Refuses() error
 }
 
@@ -67,26 +67,24 @@ func NewRestorer(log hclog.Logger, l Leadership, r Raft, state *replica.Replica,
 	return &Restorer{log: log, leadership: l, raft: r, replica: state, times: times}
 }
 
-// Order says what a restore is to do.
+// Order says how to restore a backup.
 type Order struct {
-	From        *fsm.ClusterID // the cluster that the backup must be of; nil: the cluster itself
-	EndSessions bool           // all sessions of the backup end; otherwise they keep the time that they had left
+	From        *fsm.ClusterID // the cluster from which the backup must come; nil: this cluster
+	EndSessions bool           // end all sessions of the backup; otherwise they keep the time that they had left
 }
 
-// Restored says what a restore has done.
+// Restored is the result of a restore.
 type Restored struct {
-	Index uint64         // at which the state took its place
+	Index uint64         // of the restored state
 	From  archive.Header // of the backup
 }
 
-// Restore reads a backup and replaces the cluster's state by the backup's. It blocks until
-// the new state is in force. While the state is replaced the cluster has no leader: requests wait, as in
-// an election, and cluster time stands still.
+// Restore reads a backup and replaces the cluster's state by the backup's. It blocks until the new state is in force.
+// During the replacement the cluster has no leader: requests wait, as in an election, and cluster time stands still.
 //
-// Errors: ErrNotLeader, also if another node leads meanwhile; ErrRestoring; ErrBackupRefused
-// with the reason; ErrLevelUnknown; ErrStorageFull, ErrSplitState; ErrNotApplied; the errors of the
-// reader, and ctx's cause. After all of them the cluster has the state that it had. After
-// ErrOutcomeUnknown either state may come into force.
+// Errors: ErrNotLeader, also if another node becomes the leader meanwhile; ErrRestoring; ErrBackupRefused with the
+// reason; ErrLevelUnknown; ErrStorageFull, ErrSplitState; ErrNotApplied; the errors of the reader, and ctx's cause.
+// After these errors the cluster has its old state. After ErrOutcomeUnknown either state may come into force.
 func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Restored, error) {
 	if !r.restoring.TryLock() {
 		return Restored{}, outcome.ErrRestoring
@@ -125,7 +123,7 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Re
 	return Restored{Index: n.index, From: header}, nil
 }
 
-// checkCluster refuses a backup of another cluster than from, or, if that is nil, than this cluster.
+// checkCluster refuses a backup that is not of cluster from; nil stands for this cluster.
 func (r *Restorer) checkCluster(id fsm.ClusterID, from *fsm.ClusterID) error {
 	if from == nil {
 		var self fsm.ClusterID
@@ -138,23 +136,23 @@ func (r *Restorer) checkCluster(id fsm.ClusterID, from *fsm.ClusterID) error {
 	return nil
 }
 
-// newState is the state of a backup on its way into the cluster.
+// newState is the state of a backup during its restore.
 type newState struct {
 	*Restorer
-	ctx         context.Context // after its end Raft gets no more of the state
+	ctx         context.Context // after its end Raft reads no more of the state
 	machine     *fsm.Machine
 	endSessions bool
-	index       uint64   // at which the state takes its place; set by giveToRaft
+	index       uint64   // of the state in the log; set by giveToRaft
 	hash        [16]byte // of the state at that index; set by giveToRaft
 }
 
-// giveToRaft makes the state the successor of the present one and has Raft read it as a snapshot, while no term runs. It
-// blocks until Raft's state machine has the state, or Raft has failed. An error means that Raft has not taken the state,
-// but for ErrOutcomeUnknown.
+// giveToRaft makes the state the successor of the present state, and has Raft read it as a snapshot, while no term
+// runs. It blocks until Raft's state machine has the state, or Raft has failed. After an error other than
+// ErrOutcomeUnknown Raft has not accepted the state.
 func (n *newState) giveToRaft(nowMS int64) error {
 	successor := fsm.Succession{NowMS: nowMS, EndSessions: n.endSessions}
 	n.replica.View(func(m *fsm.Machine) { successor.Own = m.Standing() })
-	// Raft takes the index after the one in the metadata, unless its log is there already.
+	// Raft uses the index after the index in the metadata, unless its log is longer.
 	before := max(n.raft.LastIndex(), successor.Own.Index(), n.machine.Index()) + skipped
 	successor.Index = before + 1
 	if err := n.machine.Succeed(successor); err != nil {
@@ -188,9 +186,9 @@ func (n *newState) giveToRaft(nowMS int64) error {
 	}
 }
 
-// judge translates the error of Raft's Restore. Raft did not take a state that it has not read to its end. After it has,
-// awaitSuccessor finds out the outcome if there was no error, or if only the leadership ended. After another error there
-// is no successor to wait for: for example, a disk took the state and could not finish it.
+// judge translates the error of Raft's Restore. Raft did not accept a state that it has not read to its end. After it
+// has read all, awaitSuccessor finds out the outcome if there was no error, or if only the leadership ended. After any
+// other error no successor follows: for example, the disk got the state but the snapshot could not be completed.
 func (n *newState) judge(err error, complete bool) error {
 	switch {
 	case err == nil:
@@ -205,8 +203,8 @@ func (n *newState) judge(err error, complete bool) error {
 	return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
 }
 
-// awaitSuccessor blocks until an entry that follows the state is applied here: then a majority has
-// both. Another leader may have brought other entries in their place.
+// awaitSuccessor blocks until an entry after the state is applied here: then a majority has both. It fails if another
+// leader has replaced the state by other entries.
 func (n *newState) awaitSuccessor() error {
 	ctx, cancel := context.WithTimeoutCause(n.ctx, n.times.Of(patience), outcome.ErrOutcomeUnknown)
 	defer cancel()
@@ -219,24 +217,24 @@ func (n *newState) awaitSuccessor() error {
 	return nil
 }
 
-// snapshotReader lets Raft read a state. It counts the size in the metadata during the
-// reading: Raft compares the two once it has read all.
+// snapshotReader is the reader from which Raft reads a state. It counts the size in the metadata during the reading,
+// since Raft compares the two at the end.
 type snapshotReader struct {
 	io.Reader
 	ctx      context.Context
 	meta     *raft.SnapshotMeta
 	raft     Raft
-	term     uint64 // the only term in which Raft may take the state, which follows the last entry of that term
+	term     uint64 // the only term in which Raft may read the state: it follows the last entry of this term
 	started  bool   // Raft has begun to read
-	complete bool   // Raft has read all: from now on an error does not say what became of the state
+	complete bool   // Raft has read all: a later error does not show whether it has accepted the state
 }
 
-// Read is called by Raft's main loop, so that term and log stay as they are meanwhile.
+// Read is called by Raft's main loop, so the term and the log don't change meanwhile.
 func (s *snapshotReader) Read(p []byte) (int, error) {
 	if !s.started && (s.raft.CurrentTerm() != s.term || s.raft.LastIndex() > s.meta.Index) {
 		return 0, errors.New("the log has gone on before the state was ready")
 	}
-	if s.ctx.Err() != nil { // a node that stops must not be in the middle of the reading: Raft would panic
+	if s.ctx.Err() != nil { // Raft would panic if it were shut down in the middle of the reading
 		return 0, context.Cause(s.ctx)
 	}
 	s.started = true
@@ -246,7 +244,7 @@ func (s *snapshotReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// beginGiving notes that Raft is about to read a state, and fails once the restorer is closed.
+// beginGiving notes that Raft is about to read the state at index. It returns false if the restorer is closed.
 func (r *Restorer) beginGiving(index uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,8 +254,8 @@ func (r *Restorer) beginGiving(index uint64) bool {
 	return !r.closed
 }
 
-// endGiving notes that Raft no longer reads the state at index. Raft may be reading the state of a later restore
-// already: Restore returns as soon as its state is in force, and not only when Raft does.
+// endGiving notes that Raft no longer reads the state at index. By then Raft may be reading the state of a later
+// restore, since Restore returns as soon as its state is in force, which may be before Raft's Restore returns.
 func (r *Restorer) endGiving(index uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -266,9 +264,8 @@ func (r *Restorer) endGiving(index uint64) {
 	}
 }
 
-// Close lets Raft read no further state. Raft must not be shut down before Close returns: it
-// would panic in the middle of the reading. Restores whose states Raft does not have yet fail. Close may
-// wait for a disk that hangs.
+// Close prevents Raft from reading further states. Raft must not be shut down before Close returns: it would panic in
+// the middle of the reading. Restores whose states Raft does not have yet fail. Close may block while a disk hangs.
 func (r *Restorer) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,33 +1,32 @@
-// Package election has a node campaign before Raft's time-outs when there can be no leader:
-// after the process of a leader has ended, and after a start. hashicorp/raft waits for 0.5 to
-// 1 s without a heartbeat in all cases.
+// Package election makes a node campaign before Raft's time-outs when there can be no leader: after the process of a
+// leader has ended, and after a start. Without it, hashicorp/raft waits for 0.5 to 1 s without a heartbeat in all
+// cases.
 //
-// # How a leader is found dead
+// # How a dead leader is recognised
 //
-// The operating system closes the sockets of a process that ends, and refuses new connections.
-// So a follower whose Raft stream from its leader ends dials the leader's peer port. "Connection
-// refused" is the proof that the process is gone, and so is a handshake with the member's next process. A handshake with
-// the same process, a time-out or another error is no proof. A leader that was stopped (SIGSTOP), cut off, or lost its power is found by
-// Raft's time-outs alone.
+// The operating system closes the sockets of a process that ends, and refuses new connections. So a follower whose Raft
+// stream from its leader ends dials the leader's peer port. "Connection refused" proves that the process has ended, and
+// so does a handshake with the member's next process. A handshake with the same process, a time-out or another error is
+// no proof. If a leader was stopped (SIGSTOP), cut off, or lost its power, only Raft's time-outs notice it.
 //
 // # How the followers agree on one candidate
 //
-// A candidate asks all other voters. A voter agrees if it has no leader either (it knows none,
-// or finds the same process dead), and if it knows no better candidate, with a longer log or, of equal logs, a lower
-// id. A worse candidate waits for a moment. With the agreement of a majority the candidate has its Raft campaign without pre-vote,
-// since the agreement has replaced pre-vote: a majority has no living leader.
+// A candidate asks all other voters. A voter agrees if it has no leader either (it knows no leader, or finds the same
+// process dead), and if it knows no better candidate: one with a longer log or, with an equal log, a lower id. A worse
+// candidate waits for a moment. A candidate with the agreement of a majority makes its Raft campaign without pre-vote.
+// The agreement replaces pre-vote: it shows that a majority has no living leader.
 //
 // # What can't go wrong
 //
-//  1. Safety is Raft's. The package only chooses the moment of a campaign: terms, votes and the
+//  1. Raft alone keeps elections safe. The package only chooses the moment of a campaign: terms, votes and the
 //     comparison of logs are left to Raft, so a wrong proof may cost an election, never an entry.
-//  2. A living leader is deposed only if a majority of voters each know no leader, or find its process
+//  2. A living leader is deposed only if a majority of the voters each know no leader, or find its process
 //     dead by a dial, after the end of their stream or without contact for a time. The next process of a
-//     member is known by its incarnation. A process can die only once: a second proof against the same
-//     process is not believed for 30 s, a third for 60 s, and so on.
+//     member has another incarnation. Since a process ends only once, a second proof against the same process is not
+//     believed for 30 s, a third for 60 s, and so on.
 //
-// The package knows no port and no store: package cluster gives it Raft, the questions to other
-// voters, and the dial. All methods are safe for concurrent use.
+// The package knows no port and no store: package cluster gives it Raft, the questions to other voters, and the dial.
+// All methods are safe for concurrent use.
 //
 //   - election.go: Election, which finds reasons to campaign, asks the other voters and replies to them.
 //   - proof.go: proofs, which finds out whether the process of a leader has ended.

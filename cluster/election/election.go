@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// askTimeout bounds the wait for the other voters' replies. A candidate waits for all
-	// of them, since a better candidate may be among them.
+	// askTimeout bounds the wait for the other voters' replies. A candidate waits for all replies, since a better
+	// candidate may be among them.
 	askTimeout = 60 * time.Millisecond
 	// giveWay is how long a candidate waits for a better candidate to campaign.
 	giveWay = 60 * time.Millisecond
-	// campaignTime is how long a campaign may take before this node tries again.
+	// campaignTime is how long this node waits for the result of a campaign before it tries again.
 	campaignTime = 300 * time.Millisecond
-	// settle is how long a node without a leader waits, at multiplier 1, after the last vote or change of the
-	// leader: an election may be under way.
+	// settle is how long a node without a leader waits, at multiplier 1, after it last voted or its leader last
+	// changed, since an election may be under way.
 	settle = 100 * time.Millisecond
-	// promiseLasts is how long a voter that has agreed to a candidate agrees to no worse candidate.
+	// promiseLasts is how long a voter that has agreed to a candidate refuses worse candidates.
 	promiseLasts = 150 * time.Millisecond
-	// turnLasts is how long a candidate without a majority keeps worse candidates waiting;
-	// a candidate that has campaigned does not.
+	// turnLasts is how long the best candidate, if no majority agrees with it, keeps worse candidates waiting. A
+	// candidate that has campaigned keeps them waiting no longer.
 	turnLasts = 400 * time.Millisecond
-	// suspicion is how long the end of a stream is a reason to dial.
+	// suspicion is how long after the end of a stream this node suspects that the process has ended.
 	suspicion = 2 * time.Second
-	// contactLasts is how long a leader counts as alive after a heartbeat; heartbeats come more often.
+	// contactLasts is how long after a heartbeat a leader counts as alive. Heartbeats come more often.
 	contactLasts = 400 * time.Millisecond
 	// firstConfiguration is the index of the entry with which a cluster is bootstrapped.
 	firstConfiguration = 1
@@ -50,23 +50,23 @@ type Raft interface {
 
 // Candidate is the node that may campaign. All methods are safe for concurrent use.
 type Candidate interface {
-	// Able returns nil, or why this node must not lead now. It does not block.
+	// Able returns why this node must not lead now, or nil. It does not block.
 	Able() error
-	// LastEntry returns term and index of the last entry in this node's log.
+	// LastEntry returns the term and the index of the last entry in this node's log.
 	LastEntry() (term, index uint64)
-	// Ask puts a question to another voter and blocks for its reply.
+	// Ask sends a question to another voter and blocks for its reply.
 	Ask(ctx context.Context, voter raft.Server, q Question) (Reply, error)
-	// Identify dials the peer port of a member, and returns the incarnation of the member's process there, or
-	// why the dial or the handshake failed.
+	// Identify dials the peer port of a member and returns the incarnation of the member's process, or the error of the
+	// dial or the handshake.
 	Identify(ctx context.Context, node string) (incarnation uint64, err error)
-	// Campaign has this node's Raft campaign, without pre-vote. It blocks for a moment.
+	// Campaign makes this node's Raft campaign, without pre-vote. It blocks for a moment.
 	Campaign() error
 }
 
 // Question asks a voter whether it agrees that From campaigns.
 type Question struct {
 	From  string  `json:"from"`
-	Lost  Process `json:"lost"` // the leader that the candidate has found dead; zero: it knows no leader
+	Lost  Process `json:"lost"` // the leader whose process the candidate has found dead; zero: it knows no leader
 	Term  uint64  `json:"term"` // of the candidate's last entry
 	Index uint64  `json:"index"`
 }
@@ -78,7 +78,7 @@ type Reply struct {
 	Leads  bool `json:"leads,omitempty"`  // the voter is the leader, and lives
 }
 
-// Election looks for reasons to campaign before Raft's time-outs do. Make it with [New].
+// Election finds reasons to campaign before Raft's time-outs. Make it with [New].
 type Election struct {
 	self      raft.ServerID
 	raft      Raft
@@ -90,17 +90,17 @@ type Election struct {
 
 	mu       sync.Mutex
 	suspects map[string]suspect // by node id
-	changed  time.Time          // of the last request for a vote, or change of the leader; zero: never
+	changed  time.Time          // when a vote was last requested, or the leader changed; zero: never
 	promised standing
 	until    time.Time // when the promise ends
-	turn     time.Time // the end of this node's time as the best candidate; zero: it has a leader
+	turn     time.Time // the end of this node's turn as the best candidate; zero: no turn has begun
 }
 
-// suspect is a process of which a Raft stream has ended.
+// suspect is a process whose Raft stream has ended.
 type suspect struct {
 	Process
-	term uint64    // in which the last stream ended
-	at   time.Time // when it ended
+	term uint64    // this node's term when the last stream ended
+	at   time.Time // when the last stream ended
 }
 
 // standing ranks candidates.
@@ -118,7 +118,7 @@ func (s standing) byLog(other standing) int {
 	return cmp.Or(cmp.Compare(s.term, other.term), cmp.Compare(s.index, other.index))
 }
 
-// New returns the elections of a node whose Raft runs. They begin with Run.
+// New returns the election of a node whose Raft runs. It does not campaign before Run.
 func New(self raft.ServerID, r Raft, candidate Candidate, times wake.Stretch, log hclog.Logger) *Election {
 	return &Election{
 		self: self, raft: r, candidate: candidate, times: times, log: log.Named("election"), news: wake.NewSignal(), suspects: map[string]suspect{},
@@ -134,7 +134,8 @@ func (e *Election) StreamEnded(process Process) {
 	e.news.Set()
 }
 
-// Changed notes that Raft follows another leader, or that a candidate has asked for its vote. It does not block.
+// Changed notes that Raft follows another leader, or that a candidate has requested this node's vote. It does not
+// block.
 func (e *Election) Changed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,7 +157,7 @@ func (e *Election) Run(ctx context.Context) {
 		var pause <-chan time.Time
 		news := e.news
 		switch e.try(ctx) {
-		case followed: // until the next news
+		case followed: // no pause: wait for news
 			retry = firstRetry
 			e.endTurn()
 		case gaveWay:
@@ -181,8 +182,8 @@ type outcome int
 
 const (
 	followed   outcome = iota // this node has a leader, or leads
-	found                     // no leader, and no majority that agrees
-	unagreed                  // the leader is dead, and no majority agrees yet: replies may have been late
+	found                     // this node knows no leader, and no majority agrees
+	unagreed                  // the leader is dead, and no majority has agreed: replies may have been late
 	gaveWay                   // there is a better candidate
 	campaigned                // this node has campaigned
 )
@@ -216,13 +217,12 @@ func (e *Election) try(ctx context.Context) outcome {
 	return campaigned
 }
 
-// able reports whether this node may campaign, and its Raft does not do so already.
+// able reports whether this node may campaign. It may not if its Raft already campaigns.
 func (e *Election) able(servers []raft.Server) bool {
 	return e.raft.State() == raft.Follower && votes(servers, e.self) && e.candidate.Able() == nil
 }
 
-// leaderless reports whether lost is still the last leader that this node knows, and no election is
-// under way.
+// leaderless reports whether this node still has no leader but lost, and no election is under way.
 func (e *Election) leaderless(lost Process) bool {
 	_, leader := e.raft.LeaderWithID()
 	if leader == "" {
@@ -232,7 +232,7 @@ func (e *Election) leaderless(lost Process) bool {
 	return ok && last == lost
 }
 
-// lost reports whether this node has no leader: it knows no leader, or finds the leader's process dead.
+// lost reports whether this node has no leader: it knows no leader (dead is zero), or finds the leader's process dead.
 func (e *Election) lost(ctx context.Context) (dead Process, isLost bool) {
 	_, leader := e.raft.LeaderWithID()
 	switch leader {
@@ -245,8 +245,9 @@ func (e *Election) lost(ctx context.Context) (dead Process, isLost bool) {
 	return process, ok && e.proofs.isDead(ctx, process, e.raft.CurrentTerm())
 }
 
-// ended returns the process of a node of which a Raft stream has just ended, if there is one. The end counts only in its
-// term: the member's next process may lead in a later term, while the end of its earlier process is still remembered.
+// ended returns the process of a node whose Raft stream has ended lately, if there is one. The end counts only in the
+// same term: the member's next process may lead in a later term, while this node still remembers the end of its earlier
+// process.
 func (e *Election) ended(node string) (Process, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -254,9 +255,9 @@ func (e *Election) ended(node string) (Process, bool) {
 	return last.Process, ok && last.term == e.raft.CurrentTerm() && time.Since(last.at) < e.times.Of(suspicion)
 }
 
-// ask asks all other voters and reports whether a majority agrees, this node included, and
-// whether a better candidate is among them. Before the first leader of a cluster all must agree:
-// a voter that still forms the cluster would find it alive, and come in as a wiped member.
+// ask asks all other voters, and reports whether a majority agrees, this node included, and whether a better candidate
+// is among them. Before the first leader of a cluster all voters must agree: a voter that still forms the cluster would
+// find the cluster alive, and come in as a member that has lost its folder.
 func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (agreed, better bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.Of(askTimeout))
 	defer cancel()
@@ -310,9 +311,9 @@ func (e *Election) Judge(ctx context.Context, q Question) Reply {
 	return Reply{Agrees: candidate.byLog(self) >= 0 && e.promise(candidate, q.Lost.Node)}
 }
 
-// agreesLost reports whether this node has no leader either: it knows no leader, or its stream from the leader has
-// ended, or is silent, and its dial finds the process dead. Its stream may end a moment later
-// than the candidate's stream.
+// agreesLost reports whether this node has no leader either: it knows no leader, or it has no contact with the leader
+// or the stream has ended, and a dial finds the process dead. Since this node's stream may end a moment later than the
+// candidate's stream, it checks a few times.
 func (e *Election) agreesLost(ctx context.Context, lost Process) bool {
 	_, leader := e.raft.LeaderWithID()
 	if leader == "" {
@@ -330,7 +331,7 @@ func (e *Election) agreesLost(ctx context.Context, lost Process) bool {
 	return false
 }
 
-// promiseSelf promises this node's vote to itself, unless it has promised it to another candidate.
+// promiseSelf promises this node's agreement to its own campaign, unless it has promised it to another candidate.
 func (e *Election) promiseSelf(self standing, lost string) bool {
 	e.mu.Lock()
 	free := e.promised.node == self.node || e.promised.node == lost || time.Now().After(e.until)
@@ -338,7 +339,7 @@ func (e *Election) promiseSelf(self standing, lost string) bool {
 	return free && e.promise(self, lost)
 }
 
-// suspectToo has this node campaign itself: it may not have seen the end of its stream yet.
+// suspectToo makes this node campaign, even if it has not noticed yet that its stream has ended.
 func (e *Election) suspectToo(lost Process) {
 	if lost != (Process{}) {
 		e.StreamEnded(lost)
@@ -346,7 +347,7 @@ func (e *Election) suspectToo(lost Process) {
 	e.news.Set()
 }
 
-// takeTurn begins the turn of this node as the best candidate, or shortens it.
+// takeTurn begins this node's turn as the best candidate, or ends it earlier.
 func (e *Election) takeTurn(lasts time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -355,22 +356,22 @@ func (e *Election) takeTurn(lasts time.Duration) {
 	}
 }
 
-// endTurn notes that this node has a leader.
+// endTurn forgets the turn, since this node has a leader.
 func (e *Election) endTurn() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.turn = time.Time{}
 }
 
-// hadTurn reports whether this node has had its turn without becoming the leader.
+// hadTurn reports whether this node's turn is over and it has not become the leader.
 func (e *Election) hadTurn() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return !e.turn.IsZero() && !time.Now().Before(e.turn)
 }
 
-// promise reports whether this node agrees to a candidate. It does not if it has just agreed to a better candidate,
-// unless that candidate is dead by now.
+// promise records that this node agrees to a candidate. It returns false if this node has lately agreed to a better
+// candidate that is not the lost leader.
 func (e *Election) promise(candidate standing, lost string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

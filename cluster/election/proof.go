@@ -9,20 +9,19 @@ import (
 )
 
 const (
-	// firstDoubt is how long a second proof against the same process is not believed.
+	// firstDoubt is how long after the first proof against a process a second proof is not believed.
 	firstDoubt = 30 * time.Second
-	// proofLasts is how long a proof is valid for the election that follows it, in the same term.
+	// proofLasts is how long a proof counts for the election that follows it, in the same term.
 	proofLasts = time.Second
-	// dialTimeout bounds one dial with its handshake; a refusal takes far less.
+	// dialTimeout bounds one dial with its handshake. A refused connection takes far less.
 	dialTimeout = 200 * time.Millisecond
 )
 
-// dialPauses are the pauses before each dial. The kernel closes the sockets of a process one after the
-// other, so the listener may outlive a stream for a moment.
+// dialPauses are the pauses before the dials. The kernel closes the sockets of a process one after the other, so the
+// listener may stay open for a moment after a stream has ended.
 var dialPauses = []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}
 
-// Process is one process of a member: the same member has another incarnation after a restart.
-// The zero value is no process.
+// Process is one process of a member. After a restart the member has another incarnation. The zero value is no process.
 type Process struct {
 	Node        string `json:"node"`
 	Incarnation uint64 `json:"incarnation"`
@@ -40,12 +39,12 @@ type proofs struct {
 // death is the record of a process that was found dead.
 type death struct {
 	incarnation uint64
-	term        uint64 // in which it led
+	term        uint64 // the term in which it led
 	at          time.Time
-	doubt       time.Duration // how long no other proof counts
+	doubt       time.Duration // how long after at no other proof is believed
 }
 
-// isDead reports whether the process, which led in that term, has ended. It blocks for 0.9 s at most.
+// isDead reports whether a process that led in that term has ended. It blocks for up to 0.9 s.
 func (p *proofs) isDead(ctx context.Context, process Process, term uint64) bool {
 	if known, doubted := p.recall(process, term); known || doubted {
 		return known
@@ -66,7 +65,8 @@ func (p *proofs) isDead(ctx context.Context, process Process, term uint64) bool 
 	return false
 }
 
-// gone reports whether the member's machine refuses a connection to its peer port, or the member's next process has it.
+// gone reports whether the member's machine refuses a connection to its peer port, or the member's next process accepts
+// it.
 func (p *proofs) gone(ctx context.Context, process Process) bool {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -77,8 +77,8 @@ func (p *proofs) gone(ctx context.Context, process Process) bool {
 	return incarnation != process.Incarnation
 }
 
-// recall reports whether the process was found dead just now, and whether another proof against it
-// would not be believed.
+// recall reports whether the process was found dead just now, and whether another proof against it would not be
+// believed.
 func (p *proofs) recall(process Process, term uint64) (known, doubted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,14 +90,14 @@ func (p *proofs) recall(process Process, term uint64) (known, doubted bool) {
 	return age < proofLasts && term == last.term, age < last.doubt
 }
 
-// remember notes that a process was found dead.
+// remember records that a process was found dead.
 func (p *proofs) remember(process Process, term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := death{incarnation: process.Incarnation, term: term, at: time.Now(), doubt: firstDoubt}
 	if last := p.dead[process.Node]; last.incarnation == process.Incarnation && last.doubt > 0 {
 		if time.Since(last.at) < proofLasts {
-			return // two checks at the same time
+			return // another check has found it at the same time
 		}
 		next.doubt = 2 * last.doubt
 	}

@@ -13,7 +13,7 @@
 // belongs to a feature level (ADR 10). TestFramesAreForEver pins the bytes. A Router and a Server may
 // be used by any number of goroutines.
 //
-// The package knows Raft only as far as its [Host] says who leads. It makes no decision
+// The package knows Raft only as far as its [Node] says who leads. It makes no decision
 // about a command: cluster/requests keeps what is known of each, cluster/lead logs them.
 // Package cluster calls it; it imports these two, cluster/outcome and replica, fsm,
 // internal/wake and internal/wire.

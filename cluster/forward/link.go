@@ -113,12 +113,12 @@ func (l *link) close() {
 		return
 	}
 	l.closed = true
-	unsent, asked := l.queue, l.asked
+	unsent, reads := l.queue, l.asked
 	l.queue, l.asked = nil, nil
 	_ = l.conn.SetReadDeadline(time.Now().Add(linkLinger))
 	l.mu.Unlock()
 	close(l.ended) // ends transmit, which then checks whether anything is open
-	for number, answer := range asked {
+	for number, answer := range reads {
 		answer <- readReply{number: number, status: statusRefused}
 	}
 	l.config.Requests.Return(unsent)

@@ -24,8 +24,8 @@ const (
 	routeSettled = time.Second
 )
 
-// Host is the part of the node that forwarding uses. Only Dial blocks; all methods are safe for concurrent use.
-type Host interface {
+// Node is the part of the node that forwarding uses. Only Dial blocks; all methods are safe for concurrent use.
+type Node interface {
 	// Leading returns this node's term while the node can carry commands in it, or nil.
 	Leading() Term
 	// Leader returns the leader that Raft follows here, and Raft's term; the id is empty if Raft knows no leader. For a
@@ -49,7 +49,7 @@ type Config struct {
 	Self     string // this node's id
 	Requests *requests.Registry
 	Replica  *replica.Replica
-	Host     Host
+	Node     Node
 	Pulse    *lead.Pulse
 	Times    wake.Stretch
 	Stopping context.Context // ends when the node closes
@@ -198,15 +198,15 @@ func (r *Router) keep(ctx context.Context, l lane) {
 
 // open returns a lane to the leader, or nil if no leader can be reached.
 func (r *Router) open(ctx context.Context) lane {
-	if t := r.config.Host.Leading(); t != nil {
+	if t := r.config.Node.Leading(); t != nil {
 		return newLocalLane(t, &r.config)
 	}
-	address, id, term := r.config.Host.Leader()
+	address, id, term := r.config.Node.Leader()
 	if id == "" || id == r.config.Self {
 		return nil
 	}
 	same := func() bool {
-		a, i, t := r.config.Host.Leader()
+		a, i, t := r.config.Node.Leader()
 		return a == address && i == id && t == term
 	}
 	conn, err := r.reach(ctx, address, same)
@@ -227,7 +227,7 @@ func (r *Router) reach(ctx context.Context, address string, same func() bool) (n
 	}
 	dialled := make(chan result, 1)
 	go func() {
-		conn, err := r.config.Host.Dial(ctx, address)
+		conn, err := r.config.Node.Dial(ctx, address)
 		dialled <- result{conn, err}
 	}()
 	for {
@@ -249,8 +249,8 @@ func (r *Router) Applied(entry *fsm.Applied) {
 	}
 }
 
-// Restored implements [replica.Sink].
-func (r *Router) Restored(*fsm.Machine, uint64) { r.Look() }
+// SnapshotRestored implements [replica.Sink].
+func (r *Router) SnapshotRestored(*fsm.Machine, uint64) { r.Look() }
 
 // localLane leads to this node's own proposer while it leads.
 type localLane struct {
@@ -316,6 +316,6 @@ func (l *localLane) send(reqs []*requests.Request) (back []*requests.Request) {
 
 func (l *localLane) read(ctx context.Context) (uint64, int64, error) { return l.leads.Confirm(ctx) }
 func (l *localLane) term() uint64                                    { return l.leads.Number() }
-func (l *localLane) valid() bool                                     { return l.config.Host.Leading() == l.leads }
+func (l *localLane) valid() bool                                     { return l.config.Node.Leading() == l.leads }
 func (l *localLane) done() <-chan struct{}                           { return l.ended }
 func (l *localLane) close()                                          { l.once.Do(func() { close(l.ended) }) }

@@ -14,44 +14,44 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// movingHost is a node whose leader changes: itself, another node, or no node.
-type movingHost struct {
+// movingNode is a node whose leader changes: itself, another node, or no node.
+type movingNode struct {
 	mu    sync.Mutex
 	own   Term
 	other *testLeader
 }
 
-func (h *movingHost) Leading() Term {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.own
+func (n *movingNode) Leading() Term {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.own
 }
 
-func (h *movingHost) Leader() (address, id string, term uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.other == nil {
+func (n *movingNode) Leader() (address, id string, term uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.other == nil {
 		return "", "", 0
 	}
-	return "n2:8711", "n2", h.other.number
+	return "n2:8711", "n2", n.other.number
 }
 
-func (h *movingHost) Dial(context.Context, string) (net.Conn, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.other == nil {
+func (n *movingNode) Dial(context.Context, string) (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.other == nil {
 		return nil, outcome.ErrNoLeader
 	}
 	near, far := net.Pipe()
-	go h.other.server.Serve(far)
+	go n.other.server.Serve(far)
 	return near, nil
 }
 
 // follow changes the leader, at most one of the two.
-func (h *movingHost) follow(self Term, other *testLeader) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.own, h.other = self, other
+func (n *movingNode) follow(self Term, other *testLeader) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.own, n.other = self, other
 }
 
 // TestRouterFollowsTheLeader: commands and reads go to this node's own term while it
@@ -59,9 +59,9 @@ func (h *movingHost) follow(self Term, other *testLeader) {
 // that is held goes to the next leader.
 func TestRouterFollowsTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		here, there, host := newTestLeader(4), newTestLeader(5), &movingHost{}
+		here, there, node := newTestLeader(4), newTestLeader(5), &movingNode{}
 		config := here.Config
-		config.Self, config.Host, config.Pulse, config.Stopping = "n1", host, lead.NewPulse(), t.Context()
+		config.Self, config.Node, config.Pulse, config.Stopping = "n1", node, lead.NewPulse(), t.Context()
 		r := NewRouter(config)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -69,7 +69,7 @@ func TestRouterFollowsTheLeader(t *testing.T) {
 		defer stop()
 		running.Go(func() { r.Run(ctx) })
 		follow := func(self Term, other *testLeader) {
-			host.follow(self, other)
+			node.follow(self, other)
 			r.Look()
 			synctest.Wait()
 		}
@@ -99,7 +99,7 @@ func TestRouterFollowsTheLeader(t *testing.T) {
 			t.Errorf("without a leader, after %v: %v", time.Since(began), err)
 		}
 		time.AfterFunc(time.Second, func() {
-			host.follow(nil, there)
+			node.follow(nil, there)
 			r.Look()
 		})
 		check("a leader comes after a second", 1, 2)
@@ -123,14 +123,14 @@ func TestReadEndsWithItsCallerAndTheNode(t *testing.T) {
 	})
 }
 
-// hungHost is a node whose dials to the leader hang for a while and fail. It counts them.
-type hungHost struct {
-	movingHost
+// hungNode is a node whose dials to the leader hang for a while and fail. It counts them.
+type hungNode struct {
+	movingNode
 	dials int
 }
 
-func (h *hungHost) Dial(ctx context.Context, _ string) (net.Conn, error) {
-	h.dials++
+func (n *hungNode) Dial(ctx context.Context, _ string) (net.Conn, error) {
+	n.dials++
 	time.Sleep(2 * routeSettled) // virtual
 	return nil, outcome.ErrNoLeader
 }
@@ -138,17 +138,17 @@ func (h *hungHost) Dial(ctx context.Context, _ string) (net.Conn, error) {
 // TestRouterPausesAfterHungDials: a dial that hung for long is no lane that was of use.
 func TestRouterPausesAfterHungDials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		leader, host := newTestLeader(4), &hungHost{}
-		host.follow(nil, leader)
+		leader, node := newTestLeader(4), &hungNode{}
+		node.follow(nil, leader)
 		config := leader.Config
-		config.Self, config.Host, config.Pulse, config.Stopping = "n1", host, lead.NewPulse(), t.Context()
+		config.Self, config.Node, config.Pulse, config.Stopping = "n1", node, lead.NewPulse(), t.Context()
 		const dials = 100
 		ctx, stop := context.WithTimeout(t.Context(), dials*(2*routeSettled+routePauseMax))
 		defer stop()
 		NewRouter(config).Run(ctx)
 		synctest.Wait()
-		if host.dials > dials+5 { // the first pauses are shorter
-			t.Errorf("%d dials; with the longest pause after each there is time for %d", host.dials, dials)
+		if node.dials > dials+5 { // the first pauses are shorter
+			t.Errorf("%d dials; with the longest pause after each there is time for %d", node.dials, dials)
 		}
 	})
 }

@@ -137,7 +137,7 @@ func (p *peerStream) receive(r *bufio.Reader) error {
 // propose hands the commands of a frame to the proposer if this node leads in the stream's term. It refuses commands
 // that are too old.
 func (p *peerStream) propose(f *commandsFrame) {
-	t := p.server.config.Host.Leading()
+	t := p.server.config.Node.Leading()
 	if !p.welcomed || t == nil || t.Number() != p.term {
 		p.refuse(f.commands, outcome.Verdict{Fate: outcome.Refused})
 		return
@@ -187,7 +187,7 @@ func (p *peerStream) refuse(commands []framedCommand, v outcome.Verdict) {
 // read replies to a read ask. It confirms the read in a new goroutine.
 func (p *peerStream) read(ask readAsk) {
 	reading := readReply{number: ask.number, status: statusRefused}
-	t := p.server.config.Host.Leading()
+	t := p.server.config.Node.Leading()
 	if t == nil || t.Number() != ask.term {
 		p.outbox.addFrame(reading.append)
 		return
@@ -282,7 +282,7 @@ func (s *Server) enter(p *peerStream) bool {
 
 // hello begins a stream: it welcomes the origin, or returns an error that ends the stream.
 func (p *peerStream) hello(f helloFrame) error {
-	t := p.server.config.Host.Leading()
+	t := p.server.config.Node.Leading()
 	if p.welcomed || t == nil || t.Number() != f.term {
 		return errStreamRefused
 	}

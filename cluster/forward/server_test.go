@@ -61,12 +61,12 @@ func (l *testTerm) log(commands ...[]byte) uint64 {
 	return l.index
 }
 
-// testHost is a node that leads in a term, or knows no leader.
-type testHost struct{ term Term }
+// testNode is a node that leads in a term, or knows no leader.
+type testNode struct{ term Term }
 
-func (h testHost) Leading() Term                    { return h.term }
-func (h testHost) Leader() (string, string, uint64) { return "", "", 0 }
-func (h testHost) Dial(context.Context, string) (net.Conn, error) {
+func (n testNode) Leading() Term                    { return n.term }
+func (n testNode) Leader() (string, string, uint64) { return "", "", 0 }
+func (n testNode) Dial(context.Context, string) (net.Conn, error) {
 	return nil, outcome.ErrNoLeader
 }
 
@@ -84,7 +84,7 @@ func newTestLeader(number uint64) *testLeader {
 	term.feed = m.Feed(replica.FeedConfig{Sinks: []replica.Sink{r}, SnapshotDue: func() {}})
 	term.log(fsm.Envelope{}.Encode(fsm.StartTerm{Term: number, Leader: "n1", Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel, Limits: fsm.DefaultLimits()}))
 	term.log(fsm.Envelope{}.Encode(fsm.CreateSemaphore{Name: "a"}))
-	config := Config{Log: hclog.NewNullLogger(), Requests: r, Replica: m, Host: testHost{term}}
+	config := Config{Log: hclog.NewNullLogger(), Requests: r, Replica: m, Node: testNode{term}}
 	return &testLeader{config, term, NewServer(config)}
 }
 
@@ -190,7 +190,7 @@ func TestFrameNamesItsTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leader := newTestLeader(3)
 		follower := leader.Config
-		follower.Host = testHost{}
+		follower.Node = testNode{}
 		for name, try := range map[string]struct {
 			to   *Server
 			term uint64

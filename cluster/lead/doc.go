@@ -15,7 +15,7 @@
 // have one goroutine each.
 //
 // cluster/forward, not this package, finds the leader, carries commands between nodes and
-// knows their callers. Package cluster, as the [Host], decides which commands a full disk
+// knows their callers. Package cluster, as the [Node], decides which commands a full disk
 // or a split state forbids. Package cluster calls this package, and so do
 // cluster/forward and cluster/requests; it imports cluster/outcome, raftlib and
 // replica, internal/wake and fsm.

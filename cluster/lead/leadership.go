@@ -37,8 +37,8 @@ type Raft interface {
 	Barrier(timeout time.Duration) raft.Future
 }
 
-// Host is the part of the node that its leadership uses. No method blocks; all are safe for concurrent use.
-type Host interface {
+// Node is the part of the node that its leadership uses. No method blocks; all are safe for concurrent use.
+type Node interface {
 	Admission
 	// ClusterID returns the id of the cluster in the data folder. A state without an id gets it.
 	ClusterID() fsm.ClusterID
@@ -70,7 +70,7 @@ type Notices interface {
 type Config struct {
 	Log     hclog.Logger
 	Self    raft.ServerID
-	Host    Host
+	Node    Node
 	Replica *replica.Replica
 	Acks    *raftlib.AckClock
 	Pulse   *Pulse
@@ -123,7 +123,7 @@ func (l *Leadership) Drain(notifications <-chan bool) {
 // Established returns the term in which this node leads, or nil if it does not lead, or cannot lead yet: its machine
 // must first apply the first entry of the term.
 func (l *Leadership) Established() *Term {
-	if l.config.Host.Outcast() {
+	if l.config.Node.Outcast() {
 		return nil
 	}
 	return l.current.Load()
@@ -193,7 +193,7 @@ func (l *Leadership) interrupt(p pause) error {
 	}
 	l.interrupted = t.term
 	t.stop()
-	l.config.Host.LeadershipChanged()
+	l.config.Node.LeadershipChanged()
 	l.news.Set() // begin again
 	if !wake.Within(landTimeout, t.flying.Wait) {
 		return fmt.Errorf("%w: entries are under way", outcome.ErrNotApplied)
@@ -216,13 +216,13 @@ func (l *Leadership) begin(ctx context.Context, r Raft, number uint64, rounds *r
 		log.Warn("the first entry of a term failed", "term", number, "error", err)
 		return false
 	}
-	c.hold(l.config.Host.Standstill() != nil)
-	t := newTerm(newProposer(number, c, r, l.config.QueueSize, l.config.Host, l.config.Pulse, l.config.Tracer), rounds, &l.config)
+	c.hold(l.config.Node.Standstill() != nil)
+	t := newTerm(newProposer(number, c, r, l.config.QueueSize, l.config.Node, l.config.Pulse, l.config.Tracer), rounds, &l.config)
 	l.current.Store(t)
 	l.HoldTime()
 	t.restored() // every entry is reported from now on; check the earlier ones
 	log.Info("leading", "term", number)
-	l.config.Host.LeadershipChanged()
+	l.config.Node.LeadershipChanged()
 	return true
 }
 
@@ -245,11 +245,11 @@ func (l *Leadership) logFirstEntry(ctx context.Context, r Raft, term uint64, c *
 // firstEntry returns the first command of a term. A state without a cluster id gets one, and begins at the highest
 // feature level of this program. Any other state keeps its level, since another member may not know a higher one.
 func (l *Leadership) firstEntry(term uint64) fsm.StartTerm {
-	host := l.config.Host
-	first := fsm.StartTerm{Term: term, Leader: string(l.config.Self), Limits: l.config.Limits, Jump: host.Jumps()}
+	node := l.config.Node
+	first := fsm.StartTerm{Term: term, Leader: string(l.config.Self), Limits: l.config.Limits, Jump: node.Jumps()}
 	l.config.Replica.View(func(m *fsm.Machine) { first.Cluster, first.Level = m.ClusterID(), m.FeatureLevel() })
 	if first.Cluster == (fsm.ClusterID{}) {
-		first.Cluster, first.Level = host.ClusterID(), fsm.FeatureLevel
+		first.Cluster, first.Level = node.ClusterID(), fsm.FeatureLevel
 	}
 	return first
 }
@@ -264,7 +264,7 @@ func (l *Leadership) end() {
 	l.config.Acks.EndTerm(t.term)
 	t.stop()
 	l.config.Log.Info("no longer leading", "term", t.term)
-	l.config.Host.LeadershipChanged()
+	l.config.Node.LeadershipChanged()
 }
 
 // Applied implements [replica.Sink]: the ticker and the notices of the present term check the entry.
@@ -274,17 +274,17 @@ func (l *Leadership) Applied(entry *fsm.Applied) {
 	}
 }
 
-// Restored implements [replica.Sink].
-func (l *Leadership) Restored(*fsm.Machine, uint64) {
+// SnapshotRestored implements [replica.Sink].
+func (l *Leadership) SnapshotRestored(*fsm.Machine, uint64) {
 	if t := l.current.Load(); t != nil {
 		t.restored()
 	}
 }
 
-// HoldTime stops cluster time in the present term, or lets it continue, as Host.Standstill says now.
+// HoldTime stops cluster time in the present term, or lets it continue, as Node.Standstill says now.
 func (l *Leadership) HoldTime() {
 	if t := l.current.Load(); t != nil {
-		t.clock.hold(l.config.Host.Standstill() != nil)
+		t.clock.hold(l.config.Node.Standstill() != nil)
 	}
 }
 
@@ -313,7 +313,7 @@ func newTerm(p *proposer, rounds *raftlib.ReadRounds, config *Config) *Term {
 		proposer: p, replica: config.Replica, rounds: rounds, ticker: newTicker(config.Replica, p),
 		over: over, ended: ctx.Done(),
 	}
-	t.notices = config.Host.Notices(t)
+	t.notices = config.Node.Notices(t)
 	for _, run := range []func(context.Context){p.run, t.ticker.run, t.notices.Run} {
 		t.running.Go(func() { run(ctx) })
 	}

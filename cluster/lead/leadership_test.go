@@ -97,8 +97,8 @@ func (*fakeConfiguration) Configuration() raft.Configuration {
 	return raft.Configuration{Servers: []raft.Server{{ID: "n1"}}}
 }
 
-// loneHost is the node of a loneRaft.
-type loneHost struct {
+// loneNode is the node of a loneRaft.
+type loneNode struct {
 	fakeAdmission
 	cluster fsm.ClusterID
 
@@ -109,32 +109,32 @@ type loneHost struct {
 	changes    int
 }
 
-func (h *loneHost) ClusterID() fsm.ClusterID { return h.cluster }
-func (h *loneHost) Jumps() bool              { return false }
+func (n *loneNode) ClusterID() fsm.ClusterID { return n.cluster }
+func (n *loneNode) Jumps() bool              { return false }
 
-func (h *loneHost) Outcast() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.outcast
+func (n *loneNode) Outcast() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.outcast
 }
 
-func (h *loneHost) Standstill() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.standstill
+func (n *loneNode) Standstill() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.standstill
 }
 
-func (h *loneHost) Notices(*Term) Notices {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.notices = append(h.notices, &loneNotices{})
-	return h.notices[len(h.notices)-1]
+func (n *loneNode) Notices(*Term) Notices {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.notices = append(n.notices, &loneNotices{})
+	return n.notices[len(n.notices)-1]
 }
 
-func (h *loneHost) LeadershipChanged() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.changes++
+func (n *loneNode) LeadershipChanged() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.changes++
 }
 
 // loneNotices notes its calls.
@@ -158,17 +158,17 @@ type lone struct {
 	*Leadership
 	t    *testing.T
 	raft *loneRaft
-	host *loneHost
+	node *loneNode
 	news chan bool
 }
 
 func inLoneBubble(t *testing.T, test func(t *testing.T, l *lone)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := &lone{t: t, raft: &loneRaft{}, host: &loneHost{cluster: fsm.ClusterID{1: 7}}, news: make(chan bool)}
+		l := &lone{t: t, raft: &loneRaft{}, node: &loneNode{cluster: fsm.ClusterID{1: 7}}, news: make(chan bool)}
 		r := replica.New(replica.Config{})
 		l.Leadership = New(Config{
-			Log: hclog.NewNullLogger(), Self: "n1", Host: l.host, Replica: r, Acks: raftlib.NewAckClock(), Pulse: NewPulse(),
+			Log: hclog.NewNullLogger(), Self: "n1", Node: l.node, Replica: r, Acks: raftlib.NewAckClock(), Pulse: NewPulse(),
 			Limits: fsm.DefaultLimits(), QueueSize: 100, ReadTimeout: time.Second,
 		})
 		l.raft.feed = r.Feed(replica.FeedConfig{
@@ -227,7 +227,7 @@ func TestLeadershipBeginsAndEndsTerms(t *testing.T) {
 			t.Fatalf("as leader of term 2: %+v", first)
 		}
 		l.config.Replica.View(func(m *fsm.Machine) {
-			if m.Term() != 2 || m.Leader() != "n1" || m.ClusterID() != l.host.cluster || m.FeatureLevel() != fsm.FeatureLevel {
+			if m.Term() != 2 || m.Leader() != "n1" || m.ClusterID() != l.node.cluster || m.FeatureLevel() != fsm.FeatureLevel {
 				t.Errorf("the first entry: term %d of %q in cluster %v at level %d", m.Term(), m.Leader(), m.ClusterID(), m.FeatureLevel())
 			}
 		})
@@ -247,8 +247,8 @@ func TestLeadershipBeginsAndEndsTerms(t *testing.T) {
 		if l.becomes(5, false) != nil || !second.Over() {
 			t.Error("the term goes on though the leadership is lost")
 		}
-		if l.host.changes != 4 {
-			t.Errorf("%d changes were noted, want 4", l.host.changes)
+		if l.node.changes != 4 {
+			t.Errorf("%d changes were noted, want 4", l.node.changes)
 		}
 	})
 }
@@ -274,11 +274,11 @@ func TestLeadershipTriesAgain(t *testing.T) {
 // its term goes on.
 func TestOutcastHasNoTerm(t *testing.T) {
 	inLoneBubble(t, func(t *testing.T, l *lone) {
-		l.host.outcast = true
+		l.node.outcast = true
 		if l.becomes(2, true) != nil {
 			t.Error("established")
 		}
-		l.host.outcast = false
+		l.node.outcast = false
 		if l.Established() == nil {
 			t.Error("the term did not go on")
 		}
@@ -289,7 +289,7 @@ func TestOutcastHasNoTerm(t *testing.T) {
 // even for a moment.
 func TestTermBeginsWithHeldTime(t *testing.T) {
 	inLoneBubble(t, func(t *testing.T, l *lone) {
-		l.host.standstill = outcome.ErrStorageFull
+		l.node.standstill = outcome.ErrStorageFull
 		if term := l.becomes(2, true); !term.TimeHeld() {
 			t.Error("time goes on")
 		}
@@ -303,7 +303,7 @@ func TestNoticesFollowTheirTerm(t *testing.T) {
 		l.becomes(2, true)
 		l.apply(fsm.CreateSemaphore{Name: "a"})
 		l.apply(fsm.Down{Name: "a", Count: 1, Notice: "http://hooks.example/"})
-		first := l.host.notices[0]
+		first := l.node.notices[0]
 		if !first.running || first.restored != 1 || len(first.due) != 0 {
 			t.Errorf("before it is due: %+v", first)
 		}
@@ -314,8 +314,8 @@ func TestNoticesFollowTheirTerm(t *testing.T) {
 		l.becomes(3, true)
 		l.apply(fsm.Down{Name: "a", Count: 2, Notice: "http://hooks.example/"})
 		l.apply(fsm.Up{Name: "a", Count: 1})
-		l.Restored(nil, 0)
-		second := l.host.notices[1]
+		l.SnapshotRestored(nil, 0)
+		second := l.node.notices[1]
 		if first.running || len(first.due) != 1 {
 			t.Errorf("after its term: %+v", first)
 		}
@@ -331,9 +331,9 @@ func TestConfirmShowsNothingThatIsDue(t *testing.T) {
 	inLoneBubble(t, func(t *testing.T, l *lone) {
 		term := l.becomes(2, true)
 		l.apply(fsm.OpenSession{Session: 5, TTLMS: 1000})
-		l.host.mu.Lock()
-		l.host.standstill = outcome.ErrStorageFull
-		l.host.mu.Unlock()
+		l.node.mu.Lock()
+		l.node.standstill = outcome.ErrStorageFull
+		l.node.mu.Unlock()
 		l.HoldTime()
 		time.Sleep(time.Minute) // virtual: cluster time stands still
 		index, held, err := term.Confirm(t.Context())
@@ -344,9 +344,9 @@ func TestConfirmShowsNothingThatIsDue(t *testing.T) {
 		if sessions != 1 {
 			t.Fatalf("%d sessions while time stands still", sessions)
 		}
-		l.host.mu.Lock()
-		l.host.standstill = nil
-		l.host.mu.Unlock()
+		l.node.mu.Lock()
+		l.node.standstill = nil
+		l.node.mu.Unlock()
 		l.HoldTime()
 		time.Sleep(time.Second) // virtual
 		_, nowMS, err := term.Confirm(t.Context())

@@ -11,7 +11,7 @@ const (
 	ClassRenewal Class = iota // keeps what a session has
 	ClassRelease              // gives back
 	ClassSingle               // any other request
-	ClassListed               // any member of a list: see Node.DoMany
+	ClassListed               // any member of a list: see DoMany of cluster.Node
 	classes
 )
 
@@ -53,12 +53,12 @@ func (p *Places) Take(l Load) bool {
 		commands, bytes = commands+used.commands, bytes+used.bytes
 	}
 	free := commands < p.share(l.Class, p.commands) && (commands == 0 || bytes+l.Bytes <= p.share(l.Class, p.bytes))
-	own := &p.used[l.Class]
+	class := &p.used[l.Class]
 	if l.Class == ClassListed {
-		free = free && own.commands < p.commands/2 && (own.commands == 0 || own.bytes+l.Bytes <= p.bytes/2)
+		free = free && class.commands < p.commands/2 && (class.commands == 0 || class.bytes+l.Bytes <= p.bytes/2)
 	}
 	if free {
-		own.commands, own.bytes = own.commands+1, own.bytes+l.Bytes
+		class.commands, class.bytes = class.commands+1, class.bytes+l.Bytes
 	}
 	return free
 }
@@ -73,8 +73,8 @@ func (p *Places) share(c Class, bound int) int {
 
 // Leave returns a place.
 func (p *Places) Leave(l Load) {
-	own := &p.used[l.Class]
-	own.commands, own.bytes = own.commands-1, own.bytes-l.Bytes
+	class := &p.used[l.Class]
+	class.commands, class.bytes = class.commands-1, class.bytes-l.Bytes
 }
 
 // queue holds the commands that wait for the log. Its proposer guards it.
@@ -162,13 +162,13 @@ func (q *queue) cut() []Proposal {
 
 // owed returns the class that the most entries in a row have passed over, if there is one.
 func (q *queue) owed() (found Class, owed bool) {
-	most := 0
+	highest := 0
 	for c := range q.lines {
-		if passed := q.lines[c].passed; passed > most {
-			most, found = passed, Class(c)
+		if passed := q.lines[c].passed; passed > highest {
+			highest, found = passed, Class(c)
 		}
 	}
-	return found, most > 0
+	return found, highest > 0
 }
 
 // remove removes the first commands of each line, and returns them.

@@ -21,23 +21,22 @@ import (
 const (
 	// memberTimeout bounds the committing of one change.
 	memberTimeout = 5 * time.Second
-	// maxMemberText bounds ids and addresses.
+	// maxMemberText is the most bytes of a node id.
 	maxMemberText = 255
 )
 
-// Changes makes changes of the configuration on the leader, one at a time. Each
-// names the committed configuration that it was decided upon, and Raft refuses it if
-// another one came first. Safe for concurrent use.
+// Changes makes the leader's changes of the configuration, one at a time. Each change names the committed configuration
+// on which it was decided, and Raft refuses it if another change came first. Safe for concurrent use.
 type Changes struct {
 	base
 	watch    *probe.Watch
 	stopping context.Context
-	turn     chan struct{}  // has room for one: the change under way
-	entering sync.WaitGroup // the change that Raft has neither committed nor refused yet
+	turn     chan struct{}  // capacity 1, full while a change is under way
+	entering sync.WaitGroup // the change that Raft has not yet committed or refused
 }
 
-// Begin waits for the turn and returns the configuration to change. done gives the
-// turn back, once Raft has committed or refused the change: the next one must see it.
+// Begin waits until no other change is under way, and returns the configuration to change. The caller calls done at its
+// end. The next change begins only after Raft has committed or refused this one, so that it sees the result.
 func (m *Changes) Begin(ctx context.Context) (index uint64, servers []raft.Server, done func(), err error) {
 	select {
 	case m.turn <- struct{}{}:
@@ -63,8 +62,7 @@ func (m *Changes) Begin(ctx context.Context) (index uint64, servers []raft.Serve
 	return index, servers, done, err
 }
 
-// commit waits until a change is committed, at most 5 s. Raft may go on with it
-// after that.
+// commit waits up to 5 s until a change is committed. Raft may still commit it later.
 func (m *Changes) commit(ctx context.Context, change func(timeout time.Duration) raft.IndexFuture) error {
 	timeout := m.times.Of(memberTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -90,7 +88,7 @@ func (m *Changes) add(ctx context.Context, id, address string) error {
 		server, ok := Find(servers, id)
 		switch {
 		case !ok:
-			// The apply goroutine may not have come to it yet.
+			// The apply goroutine may not have applied the addition yet.
 		case server.Suffrage == raft.Voter:
 			return nil
 		}
@@ -102,8 +100,8 @@ func (m *Changes) add(ctx context.Context, id, address string) error {
 	}
 }
 
-// enter adds a member without a vote, or updates the address of one that there is, once the
-// node there has said who it is. voting reports whether the member has a vote.
+// enter adds a member without a vote, or changes the address of a member, after the node at that address has said who
+// it is. voting reports whether the member has a vote.
 func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, err error) {
 	index, servers, done, err := m.Begin(ctx)
 	if err != nil {
@@ -124,7 +122,7 @@ func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, e
 		return false, err
 	}
 	addServer := m.raft.AddNonvoter
-	if voting { // adding a voter that there is only changes its address
+	if voting { // AddVoter of a present voter only changes its address
 		addServer = m.raft.AddVoter
 	}
 	err = m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
@@ -136,8 +134,7 @@ func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, e
 	return voting, err
 }
 
-// remove takes a member out and notifies it. The caller hands leadership over first
-// if it is this node.
+// remove removes a member and notifies it. If the member is this node, the caller transfers leadership first.
 func (m *Changes) remove(ctx context.Context, id string) error {
 	index, servers, done, err := m.Begin(ctx)
 	if err != nil {
@@ -162,9 +159,8 @@ func (m *Changes) remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// notifyRemoved notifies a removed node, so that it does not ask for votes for ever
-// (raft#524). A node that can't be reached before this one stops learns of it by its own
-// questions.
+// notifyRemoved tells a node once that it was removed, so that it does not ask for votes for ever (raft#524). A failure
+// is only logged: the node also learns of its removal from the replies to its own probes (see exclusion).
 func (m *Changes) notifyRemoved(id, address string) {
 	ctx, cancel := context.WithTimeout(m.stopping, m.times.Of(memberTimeout))
 	defer cancel()
@@ -173,9 +169,8 @@ func (m *Changes) notifyRemoved(id, address string) {
 	}
 }
 
-// raise raises the feature level. No member comes in while it has the turn, and the
-// command is logged in this term or not at all: so all members at that moment have
-// said that they know the level.
+// raise raises the feature level after all members have said that they know the level. No member can be added
+// meanwhile, and the command is logged in this term or not at all, so these are all members when the level rises.
 func (m *Changes) raise(ctx context.Context, level uint32) error {
 	done, err := m.hold(ctx, level)
 	if err != nil {
@@ -189,9 +184,9 @@ func (m *Changes) raise(ctx context.Context, level uint32) error {
 	return nil
 }
 
-// Hold keeps the members as they are until done is called, once every one of them has said
-// that it knows a feature level. It asks none of them for a level up to the one in force,
-// which all know: one that is down is then no obstacle.
+// Hold blocks all changes of the members until done is called, after all members have said that they know a feature
+// level. For a level up to the level in force it asks no member, since all know it: so a member that is down is no
+// obstacle.
 func (m *Changes) Hold(ctx context.Context, level uint32) (done func(), err error) {
 	if level <= m.host.Level() {
 		level = 0
@@ -199,7 +194,7 @@ func (m *Changes) Hold(ctx context.Context, level uint32) (done func(), err erro
 	return m.hold(ctx, level)
 }
 
-// hold is Hold for a level that members may lack though it is in force; 0: it asks no member.
+// hold is Hold, but it also asks the members about a level in force; 0: it asks no member.
 func (m *Changes) hold(ctx context.Context, level uint32) (done func(), err error) {
 	_, _, done, err = m.Begin(ctx)
 	if err != nil {
@@ -227,7 +222,7 @@ func (m *Changes) knownByAll(ctx context.Context, level uint32) error {
 	return fmt.Errorf("%w %d: %s", outcome.ErrLevelUnknown, level, strings.Join(lacking, ", "))
 }
 
-// lacks returns why a member can't take a level, or "".
+// lacks returns why a member can't apply commands of a level, or "".
 func (m *Changes) lacks(ctx context.Context, s raft.Server, level uint32) string {
 	knows := fsm.FeatureLevel
 	if string(s.ID) != m.self {
@@ -243,22 +238,23 @@ func (m *Changes) lacks(ctx context.Context, s raft.Server, level uint32) string
 	return ""
 }
 
-// transferTimeout bounds a handing over. Raft's own bound fails if its request to the target hangs (raft#696).
+// transferTimeout bounds a transfer of leadership. Raft's own bound fails if its request to the target hangs
+// (raft#696).
 const transferTimeout = 3 * time.Second
 
-// successor is a voter that could lead.
+// successor is a voter that could become the leader.
 type successor struct {
 	server raft.Server
 	lag    uint64
 }
 
-// transfer hands leadership over, once, to the voter named, or to the one that
-// trails least if id is empty. It blocks until this node does not lead any more.
+// transfer hands leadership over, in one attempt, to the voter with that id, or to the voter that trails least if id is
+// empty. It blocks until this node no longer leads.
 func (m *Changes) transfer(ctx context.Context, id string) error {
 	return m.transferTo(ctx, id, willing)
 }
 
-// transferTo is transfer to a voter that fits.
+// transferTo is transfer to a voter for whose reply fits returns true.
 func (m *Changes) transferTo(ctx context.Context, id string, fits func(*probe.Answer) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, m.times.Of(transferTimeout))
 	defer cancel()
@@ -276,8 +272,8 @@ func (m *Changes) transferTo(ctx context.Context, id string, fits func(*probe.An
 	return outcome.OfChange(wake.Await(ctx, m.raft.LeadershipTransferToServer(target.server.ID, target.server.Address).Error))
 }
 
-// abdicate hands leadership over so that the next leader can remove this node, and
-// sends the caller on to it.
+// abdicate hands leadership over so that the next leader can remove this node. It then returns outcome.ErrNotLeader,
+// for which the caller asks the next leader.
 func (m *Changes) abdicate(ctx context.Context) error {
 	_, servers, _ := m.configs.current()
 	if _, member := Find(servers, m.self); !member {
@@ -292,8 +288,9 @@ func (m *Changes) abdicate(ctx context.Context) error {
 	return outcome.ErrNotLeader
 }
 
-// choose asks the voters that could take over and that entries reach, and returns the one that is
-// up and trails least. Raft itself chooses by the entries that it sent last, even to a dead node.
+// choose asks the voters that could take over, and returns the voter that trails least among those that fit and receive
+// this node's entries. We don't leave the choice to Raft: it chooses by the entries that it sent last, and may choose a
+// dead node.
 func (m *Changes) choose(ctx context.Context, id string, fits func(*probe.Answer) bool) (successor, error) {
 	_, servers, _ := m.configs.current()
 	var candidates []probe.Peer
@@ -323,9 +320,8 @@ func willing(a *probe.Answer) bool {
 	return a.State != probe.Empty && !a.Draining && !a.StorageLow
 }
 
-// roomier reports whether a node may be made the leader in place of one whose disk is
-// nearly full: to a node whose disk is not, or, if only the reserve is left (spent), to
-// any that has more.
+// roomier reports whether a node may take over from a leader whose disk is nearly full. The node's disk must not be
+// nearly full; if only the leader's reserve is left (spent), any node with more than its reserve may take over.
 func roomier(a *probe.Answer, spent bool) bool {
 	return a.State != probe.Empty && !a.Draining && !a.StorageSpent && (spent || !a.StorageLow)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/probe"
 )
 
-// CheckMember refuses an id or address that can't be one.
+// CheckMember returns an error for text that cannot be a node id, and for an address that no other node could dial.
 func CheckMember(id, address string) error {
 	if id == "" || len(id) > maxMemberText || strings.ContainsAny(id, " \t\r\n,=/\x00") {
 		return fmt.Errorf("%w: %q is no id of a node", outcome.ErrMemberInvalid, id)
@@ -24,9 +24,11 @@ func CheckMember(id, address string) error {
 	return nil
 }
 
-// checkMove refuses an address for the node with that id; server is its present entry, zero for a
-// node that is no member. A voter's change of address is a removal and an addition. So the others need a majority
-// that is up, and a leader hands over first: the next one calls the address from outside.
+// checkMove returns an error if the node with that id cannot get the address. server is the node's present entry, zero
+// if it is no member.
+//
+// A change of a voter's address counts like a removal and an addition, so the other voters need a majority that is up.
+// A leader transfers leadership first, so that another node dials the new address.
 func (m *Changes) checkMove(ctx context.Context, servers []raft.Server, server raft.Server, id, address string) error {
 	voting := server.ID != "" && server.Suffrage == raft.Voter
 	if voting {
@@ -39,9 +41,9 @@ func (m *Changes) checkMove(ctx context.Context, servers []raft.Server, server r
 			return m.abdicate(ctx)
 		}
 	}
-	answer, err := m.calls.Ask(ctx, id, address) // the port refuses a copy, and a node of another cluster
+	answer, err := m.calls.Ask(ctx, id, address) // the port refuses a copied node, and a node of another cluster
 	switch {
-	case err != nil: // as a text: a call is not repeated for this error
+	case err != nil: // %v hides the error from errors.Is, so that Call does not try again
 		return fmt.Errorf("%w: %s was not found at %s, start it there first: %v", outcome.ErrMemberInvalid, id, address, err)
 	case voting && answer.State == probe.Empty:
 		return fmt.Errorf("%w: %s at %s has an empty folder, and comes in by itself", outcome.ErrMemberInvalid, id, address)
@@ -49,8 +51,8 @@ func (m *Changes) checkMove(ctx context.Context, servers []raft.Server, server r
 	return nil
 }
 
-// checkRemoval refuses a removal that Raft could not commit: it needs a majority of
-// the voters that stay, and can't be taken back once it is in the log.
+// checkRemoval returns an error for a removal that Raft could not commit. A removal needs a majority of the voters that
+// stay, and cannot be taken back once it is in the log.
 func (m *Changes) checkRemoval(servers []raft.Server, id string) error {
 	var stay, up int
 	var silent []string

@@ -14,11 +14,10 @@ import (
 	"github.com/signalbox/signalbox/cluster/probe"
 )
 
-// ErrStateDiffers is why a node stops whose machine came to another state than a
-// majority's.
+// ErrStateDiffers stops a node whose state differs from the state of a majority.
 var ErrStateDiffers = errors.New("this node's state differs from that of a majority")
 
-// errStateUnmatched says that the leader has not compared its state with this node's.
+// errStateUnmatched is the error of a comparison for which the leader has no state hash.
 var errStateUnmatched = errors.New("the leader has no state hash at this node's index")
 
 // comparison compares this node's state with the states of the other nodes. Safe for concurrent
@@ -30,9 +29,9 @@ type comparison struct {
 	differs atomic.Pointer[string] // how this node's state differs from the leader's; nil: it doesn't
 }
 
-// look stops this node if its state is not the majority's, and keeps whether
-// the members disagree without a majority.
-func (c *comparison) look(seen map[string]probe.Seen) {
+// compareReplies stops this node if its state differs from the state of a majority. It halts this node while the
+// members' states differ and no state has a majority.
+func (c *comparison) compareReplies(seen map[string]probe.Seen) {
 	hashes := allHashes(c.hashes)
 	byNode := map[string][]probe.StateHash{}
 	for id, s := range seen {
@@ -50,25 +49,24 @@ func (c *comparison) look(seen map[string]probe.Seen) {
 	case hashesOdd:
 		c.host.Fatal(fmt.Errorf("%w: %s; move its data folder away and start it again, and it rejoins from the others", ErrStateDiffers, text))
 	case hashesSplit:
-		c.halt.note(outcome.ErrSplitState, true)
+		c.halt.set(outcome.ErrSplitState, true)
 		if c.split.Swap(&text) == nil {
 			c.log.Error("the members' states differ and none is a majority's: no writes are taken", "hashes", text)
 		}
 	case hashesAgree:
-		c.halt.note(outcome.ErrSplitState, false)
+		c.halt.set(outcome.ErrSplitState, false)
 		if c.split.Swap(nil) != nil {
 			c.log.Info("a majority of the members has the same state again")
 		}
 	}
 }
 
-// matchLeader compares this node's state with the leader's, at the last index that
-// this node's machine has come to.
+// matchLeader compares this node's state with the leader's state, at the last index that this node has applied.
 func (c *comparison) matchLeader(ctx context.Context) error {
 	address, id := c.raft.LeaderWithID()
 	if string(id) == c.self {
 		c.differs.Store(nil)
-		return nil // a majority has elected it, and compares itself with it
+		return nil // compareReplies compares the leader with the majority
 	}
 	latest := latestHash(c.hashes)
 	if latest == nil {
@@ -91,7 +89,7 @@ func (c *comparison) matchLeader(ctx context.Context) error {
 	return nil
 }
 
-// Hashes has the state hashes of this node, as replica.Hashes does.
+// Hashes provides the state hashes of this node, as replica.Hashes does.
 type Hashes interface {
 	// Latest returns the hash after the last entry, and its index; 0 before the first.
 	Latest() (index uint64, hash [16]byte)
@@ -101,7 +99,7 @@ type Hashes interface {
 	All() iter.Seq2[uint64, [16]byte]
 }
 
-// latestHash returns the hash after the last entry; nil before the first.
+// latestHash returns the hash after the last entry, or nil before the first.
 func latestHash(h Hashes) *probe.StateHash {
 	if index, hash := h.Latest(); index != 0 {
 		return &probe.StateHash{Index: index, Hash: hash}
@@ -109,7 +107,7 @@ func latestHash(h Hashes) *probe.StateHash {
 	return nil
 }
 
-// hashAt returns the hash after the entry with that index; nil if it is not known.
+// hashAt returns the hash after the entry with that index, or nil if it is not known.
 func hashAt(h Hashes, index uint64) *probe.StateHash {
 	if hash, known := h.At(index); known {
 		return &probe.StateHash{Index: index, Hash: hash}
@@ -125,21 +123,21 @@ func allHashes(h Hashes) (all []probe.StateHash) {
 	return all
 }
 
-// hashVerdict is what comparing the members' state hashes shows.
+// hashVerdict is the result of a comparison of the members' state hashes.
 type hashVerdict int
 
 const (
 	hashesAgree hashVerdict = iota
-	hashesSplit             // they differ, and not one is a majority's
-	hashesOdd               // this node's is not the majority's
+	hashesSplit             // the hashes differ, and no hash has a majority
+	hashesOdd               // this node's hash differs from the majority's hash
 )
 
-// judgeHashes compares the members' hashes, by node, at the indexes that this node has
-// too, the latest first. members counts all, also those without a hash. The text
-// names the nodes and their hashes, if they differ.
+// judgeHashes compares the members' hashes at the indexes at which this node has a hash, the latest index first. byNode
+// has the hashes by node. members counts all members, also members without a hash. If hashes differ, the text names the
+// nodes and their hashes.
 //
-// Nodes that differ never agree again, so the first index where two differ is
-// enough; and where a majority agrees, the nodes of a minority stop.
+// It stops at the first index at which two hashes differ, since states that differ never become equal again. Where a
+// majority agrees, the nodes of the minority stop.
 func judgeHashes(self string, byNode map[string][]probe.StateHash, members int) (hashVerdict, string) {
 	ownHashes := byNode[self]
 	for i := len(ownHashes) - 1; i >= 0; i-- {

@@ -12,31 +12,31 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// configurationLog knows the latest committed configuration and the index of its
-// entry, which Raft does not show: Raft refuses a change that names the index if
-// another change came first. Safe for concurrent use.
+// configurationLog holds the latest committed configuration and the index of its entry, which Raft does not report. A
+// change names that index, and Raft refuses the change if another change came first. Safe for concurrent use.
 type configurationLog struct {
 	snapshots raft.SnapshotStore
 
 	mu       sync.Mutex
 	index    uint64 // 0: not known
 	servers  []raft.Server
-	restored bool      // the machine came from a snapshot that was not looked at yet
-	changed  wake.Bell // rung at the next one
+	restored bool      // the configuration of the newest snapshot was not read yet
+	changed  wake.Bell // rung at each new configuration
 }
 
-// newConfigurationLog knows the configuration of the newest snapshot.
+// newConfigurationLog returns a log that begins with the configuration of the newest snapshot.
 func newConfigurationLog(snapshots raft.SnapshotStore) *configurationLog {
 	return &configurationLog{snapshots: snapshots, restored: true}
 }
 
-// note takes in the entry of a configuration, which is committed.
-func (c *configurationLog) note(entry *raft.Log) {
+// addEntry stores the configuration of a committed entry.
+func (c *configurationLog) addEntry(entry *raft.Log) {
 	c.set(entry.Index, raft.DecodeConfiguration(entry.Data).Servers)
 }
 
-// jumped notes that the machine was restored from a snapshot.
-func (c *configurationLog) jumped() {
+// noteRestore notes that the machine was restored from a snapshot, whose configuration is read at the next call of
+// current.
+func (c *configurationLog) noteRestore() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.restored = true
@@ -52,28 +52,27 @@ func (c *configurationLog) set(index uint64, servers []raft.Server) {
 	c.changed.Ring()
 }
 
-// current returns the latest committed configuration that is known, and a channel
-// that is closed at the next one. The index is 0 while it is not known. The servers
-// must not be changed.
+// current returns the latest committed configuration that is known, and a channel that is closed when a later one is
+// known. The index is 0 while no configuration is known. The caller must not change servers.
 func (c *configurationLog) current() (index uint64, servers []raft.Server, changed <-chan struct{}) {
 	c.mu.Lock()
-	look := c.restored
+	unread := c.restored
 	c.restored = false
 	c.mu.Unlock()
-	if look {
-		c.look()
+	if unread {
+		c.readSnapshots()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.index, c.servers, c.changed.Next()
 }
 
-// look reads the newest snapshot's configuration, which is committed. It is
-// looked for later again if that fails.
-func (c *configurationLog) look() {
+// readSnapshots reads the configurations of the snapshots, which are committed. If the snapshots cannot be listed, the
+// next call of current tries again.
+func (c *configurationLog) readSnapshots() {
 	snapshots, err := c.snapshots.List()
 	if err != nil {
-		c.jumped()
+		c.noteRestore()
 		return
 	}
 	for _, meta := range snapshots {
@@ -103,26 +102,25 @@ func Voters(servers []raft.Server) []raft.Server {
 }
 
 const (
-	// absentRounds is for how many rounds a leader must deny a node that thinks
-	// itself a member: the entry that says so may be on its way.
+	// absentRounds is how many rounds in a row the leader must deny that this node is a member. A single denial is not
+	// enough: the entry of the removal may still be on its way, and then this node's own log shows it.
 	absentRounds = 4
-	// neverCampaign are the election times of a node that must not campaign.
+	// neverCampaign is the election timeout of a node that must not campaign.
 	neverCampaign = 24 * time.Hour
 )
 
-// exclusion is a removal of this node that its own log does not show. Raft sends a
-// removed node no entry after the one that removes it, and that one may not
-// arrive, so that the node would campaign for ever (raft#524). It learns of its
-// removal from the leader's replies to the probe.
+// exclusion finds out that this node was removed although its own log does not show it. Raft sends a removed node no
+// entry after the entry that removes it, and that entry may get lost, so that the node would campaign for ever
+// (raft#524). So the node learns of its removal from the leader's replies to the probe.
 type exclusion struct {
 	base
-	rounds int         // in which the leader denied this node without a break
-	index  uint64      // of the configuration that this node had then
-	known  atomic.Bool // this node is out, and does not campaign
+	rounds int         // rounds in a row in which the leader denied this node
+	index  uint64      // of this node's configuration when it found out
+	known  atomic.Bool // this node was removed, and does not campaign
 }
 
-// removed reports whether this node is out of the cluster: its own latest
-// configuration lacks it, and then Raft does not campaign, or the leader says so.
+// removed reports whether this node is no longer a member: its own latest configuration lacks it (then Raft does not
+// campaign), or the leader says so.
 func (e *exclusion) removed() bool { return e.absent() || e.known.Load() }
 
 // absent reports whether this node's own latest configuration lacks it.
@@ -132,8 +130,8 @@ func (e *exclusion) absent() bool {
 	return len(servers) > 0 && !member
 }
 
-// look finds out from the others' replies whether this node is out, or back in.
-func (e *exclusion) look(seen map[string]probe.Seen) {
+// update finds out from the other nodes' replies whether this node was removed or added again.
+func (e *exclusion) update(seen map[string]probe.Seen) {
 	index, _, _ := e.configs.current()
 	member, ok := leaderSays(seen, index)
 	switch {
@@ -154,8 +152,8 @@ func (e *exclusion) look(seen map[string]probe.Seen) {
 	}
 }
 
-// leaderSays returns whether the leader's configuration has this node. said is false
-// unless a leader has replied whose configuration is later than this node's.
+// leaderSays returns whether the leader's configuration has this node. ok is false unless a leader has replied whose
+// configuration is later than index, the index of this node's configuration.
 func leaderSays(seen map[string]probe.Seen, index uint64) (member, ok bool) {
 	for id, s := range seen {
 		if s.Up() && s.Answer.Leader == id && s.Answer.State == probe.Live && s.Answer.Configuration > index {
@@ -165,7 +163,7 @@ func leaderSays(seen map[string]probe.Seen, index uint64) (member, ok bool) {
 	return false, false
 }
 
-// campaignAfter sets for how long the leader must be silent before this node campaigns.
+// campaignAfter sets how long this node hears no leader before it campaigns.
 func (e *exclusion) campaignAfter(timeout time.Duration) {
 	config := e.raft.ReloadableConfig()
 	config.HeartbeatTimeout, config.ElectionTimeout = timeout, timeout

@@ -22,18 +22,17 @@ import (
 const (
 	// formEvery is how often a node with an empty folder asks its peers.
 	formEvery = 250 * time.Millisecond
-	// formSoon is the pause for formHurry after the start, when the other nodes start too,
-	// and after the last of them has replied first.
+	// formSoon is the pause instead of formEvery for a time of formHurry after the start, since the other nodes often
+	// start at the same time, and again after the last of them has replied for the first time.
 	formSoon  = 25 * time.Millisecond
 	formHurry = 3 * time.Second
-	// rejoinEvery is how often a node asks to be taken back.
+	// rejoinEvery is how often a node asks the leader to admit it again.
 	rejoinEvery = 500 * time.Millisecond
-	// formLogEvery is how often either logs why it is not in yet.
+	// formLogEvery is how often a node logs why it is not in its cluster yet.
 	formLogEvery = 5 * time.Second
 )
 
-// peerList writes a list of peers in one form, by id: two nodes have the same list
-// if it gives the same text.
+// peerList returns a list of peers as a text, sorted by id: two nodes have equal lists if the texts are equal.
 func peerList(peers []probe.Peer) string {
 	entries := make([]string, len(peers))
 	for i, p := range peers {
@@ -43,9 +42,8 @@ func peerList(peers []probe.Peer) string {
 	return strings.Join(entries, ",")
 }
 
-// FirstConfiguration returns the configuration with all listed peers as voters. All
-// nodes must make the same one of the same list, since each writes it as the first
-// entry of its log.
+// FirstConfiguration returns the configuration in which all listed peers are voters. All nodes must make an equal
+// configuration from an equal list, since each node writes it as the first entry of its log.
 func FirstConfiguration(peers []probe.Peer) raft.Configuration {
 	var c raft.Configuration
 	for _, p := range peers {
@@ -60,40 +58,38 @@ type asker interface {
 	AskAll(ctx context.Context, peers []probe.Peer) []probe.Asked
 }
 
-// formation finds out whether a node with an empty folder is part of a cluster that
-// forms, or a member that has lost its folder. The two look alike from inside, so
-// it asks the others, with Raft closed: a voter that has forgotten its votes must
-// not cast them again.
+// formation finds out whether a node with an empty folder is part of a cluster that forms, or a member that has lost
+// its folder. The node alone can't know which, so it asks the other nodes before Raft runs: a voter that has forgotten
+// its votes must not cast them again.
 type formation struct {
 	self   string
 	folder peer.ID
-	others []probe.Peer // as listed, but for this node
+	others []probe.Peer // as listed, without this node
 	list   string       // of all peers, see peerList
 	calls  asker
 	log    hclog.Logger
-	// propose is called with the id that the cluster shall have, for peers to see.
+	// propose is called with the cluster id that this node proposes, so that peers see it.
 	propose func(fsm.ClusterID)
 	// waits is called with the reason why the cluster can't form yet.
 	waits func(why string)
 
-	answers map[string]probe.Answer // the last reply of each peer
-	errs    map[string]error        // why a peer did not reply to the last question; nil: it did
-	saidAt  time.Time
+	answers  map[string]probe.Answer // the last reply of each peer
+	errs     map[string]error        // by peer: the error of the last question; nil: it replied
+	loggedAt time.Time
 }
 
-// run asks all listed peers until one is live, or until all have replied and each of
-// them is empty or formed. live is true in the first case; in the second, cluster is
-// the id with which the cluster forms. It fails when ctx ends, and when a peer that is
-// part of the forming cluster has another list: two lists would make two clusters.
+// run asks all listed peers until one of them is live, or until all have replied and all are empty or formed. In the
+// first case live is true; in the second case cluster is the id with which the cluster forms. It fails when ctx ends,
+// and when a peer of the forming cluster has another list: two lists would make two clusters.
 //
-// A reply may be old when the last one comes. That does no harm: this node was empty
-// before it asked, so if the others have gone on without it, it has never voted in
-// their cluster. Nor can two nodes form with different ids: each has seen that all
-// empty ones propose its own id, which comes from the folders of all, or takes the id
-// of a node that has formed; and a folder that is lost meanwhile never comes back.
+// A peer's reply may be old by the time the last peer replies. That is safe: this node was empty before it asked, so if
+// the others have gone on without it, it has never voted in their cluster.
+//
+// Nor can two nodes form with different ids. Each node has seen that all empty nodes propose its own id, which is made
+// of all folders' ids, or takes the id of a node that has formed; and a folder that is lost meanwhile never comes back.
 func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, err error) {
 	began, replied := time.Now(), false
-	f.answers, f.errs, f.saidAt = map[string]probe.Answer{}, map[string]error{}, began
+	f.answers, f.errs, f.loggedAt = map[string]probe.Answer{}, map[string]error{}, began
 	for {
 		f.askAll(ctx)
 		live, complete := f.judge()
@@ -111,7 +107,7 @@ func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, 
 				return false, cluster, nil
 			}
 		}
-		f.say(conflict)
+		f.logProgress(conflict)
 		if complete && !replied {
 			began, replied = time.Now(), true
 		}
@@ -125,9 +121,8 @@ func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, 
 	}
 }
 
-// oneCluster returns the id of the cluster that the nodes belong to by their replies,
-// "" if they are all empty. It fails if they belong to different ones: no node may
-// come in anywhere then.
+// oneCluster returns the id of the cluster to which the nodes belong by their replies, or "" if all are empty. It fails
+// if they belong to different clusters: then this node must not enter any of them.
 func oneCluster(answers map[string]probe.Answer) (string, error) {
 	first := ""
 	for _, id := range slices.Sorted(maps.Keys(answers)) {
@@ -147,8 +142,8 @@ func oneCluster(answers map[string]probe.Answer) (string, error) {
 	return answers[first].Cluster, nil
 }
 
-// agree returns the id with which the cluster forms, once it is the same on all
-// nodes: the id of the peers that have formed, else the id that all propose.
+// agree returns the id with which the cluster forms, once all nodes have the same: the id of the peers that have
+// formed, else the id that all propose.
 func (f *formation) agree(found string) (fsm.ClusterID, bool) {
 	if found != "" {
 		cluster, err := fsm.ParseClusterID(found)
@@ -190,7 +185,7 @@ func (f *formation) askAll(ctx context.Context) {
 	}
 }
 
-// judge reports whether some peer is live, and whether all have replied.
+// judge reports whether a peer is live, and whether all peers have replied.
 func (f *formation) judge() (live, complete bool) {
 	complete = true
 	for _, p := range f.others {
@@ -201,7 +196,7 @@ func (f *formation) judge() (live, complete bool) {
 	return live, complete
 }
 
-// checkLists compares the lists of all peers with this node's.
+// checkLists returns an error if a peer's list of peers differs from this node's list.
 func (f *formation) checkLists() error {
 	for _, id := range slices.Sorted(maps.Keys(f.answers)) {
 		if remote := f.answers[id].Peers; remote != f.list {
@@ -211,12 +206,12 @@ func (f *formation) checkLists() error {
 	return nil
 }
 
-// say logs, every 5 s, which peers this node waits for, or why it can't go on.
-func (f *formation) say(conflict error) {
-	if time.Since(f.saidAt) < formLogEvery {
+// logProgress logs, every 5 s, for which peers this node waits, or why it can't go on.
+func (f *formation) logProgress(conflict error) {
+	if time.Since(f.loggedAt) < formLogEvery {
 		return
 	}
-	f.saidAt = time.Now()
+	f.loggedAt = time.Now()
 	if conflict != nil {
 		f.log.Error("this node stays out", "reason", conflict)
 		return
@@ -233,9 +228,8 @@ func (f *formation) say(conflict error) {
 	f.log.Info("waiting for peers: the first start needs all of them once", "silent", silent)
 }
 
-// folderState returns how far the node with these stores has come. It looks at the
-// log rather than at the machine: after a restart the machine knows less than the
-// log, and a node that took part must never count as a new node.
+// folderState returns how far the node with these stores has come. It reads the log rather than the machine: after a
+// restart the machine has applied less than the log holds, and a node that took part in Raft must never count as new.
 func folderState(logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore) (probe.State, error) {
 	some, err := raft.HasExistingState(logs, stable, snapshots)
 	if err != nil {
@@ -249,7 +243,7 @@ func folderState(logs raft.LogStore, stable raft.StableStore, snapshots raft.Sna
 		return "", fmt.Errorf("look into the log: %w", err)
 	}
 	if last != 1 {
-		return probe.Live, nil // also the empty log of a node that was taken back
+		return probe.Live, nil // also for the empty log of a node that was admitted again
 	}
 	var first raft.Log
 	if err := logs.GetLog(1, &first); err != nil {
@@ -261,53 +255,51 @@ func folderState(logs raft.LogStore, stable raft.StableStore, snapshots raft.Sna
 	return probe.Live, nil
 }
 
-// The keys under which Raft keeps its vote. It does not export them.
+// The keys under which Raft stores its term and its vote. Raft does not export them.
 var (
 	keyCurrentTerm  = []byte("CurrentTerm")
 	keyLastVoteTerm = []byte("LastVoteTerm")
 	keyLastVoteCand = []byte("LastVoteCand")
 )
 
-// readmission takes a node whose folder is empty back into a cluster that is
-// alive, with Raft closed until the leader has committed that this node has no
-// vote. Without that, what was committed with this node's old vote or old log
-// could be outvoted with its new, empty ones.
+// readmission has the leader of a living cluster admit this node again, whose folder is empty. Raft stays closed until
+// the leader has committed that this node has no vote. Otherwise this node could vote a second time in a term, or help
+// to elect a leader that lacks entries which were committed with this node's old log.
 //
-// Once that is committed, any majority that could elect a leader contains a node
-// that knows it, so that this node may follow; when it has caught up, the leader
-// makes it a voter again (see promotion).
+// After that commit, any majority that could elect a leader contains a node that knows of it, so this node may follow.
+// When it has caught up, the leader makes it a voter again (see promotion).
 type readmission struct {
 	self   probe.Peer   // as advertised
-	others []probe.Peer // as listed, but for this node
+	others []probe.Peer // as listed, without this node
 	calls  *probe.Calls
 	log    hclog.Logger
-	// waits is called with the reason why this node is not in yet.
+	// waits is called with the reason why this node is not in the cluster yet.
 	waits func(why string)
 
-	saidAt time.Time
+	loggedAt time.Time
 }
 
 // admittance is the leader's confirmation that this node has no vote.
 type admittance struct {
 	term   uint64 // the leader's
 	leader string // its address
-	// cluster is the id of the cluster that has taken this node back.
+	// cluster is the id of the cluster that has admitted this node.
 	cluster fsm.ClusterID
 }
 
 // run asks until the leader has admitted this node, or ctx ends.
 func (r *readmission) run(ctx context.Context) (admittance, error) {
 	r.log.Warn("the data folder is empty but the cluster is alive: this node rejoins", "node", r.self.ID)
-	r.saidAt = time.Now()
+	r.loggedAt = time.Now()
 	for {
-		admitted, err := r.try(ctx)
+		admitted, err := r.askLeader(ctx)
 		if err == nil {
 			r.log.Info("the leader has made this node a non-voter; catching up", "leader", admitted.leader, "term", admitted.term)
 			return admitted, nil
 		}
 		r.waits("this node waits to be taken back by the cluster: " + err.Error())
-		if time.Since(r.saidAt) >= formLogEvery {
-			r.saidAt = time.Now()
+		if time.Since(r.loggedAt) >= formLogEvery {
+			r.loggedAt = time.Now()
 			r.log.Warn("waiting to be taken back by the cluster", "reason", err)
 		}
 		if err := wake.Pause(ctx, rejoinEvery); err != nil {
@@ -316,8 +308,8 @@ func (r *readmission) run(ctx context.Context) (admittance, error) {
 	}
 }
 
-// try finds the leader and asks it once.
-func (r *readmission) try(ctx context.Context) (admittance, error) {
+// askLeader finds the leader and asks it once.
+func (r *readmission) askLeader(ctx context.Context) (admittance, error) {
 	leader, err := r.findLeader(ctx)
 	if err != nil {
 		return admittance{}, err
@@ -338,8 +330,8 @@ func (r *readmission) try(ctx context.Context) (admittance, error) {
 	return admittance{term: reply.Term, leader: leader, cluster: cluster}, nil
 }
 
-// findLeader asks all peers and returns the leader's address by the reply with the
-// highest term, if all of them are of one cluster.
+// findLeader asks all peers and returns the leader's address from the reply with the highest term. It fails if the
+// replies are of different clusters.
 func (r *readmission) findLeader(ctx context.Context) (address string, err error) {
 	var term uint64
 	var live, silent []string
@@ -367,11 +359,10 @@ func (r *readmission) findLeader(ctx context.Context) (address string, err error
 	return address, nil
 }
 
-// keep stores, before Raft opens, that this node is in the leader's term and has
-// voted for it, so that it can't vote again in a term in which it may have voted
-// before it lost its folder. The term comes last: once it is there the folder is
-// not empty any more, and the node opens Raft at once when it is started again.
-func (a admittance) keep(stable raft.StableStore) error {
+// storeVote stores, before Raft opens, that this node is in the leader's term and has voted for the leader. So the node
+// can't vote again in a term in which it may have voted before it lost its folder. The current term is written last:
+// once it is stored, the folder is not empty any more, and the next start opens Raft at once.
+func (a admittance) storeVote(stable raft.StableStore) error {
 	if err := stable.SetUint64(keyLastVoteTerm, a.term); err != nil {
 		return err
 	}

@@ -14,20 +14,19 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// roster is the latest configuration that a node has.
+// roster answers questions about the latest configuration of a node.
 type roster interface {
-	// memberAt returns the id of the member that is known to have that address, with its
-	// mark (see peer.MarkAddress), or "".
+	// memberAt returns the id of the member at that address, which may have a mark (see peer.MarkAddress), or "".
 	memberAt(address string) string
-	// admittedFolder returns the folder that was admitted under a node id, if one was.
+	// admittedFolder returns the folder that was admitted under a node id. ok is false if no folder was admitted, or if
+	// the latest configuration is not known.
 	admittedFolder(node string) (peer.ID, bool)
-	// admits reports whether a node with that id may have a certificate: see
-	// [peer.Identity].
+	// admits reports whether the port accepts the certificate of a node with that id: see [peer.Identity].
 	admits(node string) bool
 }
 
-// identity is a node's description of itself on each stream. It judges the other side's
-// description by it. Safe for concurrent use.
+// identity is a node's description of itself on each stream, and its judgement of the other side's description. Safe
+// for concurrent use.
 type identity struct {
 	node        string
 	address     string // as advertised
@@ -41,21 +40,21 @@ type identity struct {
 	cluster  fsm.ClusterID
 }
 
-// bind sets the cluster's id.
+// bind sets the id of the cluster to which the node belongs.
 func (i *identity) bind(cluster fsm.ClusterID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.standing, i.cluster = peer.StandingBound, cluster
 }
 
-// standEmpty says that the node belongs to no cluster: its folder is empty.
-func (i *identity) standEmpty() {
+// bindNone notes that the node belongs to no cluster, since its folder is empty.
+func (i *identity) bindNone() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.standing, i.cluster = peer.StandingEmpty, fsm.ClusterID{}
 }
 
-// bound returns the cluster's id, zero as long as it isn't known.
+// bound returns the cluster's id, or zero while the node belongs to no cluster.
 func (i *identity) bound() fsm.ClusterID {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -72,8 +71,8 @@ func (i *identity) Hello(kind peer.StreamKind, target string) peer.Hello {
 	}
 }
 
-// formedID returns the id of the cluster that nodes with these folders form: each
-// of them computes the same id, which is as random as the folders' ids.
+// formedID returns the id of the cluster that nodes with these folders form. Each of the nodes computes the same id,
+// which is as random as the folders' ids.
 func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 	sum := sha256.New()
 	for _, node := range slices.Sorted(maps.Keys(folders)) {
@@ -83,12 +82,11 @@ func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 	return id
 }
 
-// The id of a recovered cluster shows from which cluster it was made: its first half is
-// the first half of the id before, and its second half is this mark, a number
-// that is higher by one each time, and four random bytes.
+// The id of a recovered cluster shows which cluster it was made from. It has the first 8 bytes of the earlier id, then
+// this mark, a number of two bytes that rises by one with each recovery, and four random bytes.
 const recoveredMark = "RC"
 
-// RecoveredID draws the id of a cluster that is made of what is left of the cluster before.
+// RecoveredID draws the id of a cluster that is recovered from what is left of the cluster before.
 func RecoveredID(before fsm.ClusterID) (id fsm.ClusterID) {
 	_, _ = rand.Read(id[:]) // never fails
 	copy(id[:8], before[:8])
@@ -99,27 +97,25 @@ func RecoveredID(before fsm.ClusterID) (id fsm.ClusterID) {
 
 // recoveries returns how often a cluster with that id was recovered.
 func recoveries(id fsm.ClusterID) uint16 {
-	if string(id[8:10]) != recoveredMark { // or a chance of 1 in 65536, which does no harm
+	if string(id[8:10]) != recoveredMark { // a random id has the mark with a chance of 1 in 65536, which does no harm
 		return 0
 	}
 	return binary.BigEndian.Uint16(id[10:])
 }
 
-// succeeds reports whether a cluster was made of what was left of another one, directly or
-// by further ones.
+// succeeds reports whether a cluster was recovered from another cluster, directly or through further recoveries.
 func succeeds(cluster, before fsm.ClusterID) bool {
 	return bytes.Equal(cluster[:8], before[:8]) && recoveries(cluster) > recoveries(before)
 }
 
-// judge returns why a stream with these two hellos must not be, or 0. Both sides
-// come to the same verdict.
+// judge returns why a stream with these two hellos must be refused, or 0. Both sides come to the same verdict.
 //
-// An empty node may only probe and be probed: that is how it comes in.
+// An empty node may only probe and be probed: probes are how it comes into a cluster.
 func judge(kind peer.StreamKind, dialler, acceptor *peer.Hello) peer.Refusal {
 	empty := dialler.Standing == peer.StandingEmpty || acceptor.Standing == peer.StandingEmpty
 	switch {
 	case empty && kind != peer.StreamProbe:
-		return peer.RefusedKind // ordinary, while it comes in
+		return peer.RefusedKind // usual while a node comes into its cluster
 	case !empty && dialler.Cluster != acceptor.Cluster:
 		return peer.RefusedCluster
 	}
@@ -167,7 +163,7 @@ func (i *identity) Accept(kind peer.StreamKind, target string, mark peer.ID, rem
 	return reason, describeMismatch(reason, &local, i.address, remote, address)
 }
 
-// checkFolder compares a node's folder with the admitted folder.
+// checkFolder refuses a node whose folder is not the folder that was admitted under its id.
 func (i *identity) checkFolder(remote *peer.Hello) (peer.Refusal, string) {
 	if remote.Standing == peer.StandingEmpty {
 		return 0, ""
@@ -183,7 +179,7 @@ func describeFolder(remote *peer.Hello, admitted peer.ID) string {
 		remote.Node, admitted, remote.Folder)
 }
 
-// describeMismatch explains a verdict of judge with both sides' addresses.
+// describeMismatch explains a refusal by judge, with both sides' addresses.
 func describeMismatch(reason peer.Refusal, local *peer.Hello, localAddress string, remote *peer.Hello, remoteAddress string) string {
 	text := "the nodes belong to different clusters"
 	if reason == peer.RefusedKind {

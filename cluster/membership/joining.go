@@ -21,14 +21,14 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// Node is the node as its membership sees it. All methods are safe for
-// concurrent use; only Propose blocks.
+// Node is the node as its membership sees it. All methods are safe for concurrent use. Only Reaches, Propose and Judge
+// block.
 type Node interface {
-	// Applied returns the index up to which the node's machine has applied the log.
+	// Applied returns the index of the last entry that the node's machine has applied.
 	Applied() uint64
 	// Level returns the feature level in force, as far as the machine knows.
 	Level() uint32
-	// ClusterID returns the cluster's id that the machine has; zero: not yet.
+	// ClusterID returns the cluster's id in the machine's state, or zero before the first term.
 	ClusterID() fsm.ClusterID
 	// Draining reports whether the node is about to stop.
 	Draining() bool
@@ -37,17 +37,18 @@ type Node interface {
 	Space() (low, spent bool)
 	// Leads reports whether the node leads an established term.
 	Leads() bool
-	// Reaches reports whether the entries that this node, as the leader, sends to a member arrive. It may block for 1 s.
+	// Reaches reports whether a member receives the entries that this node sends as the leader. It blocks for up to 1
+	// s.
 	Reaches(ctx context.Context, id string) bool
-	// Propose puts a command into the log in the node's present term, or not at all,
-	// and blocks until it is applied. It fails with outcome.ErrNotLeader if it was not.
+	// Propose logs a command in the node's present term, or not at all, and blocks until it is applied. It fails with
+	// outcome.ErrNotLeader if the node does not lead.
 	Propose(ctx context.Context, command fsm.Command) error
-	// Halted notes why a leader must take no command, nil: it may. outcome.ErrNoLeader while
-	// it is among nodes of another cluster, outcome.ErrSplitState, outcome.ErrStorageFull.
+	// Halted notes why this node must refuse commands as the leader: outcome.ErrNoLeader while it is among nodes of
+	// another cluster, outcome.ErrSplitState or outcome.ErrStorageFull. nil: it may accept commands.
 	Halted(why error)
-	// Judge replies to a candidate that asks for this voter's agreement.
+	// Judge replies to a candidate that asks whether this voter agrees. It blocks for up to 1 s.
 	Judge(ctx context.Context, q election.Question) election.Reply
-	// Fatal ends the process for that reason.
+	// Fatal ends the process, with err as the reason.
 	Fatal(err error)
 }
 
@@ -56,42 +57,41 @@ type Folder interface {
 	Logs() raft.LogStore
 	Stable() raft.StableStore
 	Snapshots() raft.SnapshotStore
-	// ClusterID returns the id of the cluster that the folder belongs to, "" while there is no such id;
-	// SetClusterID stores it.
+	// ClusterID returns the id of the cluster that the folder belongs to, or "" if it belongs to no cluster yet.
+	// SetClusterID stores the id.
 	ClusterID() string
 	SetClusterID(id string) error
-	// Restored returns the term since which the folder counts as put back, 0 if it does
-	// not; SetRestored stores it.
-	Restored() uint64
-	SetRestored(term uint64) error
+	// RestoredTerm returns the term that the folder had when it was put back, or 0 if it was not. SetRestoredTerm
+	// stores the term.
+	RestoredTerm() uint64
+	SetRestoredTerm(term uint64) error
 }
 
 // Config says how a node joins its cluster. All fields are needed.
 type Config struct {
-	Self     probe.Peer
-	Peers    []probe.Peer // as listed, this node included
-	Folder   Folder
-	FolderID peer.ID
-	Network  peer.Network
-	Bind     string // of the peer port
-	Security peer.Security
-	Restored bool // the folder was put back from a backup or a copy just now
-	Hashes   Hashes
-	Times    wake.Stretch
-	Node     Node
-	Logger   hclog.Logger
-	Stopping context.Context // ends everything that is asked of other nodes
+	Self           probe.Peer
+	Peers          []probe.Peer // as listed, this node included
+	Folder         Folder
+	FolderID       peer.ID
+	Network        peer.Network
+	Bind           string // of the peer port
+	Security       peer.Security
+	FolderRestored bool // the folder was put back from a backup or a copy before this start
+	Hashes         Hashes
+	Times          wake.Stretch
+	Node           Node
+	Logger         hclog.Logger
+	Stopping       context.Context // ends the requests to other nodes, and from them
 }
 
-// Joining is a node before its Raft runs: its port, its identity, and its questions
-// to other nodes. It finds out the state of the data folder, and forms the
-// cluster with the listed peers, or has the node taken back. Then Start makes the
-// node's Members. Safe for concurrent use.
+// Joining is a node before its Raft runs: its port, its identity, and its questions to other nodes. It finds out the
+// state of the data folder. Then it forms the cluster with the listed peers, or has a living cluster admit the node
+// again. Start then makes the node's Members. Safe for concurrent use.
 type Joining struct {
-	config   Config
-	log      hclog.Logger
-	found    probe.State // of the folder, when the node started
-	restored bool        // the folder was put back, now or before an earlier start
+	config         Config
+	log            hclog.Logger
+	found          probe.State // of the folder at the start
+	folderRestored bool        // the folder was put back, now or before an earlier start
 
 	identity *identity
 	port     *peer.Port
@@ -103,8 +103,7 @@ type Joining struct {
 	proposal atomic.Pointer[fsm.ClusterID]
 }
 
-// Open looks into the data folder and opens the peer port, which refuses all
-// streams until Serve.
+// Open reads the state of the data folder and opens the peer port, which refuses all streams until Serve.
 func Open(config Config) (*Joining, error) {
 	s := config.Folder
 	found, err := folderState(s.Logs(), s.Stable(), s.Snapshots())
@@ -112,7 +111,7 @@ func Open(config Config) (*Joining, error) {
 		return nil, err
 	}
 	j := &Joining{
-		config: config, log: config.Logger, found: found, restored: config.Restored || s.Restored() != 0,
+		config: config, log: config.Logger, found: found, folderRestored: config.FolderRestored || s.RestoredTerm() != 0,
 		configs: newConfigurationLog(s.Snapshots()),
 	}
 	j.identity = &identity{
@@ -120,7 +119,7 @@ func Open(config Config) (*Joining, error) {
 
 		roster: j, evidence: newEvidence(config.Self.ID, config.Peers),
 	}
-	if err := j.settle(); err != nil {
+	if err := j.setStanding(); err != nil {
 		return nil, err
 	}
 	j.port, err = peer.OpenPort(peer.Config{
@@ -139,10 +138,10 @@ func (j *Joining) dialProbe(ctx context.Context, id, address string) (net.Conn, 
 	return j.port.DialNode(ctx, peer.StreamProbe, address, cmp.Or(id, j.memberAt(address)))
 }
 
-// settle gives the identity the standing that the data folder has.
-func (j *Joining) settle() error {
+// setStanding sets the standing of the identity from the data folder.
+func (j *Joining) setStanding() error {
 	if j.found == probe.Empty {
-		j.identity.standEmpty()
+		j.identity.bindNone()
 		return nil
 	}
 	cluster, err := fsm.ParseClusterID(j.config.Folder.ClusterID())
@@ -153,17 +152,16 @@ func (j *Joining) settle() error {
 	return nil
 }
 
-// Serve opens the probe, so that other nodes can ask this one.
+// Serve accepts probe streams, so that other nodes can ask this node.
 func (j *Joining) Serve() {
 	j.port.Handle(peer.StreamProbe, probe.NewServer(j.config.Stopping, j, j.log).Handle)
 }
 
-// AsksPeers reports whether Form has to ask other nodes, and may block for long.
+// AsksPeers reports whether Form asks other nodes, which may block for long.
 func (j *Joining) AsksPeers() bool { return j.found == probe.Empty && len(j.config.Peers) > 1 }
 
-// Form brings the node so far that its Raft may run: a folder that is not empty
-// already is; an empty one needs a cluster that forms, or one that takes the node
-// back. It blocks until then, or until ctx ends.
+// Form blocks until the node's Raft may run, or ctx ends. With a folder that is not empty Raft may run at once. With an
+// empty folder, the node waits until it forms a cluster with its peers, or until a living cluster admits it again.
 func (j *Joining) Form(ctx context.Context) error {
 	switch {
 	case j.found != probe.Empty:
@@ -189,18 +187,18 @@ func (j *Joining) Form(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The term comes last: with it the folder is not empty any more.
+	// The term is stored last: with it the folder is not empty any more.
 	if err := j.config.Folder.SetClusterID(admitted.cluster.String()); err != nil {
 		return err
 	}
-	if err := admitted.keep(j.config.Folder.Stable()); err != nil {
+	if err := admitted.storeVote(j.config.Folder.Stable()); err != nil {
 		return fmt.Errorf("store the term of the leader: %w", err)
 	}
 	j.identity.bind(admitted.cluster)
 	return nil
 }
 
-// bindFolder records the cluster in which the node forms.
+// bindFolder stores the id of the cluster that the node forms.
 func (j *Joining) bindFolder(cluster fsm.ClusterID) error {
 	if err := j.config.Folder.SetClusterID(cluster.String()); err != nil {
 		return err
@@ -209,7 +207,7 @@ func (j *Joining) bindFolder(cluster fsm.ClusterID) error {
 	return nil
 }
 
-// Start returns the members for a node whose Raft runs now.
+// Start returns the members of a node whose Raft runs now.
 func (j *Joining) Start(r Raft) *Members {
 	m := newMembers(r, j)
 	j.delayed.Store(nil)
@@ -217,53 +215,54 @@ func (j *Joining) Start(r Raft) *Members {
 	return m
 }
 
-// TermBegan follows the first entry of a term, in the apply goroutine.
+// TermBegan is called in the apply goroutine after the first entry of a term. It implements [replica.ClusterSink].
 func (j *Joining) TermBegan(entry *fsm.Applied) {
 	j.checkCluster(j.config.Node.ClusterID())
-	j.jumped(entry)
+	j.clearRestored(entry)
 }
 
-// Restored notes, in the apply goroutine, that the state was read from a snapshot.
-func (j *Joining) Restored(state *fsm.Machine, _ uint64) {
+// SnapshotRestored is called in the apply goroutine after the state was read from a snapshot. It implements
+// [replica.ClusterSink].
+func (j *Joining) SnapshotRestored(state *fsm.Machine, _ uint64) {
 	j.checkCluster(state.ClusterID())
-	j.configs.jumped()
+	j.configs.noteRestore()
 }
 
-// checkCluster ends the node if the state is of another cluster than its folder. A state without an id
-// has not come to its first term yet.
+// checkCluster ends the process if the state belongs to another cluster than the folder. A state before its first term
+// has no id yet.
 func (j *Joining) checkCluster(cluster fsm.ClusterID) {
 	if bound := j.identity.bound(); cluster != bound && cluster != (fsm.ClusterID{}) {
 		j.config.Node.Fatal(fmt.Errorf("the data folder belongs to cluster %v, and the state in it to cluster %v: move the folder away and start this node again, and it rejoins", bound, cluster))
 	}
 }
 
-// Configured notes the entry of a committed configuration, in the apply goroutine.
-func (j *Joining) Configured(entry *raft.Log) { j.configs.note(entry) }
+// Configured is called in the apply goroutine with the entry of a committed configuration. It implements
+// [replica.ClusterSink].
+func (j *Joining) Configured(entry *raft.Log) { j.configs.addEntry(entry) }
 
-// Port returns the node's port, which the caller closes.
+// Port returns the node's port. The caller closes it.
 func (j *Joining) Port() *peer.Port { return j.port }
 
 // Identity returns the node's description of itself on its streams.
 func (j *Joining) Identity() peer.Identity { return j.identity }
 
-// Cluster returns the id of the node's cluster, zero as long as it isn't known.
+// Cluster returns the id of the node's cluster, or zero while the node belongs to no cluster.
 func (j *Joining) Cluster() fsm.ClusterID { return j.identity.bound() }
 
 // Delayed returns why the node could not come into its cluster yet, or "".
 func (j *Joining) Delayed() string { return text(&j.delayed) }
 
-// Outcast returns how members of the node's cluster refuse it, or "".
+// Outcast returns how a peer of the node's cluster refused it lately, or "".
 func (j *Joining) Outcast() string { return j.identity.refusedBy() }
 
-// Configuration returns the latest committed configuration that the node knows; 0 if
-// it knows no configuration. The servers must not be changed.
+// Configuration returns the latest committed configuration that the node knows; index 0 before it knows a
+// configuration. The caller must not change servers.
 func (j *Joining) Configuration() (index uint64, servers []raft.Server) {
 	index, servers, _ = j.configs.current()
 	return index, servers
 }
 
-// Servers returns the members of the latest configuration that this node has; they are
-// empty before its Raft runs.
+// Servers returns the members of this node's latest configuration, or nil before its Raft runs.
 func (j *Joining) Servers() []raft.Server {
 	if m := j.members.Load(); m != nil {
 		return m.Servers()
@@ -286,8 +285,8 @@ func (j *Joining) memberAt(address string) string {
 	return ""
 }
 
-// admits implements [roster]. A node that does not know the latest configuration takes
-// every node that has a certificate: the leader may have come in since.
+// admits implements [roster]. A node that does not have the latest configuration admits every node with a certificate,
+// since the leader may be a node that was added later.
 func (j *Joining) admits(node string) bool {
 	if slices.ContainsFunc(j.config.Peers, func(p probe.Peer) bool { return p.ID == node }) {
 		return true
@@ -301,11 +300,9 @@ func (j *Joining) admits(node string) bool {
 	return ok || len(servers) == 0 || m.outdated()
 }
 
-// admittedFolder implements [roster], by the latest configuration in this node's log. A
-// node whose configuration is older than the one that others have committed does not
-// know it: it would refuse a leader that was
-// admitted with another folder since, and could not catch up while that one leads. It
-// still knows the nodes that it dials by their marks.
+// admittedFolder implements [roster], from the latest configuration in this node's log. A node whose configuration is
+// out of date does not use it: it would refuse a leader that was since admitted with another folder, and so could not
+// catch up while that node leads. It still checks the nodes that it dials by the marks in their addresses.
 func (j *Joining) admittedFolder(node string) (peer.ID, bool) {
 	m := j.members.Load()
 	if m == nil {
@@ -316,14 +313,13 @@ func (j *Joining) admittedFolder(node string) (peer.ID, bool) {
 	return folder, folder != (peer.ID{}) && !m.outdated()
 }
 
-// Describe implements [probe.Responder]. The members are read first: a node has its cluster's id
-// before it has them. In the other order a reply made while the cluster forms could
-// show a node that has formed, without an id.
+// Describe implements [probe.Responder]. It reads members first, since a node gets its cluster's id before its members.
+// In the other order, a reply that is made while the cluster forms could describe a node that has formed but has no id.
 func (j *Joining) Describe(q *probe.Request) probe.Answer {
 	m := j.members.Load()
 	a := probe.Answer{
 		Node: j.config.Self.ID, Incarnation: j.identity.incarnation, Peers: peerList(j.config.Peers), Knows: fsm.FeatureLevel,
-		State: j.found, Folder: j.identity.folder.String(), Cluster: clusterText(j.identity.bound()), Restored: j.restored,
+		State: j.found, Folder: j.identity.folder.String(), Cluster: clusterText(j.identity.bound()), Restored: j.folderRestored,
 	}
 	a.Draining = j.config.Node.Draining()
 	a.StorageLow, a.StorageSpent = j.config.Node.Space()
@@ -344,15 +340,14 @@ func (j *Joining) CarryOut(ctx context.Context, q *probe.Request, conn net.Conn)
 	return probe.Reply{}, outcome.ErrNotLeader
 }
 
-// restoredTerms is by how much the first term of a restored folder jumps: more than
-// the elections that may have been held since the copy was made.
+// restoredTerms is added to the term of a restored folder: more than the elections that can have been held since the
+// copy was made.
 const restoredTerms = 1 << 32
 
-// NoteRestored records that the folder was put back, if it was. It fails while a
-// member is alive whose folder was not: this node's would have forgotten what it has
-// acknowledged to that member.
+// NoteRestored records that the folder was put back, if it was. It fails while a member is alive whose folder was not
+// put back: this node's folder lacks entries that it has acknowledged to that member.
 func (j *Joining) NoteRestored(ctx context.Context) error {
-	if !j.config.Restored {
+	if !j.config.FolderRestored {
 		return nil
 	}
 	if j.found == probe.Empty {
@@ -362,22 +357,22 @@ func (j *Joining) NoteRestored(ctx context.Context) error {
 		return err
 	}
 	s := j.config.Folder
-	if s.Restored() != 0 {
-		return nil // by an earlier start; no leader has dealt with it yet
+	if s.RestoredTerm() != 0 {
+		return nil // recorded by an earlier start
 	}
 	term, err := s.Stable().GetUint64(keyCurrentTerm)
 	if err != nil {
 		return fmt.Errorf("look into the data folder: %w", err)
 	}
-	// Other copies may hold later entries of this term: no leader of the next one may
-	// have a term in which entries were made that this folder lacks.
+	// Other copies may hold later entries of this term. The next leader must not get a term in which entries exist that
+	// this folder lacks.
 	if err := s.Stable().SetUint64(keyCurrentTerm, term+restoredTerms); err != nil {
 		return fmt.Errorf("skip the terms since the copy was made: %w", err)
 	}
-	return s.SetRestored(term)
+	return s.SetRestoredTerm(term)
 }
 
-// checkRestored asks all listed peers at once whether their folders were put back.
+// checkRestored asks all listed peers, and returns an error if one is alive whose folder was not put back.
 func (j *Joining) checkRestored(ctx context.Context) error {
 	var errs []error
 	for _, p := range j.calls.AskAll(ctx, j.identity.listed) {
@@ -391,14 +386,14 @@ func (j *Joining) checkRestored(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// jumped clears the record of a restored folder once a leader has dealt with it: in
-// an entry of a later term than any before, and not one that the folder had already.
-func (j *Joining) jumped(entry *fsm.Applied) {
+// clearRestored clears the record of a restored folder once the first leader after the restore has made the machine's
+// counters jump, with an entry of a later term than the folder had when it was put back.
+func (j *Joining) clearRestored(entry *fsm.Applied) {
 	s := j.config.Folder
-	if since := s.Restored(); !entry.Jump || since == 0 || entry.Term <= since {
+	if since := s.RestoredTerm(); !entry.Jump || since == 0 || entry.Term <= since {
 		return
 	}
-	if err := s.SetRestored(0); err != nil { // the next term jumps again, which is harmless
+	if err := s.SetRestoredTerm(0); err != nil { // the next term jumps again, which is harmless
 		j.log.Warn("the folder still counts as restored", "error", err)
 	}
 }

@@ -51,16 +51,16 @@ func newMemoryFolder() *memoryFolder {
 	return &memoryFolder{InmemStore: raft.NewInmemStore(), snapshots: raft.NewInmemSnapshotStore()}
 }
 
-func (f *memoryFolder) Logs() raft.LogStore              { return f.InmemStore }
-func (f *memoryFolder) Stable() raft.StableStore         { return f.InmemStore }
-func (f *memoryFolder) Snapshots() raft.SnapshotStore    { return f.snapshots }
-func (f *memoryFolder) ClusterID() string                { return f.cluster }
-func (f *memoryFolder) SetClusterID(id string) error     { f.cluster = id; return nil }
-func (f *memoryFolder) Restored() uint64                 { return f.restored }
-func (f *memoryFolder) SetRestored(term uint64) error    { f.restored = term; return nil }
-func (f *memoryFolder) All() iter.Seq2[uint64, [16]byte] { return func(func(uint64, [16]byte) bool) {} }
-func (f *memoryFolder) Latest() (uint64, [16]byte)       { return 0, [16]byte{} }
-func (f *memoryFolder) At(uint64) ([16]byte, bool)       { return [16]byte{}, false }
+func (f *memoryFolder) Logs() raft.LogStore               { return f.InmemStore }
+func (f *memoryFolder) Stable() raft.StableStore          { return f.InmemStore }
+func (f *memoryFolder) Snapshots() raft.SnapshotStore     { return f.snapshots }
+func (f *memoryFolder) ClusterID() string                 { return f.cluster }
+func (f *memoryFolder) SetClusterID(id string) error      { f.cluster = id; return nil }
+func (f *memoryFolder) RestoredTerm() uint64              { return f.restored }
+func (f *memoryFolder) SetRestoredTerm(term uint64) error { f.restored = term; return nil }
+func (f *memoryFolder) All() iter.Seq2[uint64, [16]byte]  { return func(func(uint64, [16]byte) bool) {} }
+func (f *memoryFolder) Latest() (uint64, [16]byte)        { return 0, [16]byte{} }
+func (f *memoryFolder) At(uint64) ([16]byte, bool)        { return [16]byte{}, false }
 
 // idleNode is a node that has applied no entry. It keeps why it must end.
 type idleNode struct{ fatals []error }
@@ -85,7 +85,7 @@ func joiningNode(t *testing.T, n *memnet.Network, nth int, folder *memoryFolder,
 	id := fmt.Sprintf("n%d", nth)
 	j, err := Open(Config{
 		Self: bootstrapThree[nth-1], Peers: bootstrapThree, Folder: folder, FolderID: bootstrapFolders[id], Network: n.Host(id), Bind: id + ":1",
-		Restored: restored, Hashes: folder, Times: 1, Node: node, Logger: hclog.NewNullLogger(), Stopping: t.Context(),
+		FolderRestored: restored, Hashes: folder, Times: 1, Node: node, Logger: hclog.NewNullLogger(), Stopping: t.Context(),
 	})
 	must(t, err)
 	t.Cleanup(func() { _ = j.Port().Close() })
@@ -179,7 +179,7 @@ func TestRestoredFolderBesideOneThatWasNot(t *testing.T) {
 					t.Errorf("%v, want %q", err, c.want)
 				}
 				folder := nodes[0].config.Folder
-				if since := folder.Restored(); (since == 3) != (c.want == "") {
+				if since := folder.RestoredTerm(); (since == 3) != (c.want == "") {
 					t.Errorf("it counts as restored since term %d", since)
 				}
 				if term, err := folder.Stable().GetUint64(keyCurrentTerm); err != nil || (term == 3+restoredTerms) != (c.want == "") {
@@ -219,11 +219,11 @@ func TestRestoredUntilALeaderJumps(t *testing.T) {
 		folder.restored = 3
 		j := joiningNode(t, memnet.New(), 1, folder, &idleNode{}, false)
 		for _, entry := range []fsm.Applied{{Term: 4}, {Term: 3, Jump: true}} {
-			if j.jumped(&entry); folder.restored != 3 {
+			if j.clearRestored(&entry); folder.restored != 3 {
 				t.Errorf("%+v cleared it", entry)
 			}
 		}
-		if j.jumped(&fsm.Applied{Term: 4, Jump: true}); folder.restored != 0 {
+		if j.clearRestored(&fsm.Applied{Term: 4, Jump: true}); folder.restored != 0 {
 			t.Errorf("after the jump it counts as restored since term %d", folder.restored)
 		}
 	})

@@ -25,9 +25,9 @@ import (
 // leaderPatience is how long a call waits for a leader.
 const leaderPatience = 5 * time.Second
 
-// Raft is the part of Raft that a membership needs. Only changes block: for timeout at
-// most, until Raft takes them in. Their futures block until the change is committed or
-// refused. All methods are safe for concurrent use.
+// Raft is the part of Raft that a membership needs. Only the methods that change something block: until Raft has
+// accepted the change, for at most timeout. Their futures block until the change is committed or refused. All methods
+// are safe for concurrent use.
 type Raft interface {
 	State() raft.RaftState
 	LeaderWithID() (raft.ServerAddress, raft.ServerID)
@@ -36,20 +36,19 @@ type Raft interface {
 	LastIndex() uint64
 	GetConfiguration() raft.ConfigurationFuture
 
-	// The changes; each fails if index is not the index of the latest configuration.
+	// Each change fails if index is not the index of the latest configuration.
 	AddVoter(id raft.ServerID, address raft.ServerAddress, index uint64, timeout time.Duration) raft.IndexFuture
 	AddNonvoter(id raft.ServerID, address raft.ServerAddress, index uint64, timeout time.Duration) raft.IndexFuture
 	DemoteVoter(id raft.ServerID, index uint64, timeout time.Duration) raft.IndexFuture
 	RemoveServer(id raft.ServerID, index uint64, timeout time.Duration) raft.IndexFuture
 	LeadershipTransferToServer(id raft.ServerID, address raft.ServerAddress) raft.Future
 
-	// A node that was removed must not campaign.
+	// The timeouts are changed for a removed node, which must not campaign.
 	ReloadableConfig() raft.ReloadableConfig
 	ReloadConfig(raft.ReloadableConfig) error
 }
 
-// base is the common ground of the parts of [Members]: the node's Raft, and the parts of the node that
-// it had before Raft ran.
+// base is shared by the parts of [Members]: the node's Raft, and the parts of the node that exist before Raft runs.
 type base struct {
 	raft     Raft
 	self     string // the node's id
@@ -63,12 +62,11 @@ type base struct {
 	configs  *configurationLog
 }
 
-// servers returns the members of the latest configuration that Raft has, committed
-// or not. It does not block.
+// servers returns the members of Raft's latest configuration, which may not be committed. It does not block.
 func (b *base) servers() []raft.Server { return b.raft.GetConfiguration().Configuration().Servers }
 
-// Members knows the members of the cluster, on a node whose Raft runs. Any node
-// may be asked for a change; the leader makes it. Safe for concurrent use.
+// Members watches and changes the members of the cluster, on a node whose Raft runs. Any node may be asked for a
+// change; the leader makes it. Safe for concurrent use.
 type Members struct {
 	base
 	stopping   context.Context
@@ -80,16 +78,16 @@ type Members struct {
 	halt       *halt
 }
 
-// halt gives the node the reason why it must take no command, whenever it changes, so that no
-// command has to ask for it. Safe for concurrent use.
+// halt tells the node, at each change, why it must refuse commands, so that the node need not ask before each command.
+// Safe for concurrent use.
 type halt struct {
 	host    Node
 	mu      sync.Mutex
-	reasons map[error]error // by reason: the reason, or nil while it does not hold
+	reasons map[error]error // by reason: the reason again while it holds, else nil
 }
 
-// note notes whether a reason holds.
-func (h *halt) note(reason error, holds bool) {
+// set records whether a reason holds, and tells the node the reason that counts now.
+func (h *halt) set(reason error, holds bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reasons[reason] = nil
@@ -99,8 +97,7 @@ func (h *halt) note(reason error, holds bool) {
 	h.host.Halted(cmp.Or(h.reasons[outcome.ErrNoLeader], h.reasons[outcome.ErrSplitState], h.reasons[outcome.ErrStorageFull]))
 }
 
-// newMembers returns the members for a node whose Raft runs. It asks no
-// other node until Run.
+// newMembers returns the members for a node whose Raft runs. They ask other nodes only after Run.
 func newMembers(r Raft, j *Joining) *Members {
 	c := &j.config
 	b := base{
@@ -118,8 +115,9 @@ func newMembers(r Raft, j *Joining) *Members {
 	return m
 }
 
-// Run watches the other members, checks for nodes of another cluster, ends the streams of nodes that were
-// removed and, while this node leads, promotes members that have caught up. It returns once ctx has ended.
+// Run watches the other members, checks whether the listed peers belong to another cluster, and closes the streams of
+// removed nodes. While this node leads, it also gives votes to members that have caught up. It returns after ctx has
+// ended.
 func (m *Members) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { m.watch.Run(ctx) })
@@ -127,43 +125,43 @@ func (m *Members) Run(ctx context.Context) {
 	running.Go(func() {
 		p := promotion{Changes: m.changes}
 		for wake.Pause(ctx, wake.Next(probe.WatchEvery)) == nil {
-			p.step(ctx)
+			p.promoteReady(ctx)
 			m.port.EndStrangers()
 		}
 	})
 	running.Wait()
 }
 
-// HandOver gives leadership, once, to the voter that trails least and blocks until this
-// node leads no more. It fails with outcome.ErrNoTarget if no other voter can lead.
+// HandOver transfers leadership to the voter that trails least, in one attempt, and blocks until this node no longer
+// leads. It fails with outcome.ErrNoTarget if no other voter can lead.
 func (m *Members) HandOver(ctx context.Context) error { return m.changes.transfer(ctx, "") }
 
-// GiveWay does what HandOver does, to a node with more room on its disk than this node, whose disk is
-// nearly full; spent: only its reserve is left.
+// GiveWay is HandOver for a leader whose disk is nearly full: it chooses only among nodes with more room. spent: only
+// the reserve of this node's disk is left.
 func (m *Members) GiveWay(ctx context.Context, spent bool) error {
 	return m.changes.transferTo(ctx, "", func(a *probe.Answer) bool { return roomier(a, spent) })
 }
 
-// Changes returns the changes that this node makes as the leader.
+// Changes returns the object that carries out this node's changes as the leader.
 func (m *Members) Changes() *Changes { return m.changes }
 
-// Seen returns the last reply of each other member, and when it came, by node id.
+// Seen returns the last reply of each other member and its time of arrival, by node id.
 func (m *Members) Seen() map[string]probe.Seen { return m.watch.All() }
 
-// Removed reports whether this node is out of the cluster, as far as it knows.
+// Removed reports whether this node is no longer a member, as far as it knows.
 func (m *Members) Removed() bool { return m.exclusion.removed() }
 
-// Strangers describes the nodes of another cluster among which this node is, so that it
-// must serve no requests, or returns "".
+// Strangers returns a description of the listed peers that belong to another cluster, if this node must serve no
+// requests because of them, else "".
 func (m *Members) Strangers() string { return text(&m.strangers.reason) }
 
-// Split returns how the members' states differ without a majority, or "".
+// Split returns how the members' states differ if no state has a majority, else "".
 func (m *Members) Split() string { return text(&m.comparison.split) }
 
 // Differs returns how this node's state differs from the leader's, or "".
 func (m *Members) Differs() string { return text(&m.comparison.differs) }
 
-// text returns a text that may not be set.
+// text returns the text at p, or "" if it is not set.
 func text(p *atomic.Pointer[string]) string {
 	if s := p.Load(); s != nil {
 		return *s
@@ -171,17 +169,17 @@ func text(p *atomic.Pointer[string]) string {
 	return ""
 }
 
-// MatchLeader compares this node's state with the leader's, at the last index that this
-// node has applied. It fails with ErrStateDiffers, or if they could not be compared.
+// MatchLeader compares this node's state with the leader's state, at the last index that this node has applied. It
+// fails with ErrStateDiffers, or with another error if the states could not be compared.
 func (m *Members) MatchLeader(ctx context.Context) error { return m.comparison.matchLeader(ctx) }
 
-// Call has the leader carry out a request to add or remove a member, to hand leadership
-// over or to raise the feature level: here if this node leads, else by asking the
-// leader, for which it looks for up to 5 s. It blocks until that is done: a member that
-// was added has its vote then, and an old leader leads no more. It is safe to repeat.
+// Call has the leader carry out a request to add or remove a member, to transfer leadership or to raise the feature
+// level. If this node leads, it carries the request out itself; otherwise it sends the request to the leader. While no
+// leader can carry it out, Call tries again for up to 5 s. It blocks until the request is done: then an added member
+// has its vote, and after a transfer the old leader no longer leads. It is safe to repeat.
 //
-// Errors: the errors of package outcome for changes, ErrNoLeader, ctx's cause. Once an attempt
-// may have had its effect, any failure after it is ErrOutcomeUnknown.
+// Errors: the errors of package outcome for changes, ErrNoLeader, ctx's cause. If an earlier attempt may have taken
+// effect, any later error but ErrCatchingUp becomes ErrOutcomeUnknown.
 func (m *Members) Call(ctx context.Context, q *probe.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, m.times.Of(probe.CallTimeout))
 	defer cancel()
@@ -220,37 +218,35 @@ func (m *Members) askLeader(ctx context.Context, q *probe.Request) error {
 	return err
 }
 
-// retryable reports whether it is safe to ask again, and may go well with another
-// leader or a moment later: the call had no effect, or repeating it is harmless. A hand-over
-// is not repeated, nor is a change of the leader itself, which begins with a hand-over:
-// Raft refuses all writes while one goes on.
+// retryable reports whether Call may try again: the attempt had no effect, or its repetition is harmless, and another
+// leader may carry it out. After an unknown outcome it repeats no transfer, and no change of the leader itself, since
+// such a change begins with a transfer: Raft refuses all writes during a transfer.
 func (m *Members) retryable(err error, q *probe.Request) bool {
 	_, leader := m.raft.LeaderWithID()
 	again := q.Kind != probe.Transfer && q.ID != string(leader)
 	return passes(err) || again && errors.Is(err, outcome.ErrOutcomeUnknown)
 }
 
-// passes reports whether a call had no effect, for want of a leader that could carry it out.
+// passes reports whether a call had no effect because no leader could carry it out.
 func passes(err error) bool {
 	return slices.ContainsFunc([]error{outcome.ErrNoLeader, outcome.ErrNotLeader, probe.ErrUnreached, outcome.ErrConfigurationChanged},
 		func(e error) bool { return errors.Is(err, e) })
 }
 
-// settled returns the error of a call whose last attempt ended with err; unknown: one of its attempts may have had
-// its effect.
+// settled returns the error of a call whose last attempt ended with err. unknown: an attempt may have taken effect.
 func settled(err error, unknown bool) error {
 	switch {
 	case err == nil, errors.Is(err, outcome.ErrCatchingUp), errors.Is(err, outcome.ErrOutcomeUnknown):
 		return err
 	case unknown, errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %v", outcome.ErrOutcomeUnknown, err) // the refusal of a repeat does not count
+		return fmt.Errorf("%w: %v", outcome.ErrOutcomeUnknown, err) // the refusal of a repeat does not show the effect of an earlier attempt
 	case passes(err) && !errors.Is(err, outcome.ErrNoLeader):
 		return fmt.Errorf("%w: %w", outcome.ErrNoLeader, err)
 	}
 	return err
 }
 
-// AskVoter puts the question of this node's candidacy to a voter, and blocks for the reply.
+// AskVoter sends this node's question as a candidate to a voter, and blocks for the reply.
 func (m *Members) AskVoter(ctx context.Context, voter raft.Server, q election.Question) (election.Reply, error) {
 	reply, err := m.calls.Call(ctx, string(voter.Address), probe.Request{Kind: probe.Elect, Elect: &q})
 	if err == nil && reply.Elect == nil {
@@ -262,10 +258,10 @@ func (m *Members) AskVoter(ctx context.Context, voter raft.Server, q election.Qu
 	return *reply.Elect, nil
 }
 
-// describe returns a, completed with this node's view of its Raft.
+// describe returns a, completed with the state of this node's Raft.
 func (m *Members) describe(a probe.Answer, q *probe.Request) probe.Answer {
 	a.State = probe.Live
-	if m.raft.LastIndex() == 1 { // only ever the first configuration
+	if m.raft.LastIndex() == 1 { // entry 1 is always the first configuration
 		a.State = probe.Formed
 	}
 	address, id := m.raft.LeaderWithID()
@@ -281,7 +277,7 @@ func (m *Members) describe(a probe.Answer, q *probe.Request) probe.Answer {
 	return a
 }
 
-// carryOut carries out a request, which came on conn; nil: this node makes the request.
+// carryOut carries out a request that came on conn, or this node's own request if conn is nil.
 func (m *Members) carryOut(ctx context.Context, q *probe.Request, conn net.Conn) (probe.Reply, error) {
 	switch q.Kind {
 	case probe.Rejoin:
@@ -312,13 +308,12 @@ func (m *Members) carryOut(ctx context.Context, q *probe.Request, conn net.Conn)
 		return probe.Reply{Elect: &reply}, nil
 	case probe.Removed:
 		m.log.Warn("the leader says that this node was removed from the cluster", "leader", q.From)
-		return probe.Reply{}, nil // the watch finds out whether this is true
+		return probe.Reply{}, nil // the watch checks this: see exclusion
 	}
 	return probe.Reply{}, probe.ErrUnknownCall
 }
 
-// Servers returns the members of the latest configuration that this node has,
-// committed or not.
+// Servers returns the members of this node's latest configuration, which may not be committed.
 func (m *Members) Servers() []raft.Server { return m.servers() }
 
 // Committed returns the commit index that this node knows.
@@ -326,9 +321,9 @@ func (m *Members) Committed() uint64 { return m.raft.CommitIndex() }
 
 // Round implements [probe.Subject].
 func (m *Members) Round(seen map[string]probe.Seen) {
-	m.comparison.look(seen)
+	m.comparison.compareReplies(seen)
 	m.countFullPeers(seen)
-	m.exclusion.look(seen)
+	m.exclusion.update(seen)
 }
 
 // outdated reports whether another member knows a later committed configuration.
@@ -342,8 +337,8 @@ func (m *Members) outdated() bool {
 	return false
 }
 
-// countFullPeers halts this node while too few voters have room above their reserve to store an entry:
-// a leader would go on with cluster time, and leases would end because no renewal is stored.
+// countFullPeers halts this node while a majority of the voters cannot store an entry because only the reserve of their
+// disks is left. Otherwise a leader would let cluster time go on, and leases would expire because no renewal is stored.
 func (m *Members) countFullPeers(seen map[string]probe.Seen) {
 	voting := Voters(m.Servers())
 	full := 0
@@ -352,11 +347,11 @@ func (m *Members) countFullPeers(seen map[string]probe.Seen) {
 			full++
 		}
 	}
-	m.halt.note(outcome.ErrStorageFull, full > 0 && len(voting)-full <= len(voting)/2)
+	m.halt.set(outcome.ErrStorageFull, full > 0 && len(voting)-full <= len(voting)/2)
 }
 
-// LeaderElsewhere returns the leader of a later term than the given one, and that term, as other members
-// report them; an empty id if no member does.
+// LeaderElsewhere returns the leader, and its term, that other members report for a term later than the given term. The
+// id is empty, and latest is term, if no member reports one.
 func (m *Members) LeaderElsewhere(term uint64) (address, id string, latest uint64) {
 	latest = term
 	for _, other := range m.watch.All() {
@@ -368,7 +363,7 @@ func (m *Members) LeaderElsewhere(term uint64) (address, id string, latest uint6
 	return address, id, latest
 }
 
-// clusterText is an id as probe messages have it: "" for zero.
+// clusterText returns an id as probe messages carry it: "" for zero.
 func clusterText(id fsm.ClusterID) string {
 	if id == (fsm.ClusterID{}) {
 		return ""

@@ -12,13 +12,14 @@ import (
 	"github.com/signalbox/signalbox/cluster/probe"
 )
 
-// Readmit takes the vote of a member that has lost its folder, and notes its address
-// with the new folder. When it returns without an error, this leader has committed
-// that, in the term that it returns or an earlier one. It commits an entry even if
-// the member has no vote: only so it is certain that this node still leads, and that
-// no promotion decided before can come after. It fails with probe.ErrMemberAlive while
-// another process with that id is alive: an empty folder with a copied id must not
-// take a healthy member's place.
+// Readmit takes the vote from a member that has lost its folder, and stores its address with the id of the new folder.
+// On success this leader has committed both, in the returned term or an earlier one.
+//
+// It commits an entry even if the member has no vote. Only a commit proves that this node still leads, and that no
+// earlier promotion of the member can follow.
+//
+// It fails with probe.ErrMemberAlive while another process with that id is alive: an empty folder with a copied id must
+// not take a healthy member's place.
 func (m *Changes) Readmit(ctx context.Context, id, address string, caller peer.Hello, from string) (term uint64, err error) {
 	if err := m.checkVacant(ctx, id, caller, from); err != nil {
 		return 0, err
@@ -57,19 +58,19 @@ func (m *Changes) Readmit(ctx context.Context, id, address string, caller peer.H
 	return m.raft.CurrentTerm(), nil
 }
 
-// checkVacant fails while another process is alive as the member with that id: one
-// that has a stream with this node, or one at the member's address.
+// checkVacant fails while another process is alive as the member with that id: a process with a stream to this node, or
+// the process at the member's address.
 func (m *Changes) checkVacant(ctx context.Context, id string, caller peer.Hello, from string) error {
 	if caller.Node != id {
 		return fmt.Errorf("%w: node %q can't be taken back as %q", outcome.ErrMemberInvalid, caller.Node, id)
 	}
-	if process, alive := m.port.Taken(caller, from); alive {
+	if process, alive := m.port.AliveAs(caller, from); alive {
 		return fmt.Errorf("%w: %s", probe.ErrMemberAlive, process)
 	}
 	_, servers, _ := m.configs.current()
 	server, ok := Find(servers, id)
 	if !ok {
-		return nil // begin looks again
+		return nil // Readmit checks again after Begin
 	}
 	address := peer.PlainAddress(server.Address)
 	answer, err := m.calls.Ask(ctx, id, address)
@@ -80,27 +81,25 @@ func (m *Changes) checkVacant(ctx context.Context, id string, caller peer.Hello,
 		probe.ErrMemberAlive, id, address, answer.Folder, caller.Address, from, caller.Folder)
 }
 
-// promotion gives members without a vote one, once they have caught up: no member
-// shall stay without. It ends the adding of a node, and the readmission of one that
-// had lost its folder, in whatever state a change of leader or a restart has left
-// that.
+// promotion gives a vote to each member without a vote that has caught up. So it completes the addition of a node, and
+// the readmission of a node that had lost its folder, even if a change of leader or a restart came in between.
 type promotion struct {
 	*Changes
 
-	// marks are the commit indexes that members without a vote have to reach.
+	// marks are the indexes up to which members without a vote must apply the log, by node id.
 	marks map[string]promotionMark
 }
 
-// promotionMark is a goal that one incarnation of a member has to reach. Another
-// one may have lost what the first had.
+// promotionMark is the index that one incarnation of a member has to reach. A later incarnation may have lost the
+// entries of an earlier one.
 type promotionMark struct {
 	incarnation uint64
 	index       uint64
 	setAt       time.Time
 }
 
-// step looks at all members once; call it now and then, from one goroutine.
-func (p *promotion) step(ctx context.Context) {
+// promoteReady gives votes to the members that have caught up. The caller calls it repeatedly, from one goroutine.
+func (p *promotion) promoteReady(ctx context.Context) {
 	if !p.host.Leads() {
 		p.marks = nil
 		return
@@ -113,8 +112,8 @@ func (p *promotion) step(ctx context.Context) {
 	}
 }
 
-// caughtUp reports whether a member has applied everything that was committed when
-// it was looked at before: it keeps up, rather than being a moment's length away.
+// caughtUp reports whether a member has applied all entries that were committed at an earlier check. We don't compare
+// with the present commit index: under load, a member would never reach it.
 func (p *promotion) caughtUp(id string) bool {
 	if p.marks == nil {
 		p.marks = map[string]promotionMark{}
@@ -128,7 +127,7 @@ func (p *promotion) caughtUp(id string) bool {
 	switch {
 	case !ok || mark.incarnation != seen.Answer.Incarnation:
 	case !seen.Asked.After(mark.setAt):
-		return false // no news
+		return false // the reply is older than the mark
 	case seen.Answer.Applied >= mark.index:
 		return true
 	}
@@ -136,8 +135,8 @@ func (p *promotion) caughtUp(id string) bool {
 	return false
 }
 
-// promote gives a member its vote, unless the configuration changes meanwhile: then
-// it may be one that has just lost its folder, and is looked at anew.
+// promote gives a member its vote, unless the configuration has changed since the check: then the member may just have
+// lost its folder, and is checked again.
 func (p *promotion) promote(ctx context.Context, s raft.Server) {
 	index, servers, done, err := p.Begin(ctx)
 	if err != nil {
@@ -145,7 +144,7 @@ func (p *promotion) promote(ctx context.Context, s raft.Server) {
 	}
 	defer done()
 	now, ok := Find(servers, string(s.ID))
-	if !ok || now != s || !p.still(ctx, s) {
+	if !ok || now != s || !p.confirmCaughtUp(ctx, s) {
 		return
 	}
 	delete(p.marks, string(s.ID))
@@ -159,10 +158,10 @@ func (p *promotion) promote(ctx context.Context, s raft.Server) {
 	p.log.Info("a member has caught up and has its vote", "member", string(s.ID))
 }
 
-// still asks the member itself, after the configuration was read: one that lost
-// its folder before that has another incarnation now, and one that loses it later
-// changes the configuration before it comes in.
-func (p *promotion) still(ctx context.Context, s raft.Server) bool {
+// confirmCaughtUp asks the member itself whether it has still caught up, after the configuration was read. If the
+// member lost its folder before that, it has another incarnation now. If it loses its folder later, its readmission
+// changes the configuration first, and Raft refuses the promotion.
+func (p *promotion) confirmCaughtUp(ctx context.Context, s raft.Server) bool {
 	answer, err := p.calls.Ask(ctx, string(s.ID), string(s.Address))
 	mark := p.marks[string(s.ID)]
 	return err == nil && answer.Incarnation == mark.incarnation && answer.Applied >= mark.index

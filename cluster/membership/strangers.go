@@ -16,20 +16,20 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// A node that finds itself among nodes of another cluster was started on the wrong folder, or its list of peers is
-// wrong: it must not serve. The port reports what each stream shows about the other side; evidence counts that;
-// strangersCheck asks the listed peers again and again, and halts the node.
+// A node that finds itself among nodes of another cluster has the wrong folder, or a wrong list of peers: it must not
+// serve. The port reports what each stream shows about the other side, and evidence collects these reports.
+// strangersCheck asks the listed peers repeatedly, and halts the node.
 
-// evidence is what streams have shown about the clusters of the listed peers. Safe for concurrent use.
+// evidence collects what streams have shown about the clusters of the listed peers. Safe for concurrent use.
 type evidence struct {
 	listed []probe.Peer // as configured, without this node
 
 	mu        sync.Mutex
 	ours      map[string]bool     // by address: the last call found a node of this cluster
-	foreign   map[string]stranger // by address: the last call with a reply found this node
+	foreign   map[string]stranger // by address: the last call with a reply found this node of another cluster
 	caller    stranger            // the last node of another cluster that called this node as its member
 	calledAt  time.Time
-	refusal   string // the last one by a peer of this cluster
+	refusal   string // the last refusal by a peer of this cluster
 	refusedAt time.Time
 }
 
@@ -39,7 +39,7 @@ type stranger struct {
 	description string
 }
 
-// evidenceAge is how long a refusal, and a call from a node of another cluster, counts.
+// evidenceAge is how long a refusal, or a call from a node of another cluster, counts.
 const evidenceAge = 10 * time.Second
 
 func newEvidence(self string, peers []probe.Peer) *evidence {
@@ -47,7 +47,7 @@ func newEvidence(self string, peers []probe.Peer) *evidence {
 	return &evidence{listed: listed, ours: map[string]bool{}, foreign: map[string]stranger{}}
 }
 
-// Called notes how a call to an address has ended.
+// Called implements [peer.Identity]: it records how a call to an address has ended.
 func (e *evidence) Called(address string, reason peer.Refusal, remote *peer.Hello) {
 	if !slices.ContainsFunc(e.listed, func(p probe.Peer) bool { return p.Address == address }) {
 		return
@@ -70,14 +70,14 @@ func (e *evidence) Called(address string, reason peer.Refusal, remote *peer.Hell
 	}
 }
 
-// noteCaller notes that a node of another cluster has called this node as its member.
+// noteCaller records that a node of another cluster has called this node as its member.
 func (e *evidence) noteCaller(remote *peer.Hello, from string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.caller, e.calledAt = stranger{fsm.ClusterID(remote.Cluster), remote.Describe(from)}, time.Now()
 }
 
-// refusedBy describes how a peer of this cluster refuses this node, or returns "".
+// refusedBy returns how a peer of this cluster has refused this node lately, or "".
 func (e *evidence) refusedBy() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,12 +87,12 @@ func (e *evidence) refusedBy() string {
 	return e.refusal
 }
 
-// strangers describes the nodes of another cluster among which this node is, or
-// returns "". There must be as many of them among the listed peers as there are nodes of this cluster, this node
-// included. For a node without listed peers, one node that calls it as its member is enough.
+// strangers returns a description of the nodes of another cluster if this node must not serve because of them, else "".
+// The listed peers must include at least as many nodes of another cluster as nodes of this cluster, this node included.
+// For a node without listed peers, a single node that calls it as its member is enough.
 //
-// Nodes of a lost cluster, from which this one was recovered, return one by one, and are no
-// reason to stop. But if they are a majority of the list, that cluster was not lost.
+// If this cluster was recovered from another one, nodes of that lost cluster may return one by one, and are no reason
+// to stop. But if they are a majority of the list, that cluster was not lost.
 func (e *evidence) strangers(cluster fsm.ClusterID) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -133,11 +133,11 @@ type strangersCheck struct {
 	reason atomic.Pointer[string] // why this node must not serve; nil: it may
 }
 
-// notChecked keeps a node that could commit alone from serving before it has asked its listed peers.
+// notChecked is the reason of a node that could commit alone, until it has asked its listed peers.
 var notChecked = "this node has not asked its listed peers yet whether they belong to its cluster"
 
-// begin sets the reason of a node that has not asked its listed peers. It matters only if the node could commit alone:
-// other nodes need a majority of their own cluster.
+// begin halts a node that has not asked its listed peers yet, if it could commit alone. Other nodes need a majority of
+// their own cluster anyway.
 func (c *strangersCheck) begin() {
 	voters := Voters(c.servers())
 	if len(c.identity.listed) > 0 && len(voters) == 1 && string(voters[0].ID) == c.self {
@@ -147,10 +147,10 @@ func (c *strangersCheck) begin() {
 
 func (c *strangersCheck) setReason(reason *string) {
 	c.reason.Store(reason)
-	c.halt.note(outcome.ErrNoLeader, reason != nil)
+	c.halt.set(outcome.ErrNoLeader, reason != nil)
 }
 
-// run asks the listed peers and sets the reason, again and again, until ctx ends.
+// run asks the listed peers and updates the reason, repeatedly, until ctx ends.
 func (c *strangersCheck) run(ctx context.Context) {
 	for {
 		c.askPeers(ctx)
@@ -164,9 +164,9 @@ func (c *strangersCheck) run(ctx context.Context) {
 	}
 }
 
-// askPeers calls each listed peer at its listed address. Called takes in what the calls show. The watch calls members
-// at their addresses already. A node with the id of a member at another address may be of another
-// cluster, whose members have the same ids.
+// askPeers calls each listed peer at its listed address. The port reports the result to evidence. It skips peers that
+// are members at that address, which the watch already asks. A peer whose id is a member's at another address is asked
+// too: it may belong to another cluster with the same node ids.
 func (c *strangersCheck) askPeers(ctx context.Context) {
 	servers := c.servers()
 	wake.AtOnce(c.identity.listed, func(p probe.Peer) error {
@@ -178,7 +178,7 @@ func (c *strangersCheck) askPeers(ctx context.Context) {
 	})
 }
 
-// update sets the reason, "" for none, and logs a change.
+// update sets the reason, and logs a change. "": there is no reason.
 func (c *strangersCheck) update(reason string) {
 	before := c.reason.Load()
 	among := before != nil && before != &notChecked

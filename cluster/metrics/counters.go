@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Counters are counted as things happen. All are safe for concurrent use.
+// Counters count what the applied entries do. All methods are safe for concurrent use, except Applied and
+// SnapshotRestored, which only the apply goroutine may call.
 type Counters struct {
 	config Config
 
@@ -23,21 +24,21 @@ type Counters struct {
 	named     *Semaphores
 
 	NoticesDelivered, NoticesFailed, NoticesGivenUp prometheus.Counter
-	// EarlyCampaigns counts those that package cluster/election began.
+	// EarlyCampaigns counts the campaigns that package cluster/election began.
 	EarlyCampaigns prometheus.Counter
 }
 
-// Config joins the counters with their node.
+// Config connects the counters with their node.
 type Config struct {
-	Origin    uint64        // of the node's own commands, see package requests
+	Origin    uint64        // of the node's own commands: see package requests
 	Leads     func() bool   // reports whether the node leads
-	Snapshots func() uint64 // returns how many have begun
-	// Semaphores bounds the names that have metrics of their own.
+	Snapshots func() uint64 // returns how many snapshots have been begun
+	// Semaphores bounds the number of names with separate metrics.
 	Semaphores int
 	State      State
 }
 
-// New makes the counters, all zero and registered nowhere.
+// New returns counters at zero. The caller registers All.
 func New(config Config) *Counters {
 	m := &Counters{
 		config:  config,
@@ -80,7 +81,7 @@ func New(config Config) *Counters {
 		NoticesGivenUp:   counter("notices_given_up_total", "Notices that this node, as the leader, has given up to deliver."),
 	}
 	for _, cause := range []fsm.Cause{fsm.CauseExpired, fsm.CauseEnded, fsm.CauseRevoked, fsm.CauseDeleted, fsm.CauseResized} {
-		m.released.of(cause) // 0 until the first one, so that a rate has a beginning
+		m.released.counterOf(cause) // at 0 before the first release, so that a rate sees it
 	}
 	return m
 }
@@ -93,15 +94,14 @@ func vector(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "signalbox_" + name, Help: help}, labels)
 }
 
-// commandOutcome is an operation with its result.
+// commandOutcome is an operation and its result.
 type commandOutcome struct {
 	op   fsm.Op
 	code fsm.Code
 }
 
-// counters are those of a vector, by what makes their labels. Each is looked up by
-// its labels once, because that takes ten times as long as to count. Only the apply
-// goroutine calls of.
+// counters holds the counters of a vector by a key that determines their labels. It looks a counter up by its labels
+// only once, because that takes ten times as long as counting. Only the apply goroutine calls counterOf.
 type counters[K comparable] struct {
 	vec    *prometheus.CounterVec
 	labels func(K) []string
@@ -112,7 +112,7 @@ func newCounters[K comparable](vec *prometheus.CounterVec, labels func(K) []stri
 	return counters[K]{vec: vec, labels: labels, known: map[K]prometheus.Counter{}}
 }
 
-func (c *counters[K]) of(key K) prometheus.Counter {
+func (c *counters[K]) counterOf(key K) prometheus.Counter {
 	counter, known := c.known[key]
 	if !known {
 		counter = c.vec.WithLabelValues(c.labels(key)...)
@@ -121,32 +121,32 @@ func (c *counters[K]) of(key K) prometheus.Counter {
 	return counter
 }
 
-// semaphore has the counters of one name.
+// semaphore has the counters of one semaphore, or of the others together.
 type semaphore struct{ granted, expired prometheus.Counter }
 
-// of returns the counters of a semaphore, which are those of all others if it has none of
-// its own. Only the apply goroutine calls it.
-func (n *Semaphores) of(name string) *semaphore {
+// countersOf returns the counters of a semaphore, or the counters of the others if the semaphore has no separate
+// metrics. Only the apply goroutine calls it.
+func (n *Semaphores) countersOf(name string) *semaphore {
 	if s := n.known[name]; s != nil {
 		return s
 	}
 	return n.others
 }
 
-// All lists the collectors of the counters.
+// All returns the collectors of the counters.
 func (m *Counters) All() []prometheus.Collector {
 	return []prometheus.Collector{m.entries, m.commands.vec, m.effects.vec, m.released.vec, m.batches, m.waited, m.held, m.forwarded,
 		m.snapshots, m.restores, m.named, m.NoticesDelivered, m.NoticesFailed, m.NoticesGivenUp, m.EarlyCampaigns}
 }
 
-// Applied implements [replica.Sink]: it counts what an entry did.
+// Applied implements [replica.Sink]: it counts the commands and changes of an entry.
 func (m *Counters) Applied(entry *fsm.Applied) {
 	m.entries.Inc()
 	m.batches.Observe(float64(len(entry.Commands)))
 	foreign := 0
 	for i := range entry.Commands {
 		c := &entry.Commands[i]
-		m.commands.of(commandOutcome{c.Op, c.Result.Code}).Inc()
+		m.commands.counterOf(commandOutcome{c.Op, c.Result.Code}).Inc()
 		if c.Request.Origin != 0 && c.Request.Origin != m.config.Origin {
 			foreign++
 		}
@@ -159,9 +159,9 @@ func (m *Counters) Applied(entry *fsm.Applied) {
 	}
 }
 
-// count counts one change that was made at nowMS.
+// count counts one change. nowMS is the cluster time of its entry.
 func (m *Counters) count(e *fsm.Effect, nowMS int64) {
-	m.effects.of(e.Kind).Inc()
+	m.effects.counterOf(e.Kind).Inc()
 	switch e.Kind {
 	case fsm.EffectCreated:
 		m.named.add(e.Semaphore)
@@ -169,23 +169,23 @@ func (m *Counters) count(e *fsm.Effect, nowMS int64) {
 		m.named.remove(e.Semaphore)
 	case fsm.EffectGranted:
 		m.waited.Observe(seconds(nowMS - e.SinceMS))
-		m.named.of(e.Semaphore).granted.Inc()
+		m.named.countersOf(e.Semaphore).granted.Inc()
 	case fsm.EffectReleased:
 		if e.Count == 0 {
-			return // it was revoked before, and is counted
+			return // it was counted when it was revoked
 		}
 		m.held.Observe(seconds(nowMS - e.SinceMS))
-		m.released.of(e.Cause).Inc()
+		m.released.counterOf(e.Cause).Inc()
 		if e.Cause == fsm.CauseExpired {
-			m.named.of(e.Semaphore).expired.Inc()
+			m.named.countersOf(e.Semaphore).expired.Inc()
 		}
 	}
 }
 
 func seconds(ms int64) float64 { return float64(ms) / 1000 }
 
-// Restored implements [replica.Sink].
-func (m *Counters) Restored(state *fsm.Machine, _ uint64) {
+// SnapshotRestored implements [replica.Sink].
+func (m *Counters) SnapshotRestored(state *fsm.Machine, _ uint64) {
 	m.restores.Inc()
 	m.named.restored(state)
 }

@@ -109,7 +109,7 @@ func TestSemaphoresHaveABoundedNumberOfMetrics(t *testing.T) {
 			}
 		}
 	}
-	m.Restored(fsm.New(), 1)
+	m.SnapshotRestored(fsm.New(), 1)
 	for name := range gathered(t, m) {
 		if strings.HasPrefix(name, "semaphore_") && !strings.HasSuffix(name, "=other}") {
 			t.Errorf("after a restore of an empty state %s is shown", name)

@@ -1,12 +1,12 @@
-// Package metrics counts what the log does to the state of this node: commands, entries,
-// changes, grants and ends of leases, in all and by semaphore. Every node applies the same
-// log, so that every node that has run as long has the same counts.
+// Package metrics counts what the log changes in the state of this node: commands, entries, changes, grants and ends of
+// leases, in total and by semaphore. Every node applies the same log, so nodes that have run equally long have equal
+// counts.
 //
-// What is read off a node when Prometheus asks is in package cluster. This package knows
-// the state machine, and no other part of the node.
+// Package cluster has the metrics that are read from the node when Prometheus asks. This package knows the state
+// machine, and no other part of the node.
 //
 // # Files
 //
-//   - counters.go: Counters: what is counted as entries are applied.
-//   - semaphores.go: Semaphores: the names that have metrics of their own, and their gauges.
+//   - counters.go: Counters, which count as entries are applied.
+//   - semaphores.go: Semaphores: the names with separate metrics, and their gauges.
 package metrics

@@ -10,8 +10,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Others is the label of all semaphores that have no metrics of their own, among them one
-// of this name.
+// Others is the label of all semaphores without separate metrics. A semaphore with this name is one of them.
 const Others = "other"
 
 // State shows the state of this node.
@@ -22,12 +21,12 @@ type State interface {
 	EstimateMS() int64
 }
 
-// Semaphores are the metrics of each of the first so many semaphores: the first ones by
-// name when the node starts, after that as they are created. The number bounds the time
-// series, as any client may create semaphores. One that is deleted makes room for the next
-// that is created.
+// Semaphores has separate metrics for a limited number of semaphores, since any client may create semaphores and each
+// takes several time series. At the start of the node these are the first semaphores by name. Each later one gets
+// separate metrics when it is created, if there is room; a deleted semaphore makes room for the next one that is
+// created.
 type Semaphores struct {
-	most             int
+	bound            int
 	state            State
 	granted, expired *prometheus.CounterVec
 	others           *semaphore
@@ -37,18 +36,18 @@ type Semaphores struct {
 	known map[string]*semaphore
 }
 
-// semaphoreGauge is read off the state when it is asked for.
+// semaphoreGauge is a gauge that is read from the state when Prometheus asks.
 type semaphoreGauge struct {
 	desc *prometheus.Desc
 	read func(s *fsm.SemaphoreView, oldestMS int64) float64
 }
 
-func newSemaphores(most int, state State) *Semaphores {
+func newSemaphores(bound int, state State) *Semaphores {
 	gauge := func(name, help string, read func(s *fsm.SemaphoreView, oldestMS int64) float64) semaphoreGauge {
 		return semaphoreGauge{prometheus.NewDesc("signalbox_semaphore_"+name, help, []string{"semaphore"}, nil), read}
 	}
 	n := &Semaphores{
-		most: most, state: state, known: map[string]*semaphore{},
+		bound: bound, state: state, known: map[string]*semaphore{},
 		granted: vector("semaphore_grants_total", "Requests that were granted permits of the semaphore.", "semaphore"),
 		expired: vector("semaphore_expiries_total", "Leases on the semaphore that ended because their session was not renewed in time.", "semaphore"),
 		gauges: []semaphoreGauge{
@@ -67,9 +66,9 @@ func (n *Semaphores) counters(name string) *semaphore {
 	return &semaphore{n.granted.WithLabelValues(name), n.expired.WithLabelValues(name)}
 }
 
-// add gives a semaphore metrics of its own if there is room.
+// add gives a semaphore separate metrics if there is room.
 func (n *Semaphores) add(name string) {
-	if len(n.known) == n.most || name == Others {
+	if len(n.known) == n.bound || name == Others {
 		return
 	}
 	n.mu.Lock()
@@ -77,7 +76,7 @@ func (n *Semaphores) add(name string) {
 	n.known[name] = n.counters(name)
 }
 
-// remove ends the metrics of a semaphore.
+// remove removes the separate metrics of a semaphore.
 func (n *Semaphores) remove(name string) {
 	if n.known[name] == nil {
 		return
@@ -89,21 +88,21 @@ func (n *Semaphores) remove(name string) {
 	n.expired.DeleteLabelValues(name)
 }
 
-// restored follows a jump of the state: names that are still there keep their counters.
+// restored adapts the names to a restored state: names that are still there keep their counters.
 func (n *Semaphores) restored(state *fsm.Machine) {
 	for _, name := range n.names() {
 		if _, exists := state.Semaphore(name); !exists {
 			n.remove(name)
 		}
 	}
-	for _, s := range state.Semaphores("", "", n.most+1) { // one may be called as the others are
+	for _, s := range state.Semaphores("", "", n.bound+1) { // the name of one may be Others
 		if n.known[s.Name] == nil {
 			n.add(s.Name)
 		}
 	}
 }
 
-// names lists the semaphores that have metrics of their own.
+// names returns the names of the semaphores with separate metrics.
 func (n *Semaphores) names() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,7 +118,7 @@ func (n *Semaphores) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector]. The state is held for one semaphore at a time.
+// Collect implements [prometheus.Collector]. It locks the state for one semaphore at a time.
 func (n *Semaphores) Collect(to chan<- prometheus.Metric) {
 	n.granted.Collect(to)
 	n.expired.Collect(to)
@@ -130,12 +129,12 @@ func (n *Semaphores) Collect(to chan<- prometheus.Metric) {
 		nowMS := n.state.EstimateMS()
 		n.state.View(func(m *fsm.Machine) {
 			s, exists = m.Semaphore(name)
-			for _, first := range m.Waiters(name, 0, 1) {
+			for _, first := range m.Waiters(name, fsm.LinePlace{}, 1) {
 				oldestMS = max(0, nowMS-first.EnqueuedMS)
 			}
 		})
 		if !exists {
-			continue // deleted in this moment
+			continue // deleted since names
 		}
 		for _, g := range n.gauges {
 			to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.read(&s, oldestMS), name)

@@ -87,7 +87,7 @@ func (s *scene) Applied(entry *fsm.Applied) {
 	}
 }
 
-func (s *scene) Restored(*fsm.Machine, uint64) {}
+func (s *scene) SnapshotRestored(*fsm.Machine, uint64) {}
 
 // do logs an entry with these commands.
 func (s *scene) do(commands ...fsm.Command) (fsm.Result, error) {

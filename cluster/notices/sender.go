@@ -15,53 +15,52 @@ import (
 )
 
 const (
-	// kept is how long a notice is tried for after it was due, in cluster time.
-	kept = 10 * time.Minute
+	// keptFor is how long after its due time a notice is tried, in cluster time.
+	keptFor = 10 * time.Minute
 	// attemptTimeout bounds one attempt.
 	attemptTimeout = 10 * time.Second
-	// pauseFirst is the pause after the first attempt that failed. It doubles with
-	// each, up to pauseMost.
+	// pauseFirst is the pause after the first failed attempt. It doubles with each further failure, up to pauseMost.
 	pauseFirst = time.Second
 	pauseMost  = 15 * time.Second
-	// stampAfter is how long the log may be without an entry before a sender makes
-	// cluster time go on. With an attempt and a pause it is as much as one stamp makes
-	// up for, so that the ten minutes are over in time on an idle cluster too.
+	// stampAfter is how long the log may get no entry before a sender makes cluster time go on. Together with an
+	// attempt and a pause it is as long as one stamp can move cluster time, so that the ten minutes end in time on an
+	// idle cluster, too.
 	stampAfter = replica.MaxStampStep - attemptTimeout - pauseMost
 )
 
 // Notifier brings notices to their addresses. Its methods are called concurrently.
 type Notifier interface {
-	// Notify makes one attempt, and returns soon after ctx has ended. Without an error
-	// the notice was delivered; otherwise it is tried again. The same notice may come
-	// more than once, also from another node: its id stays.
+	// Notify makes one attempt, and returns soon after ctx has ended. Without an error the notice was delivered;
+	// otherwise it is tried again. The same notice may come more than once, also from another node: its id stays the
+	// same.
 	Notify(ctx context.Context, n fsm.NoticeView) error
-	// Host returns the host and port that an address leads to, alike for all its
-	// spellings: only a few attempts to one host are made at once. It does not block.
+	// Host returns the host and port of an address, equal for all spellings of the address: concurrent attempts to one
+	// host are limited. It does not block.
 	Host(address string) string
 }
 
-// Term is the leadership during which a sender works.
+// Term is the term during which a sender works.
 type Term interface {
 	// NowMS returns cluster time.
 	NowMS() int64
 	// IdleFor returns how long ago the last entry was made.
 	IdleFor() time.Duration
-	// Tick blocks until an entry that was stamped after the call is applied.
+	// Tick blocks until an entry that got its cluster time after the call is applied.
 	Tick(ctx context.Context) (index uint64, err error)
 }
 
-// Results takes in what became of notices. All methods are safe for concurrent use.
+// Results receives the results of the attempts. All methods are safe for concurrent use.
 type Results interface {
 	// RemoveNotice removes a notice through the log.
 	RemoveNotice(ctx context.Context, id uint64) error
-	// NoticeDelivered, NoticeFailed and NoticeGivenUp count: a delivery, an attempt
-	// that failed, and a notice that is not tried any more.
+	// NoticeDelivered, NoticeFailed and NoticeGivenUp count a delivery, a failed attempt, and a notice that is not
+	// tried any more.
 	NoticeDelivered()
 	NoticeFailed()
 	NoticeGivenUp()
 }
 
-// Config says how notices are sent. All fields but Notifier are needed.
+// Config says how a sender delivers notices. All fields but Notifier are needed.
 type Config struct {
 	// Notifier delivers the notices; nil: each attempt fails.
 	Notifier Notifier
@@ -76,7 +75,7 @@ type noNotifier struct{}
 
 var (
 	errNoNotifier = errors.New("this node delivers no notices")
-	// errNoTurn is why a notice without an attempt was not delivered.
+	// errNoTurn is logged with a notice that was given up without an attempt.
 	errNoTurn = errors.New("too many before it were slow to fail: there was no attempt")
 	errTooOld = errors.New("it has been due for too long")
 )
@@ -85,22 +84,21 @@ func (noNotifier) Notify(context.Context, fsm.NoticeView) error { return errNoNo
 
 func (noNotifier) Host(string) string { return "" }
 
-// Sender delivers the notices that are due, during one term: it tries each one until
-// it is delivered, or has been due for ten minutes, and then has it removed through
-// the log. It has one goroutine, Run, and one for each notice that is due; the state
-// machine bounds their number. All methods are safe for concurrent use.
+// Sender delivers the notices that are due, during one term. It tries each notice until it is delivered or has been due
+// for ten minutes, and then has it removed through the log. It uses one goroutine, Run, and another for each due
+// notice; the state machine bounds their number. All methods are safe for concurrent use.
 type Sender struct {
 	config  Config
 	limiter *limiter
-	news    wake.Signal // Run has to look at the fields below
+	news    wake.Signal // due or all has changed
 
 	mu       sync.Mutex
-	due      []uint64        // have become due, and Run does not know yet
-	all      bool            // the replica's notices are all to be looked at
-	underWay map[uint64]bool // have a goroutine
+	due      []uint64        // ids of notices that have become due and that Run does not know yet
+	all      bool            // Run has to read all due notices of the replica
+	underWay map[uint64]bool // ids of notices that have a goroutine
 }
 
-// NewSender returns the sender of a term. It knows no notices yet, see Restored.
+// NewSender returns the sender of a term. It knows no notices before Due or Restored is called.
 func NewSender(config Config) *Sender {
 	if config.Notifier == nil {
 		config.Notifier = noNotifier{}
@@ -108,7 +106,7 @@ func NewSender(config Config) *Sender {
 	return &Sender{config: config, limiter: newLimiter(), news: wake.NewSignal(), underWay: map[uint64]bool{}}
 }
 
-// Due takes in a notice that an entry made due. It does not block.
+// Due adds a notice that an entry made due. It does not block.
 func (s *Sender) Due(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,8 +114,8 @@ func (s *Sender) Due(id uint64) {
 	s.news.Set()
 }
 
-// Restored makes the sender look at all notices that are due in the replica: at the
-// begin of a term, and after a snapshot. It does not block.
+// Restored makes the sender read all due notices of the replica, at the beginning of a term and after a snapshot. It
+// does not block.
 func (s *Sender) Restored() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,22 +123,22 @@ func (s *Sender) Restored() {
 	s.news.Set()
 }
 
-// Run delivers until ctx ends. It returns once no attempt is under way.
+// Run delivers notices until ctx ends. It returns after the last attempt has ended.
 func (s *Sender) Run(ctx context.Context) {
 	var delivering sync.WaitGroup
 	defer delivering.Wait()
 	for wake.Until(ctx, s.news) == nil {
-		for _, id := range s.take() {
+		for _, id := range s.takeDue() {
 			delivering.Go(func() {
 				s.deliver(ctx, id)
-				s.drop(id)
+				s.forget(id)
 			})
 		}
 	}
 }
 
-// take returns the notices that are due and not under way yet; they are from now on.
-func (s *Sender) take() (fresh []uint64) {
+// takeDue returns the due notices that have no goroutine yet, and marks them as having one.
+func (s *Sender) takeDue() (fresh []uint64) {
 	s.mu.Lock()
 	due, all := s.due, s.all
 	s.due, s.all = nil, false
@@ -163,13 +161,13 @@ func (s *Sender) take() (fresh []uint64) {
 	return fresh
 }
 
-func (s *Sender) drop(id uint64) {
+func (s *Sender) forget(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.underWay, id)
 }
 
-// deliver tries one notice again and again, and then has it removed.
+// deliver tries one notice repeatedly, and then has it removed.
 func (s *Sender) deliver(ctx context.Context, id uint64) {
 	last := errNoTurn
 	for pause := pauseFirst; ; pause = min(2*pause, pauseMost) {
@@ -209,14 +207,13 @@ func (s *Sender) stamp(ctx context.Context) {
 	}
 }
 
-// notice returns a notice with the permits that are available now, if it is due.
+// notice returns a notice with the permits that are available now, if the notice is due.
 func (s *Sender) notice(id uint64) (n fsm.NoticeView, due bool) {
 	s.config.Replica.View(func(m *fsm.Machine) { n, due = m.DueNotice(id) })
 	return n, due
 }
 
-// attempt tries once, when it is the notice's turn. It returns errTooOld if it is too
-// late by then.
+// attempt waits until the limits allow an attempt, and then makes it. It returns errTooOld if it is too late by then.
 func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 	leave, err := s.limiter.acquire(ctx, s.config.Notifier.Host(n.URL))
 	if err != nil {
@@ -227,7 +224,7 @@ func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 	if !due {
 		return nil
 	}
-	if s.config.Term.NowMS()-n.DueMS >= kept.Milliseconds() {
+	if s.config.Term.NowMS()-n.DueMS >= keptFor.Milliseconds() {
 		return errTooOld
 	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -239,8 +236,8 @@ func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 	return err
 }
 
-// remove has a notice removed, which may take several attempts: without it the notice
-// would be delivered again.
+// remove has a notice removed, and repeats that until it succeeds, since the next leader would otherwise deliver the
+// notice again.
 func (s *Sender) remove(ctx context.Context, id uint64) {
 	for {
 		err := s.config.Results.RemoveNotice(ctx, id)
@@ -255,23 +252,22 @@ func (s *Sender) remove(ctx context.Context, id uint64) {
 }
 
 const (
-	// atOnce bounds the attempts under way.
+	// atOnce bounds the concurrent attempts.
 	atOnce = 32
-	// toHost bounds those to one host.
+	// toHost bounds the concurrent attempts to one host.
 	toHost = 4
 )
 
-// limiter is the room for attempts. A host that accepts and never replies takes up a
-// small part of it: its notices wait for each other, and the others go past them.
-// Safe for concurrent use.
+// limiter limits the concurrent attempts. A host that accepts connections and never replies takes up only a small part
+// of them: its notices wait for each other, and notices to other hosts overtake them. Safe for concurrent use.
 type limiter struct {
 	all *semaphore.Weighted
 
 	mu    sync.Mutex
-	hosts map[string]*hostLimit // that an attempt is in, or waits for
+	hosts map[string]*hostLimit // with an attempt under way or waiting
 }
 
-// hostLimit is the room for the attempts to one host.
+// hostLimit limits the concurrent attempts to one host.
 type hostLimit struct {
 	*semaphore.Weighted
 	users int // guarded by limiter.mu
@@ -281,9 +277,8 @@ func newLimiter() *limiter {
 	return &limiter{all: semaphore.NewWeighted(atOnce), hosts: map[string]*hostLimit{}}
 }
 
-// acquire blocks, first come first served, until there is room for an attempt to a
-// host, or ctx ends. Without an error the caller has to call leave at the end of the
-// attempt.
+// acquire blocks until the limits allow an attempt to a host, in the order of the calls, or until ctx ends. Without an
+// error the caller must call leave at the end of the attempt.
 func (l *limiter) acquire(ctx context.Context, host string) (leave func(), err error) {
 	limit := l.useHost(host)
 	if err := limit.Acquire(ctx, 1); err != nil {
@@ -302,7 +297,7 @@ func (l *limiter) acquire(ctx context.Context, host string) (leave func(), err e
 	}, nil
 }
 
-// useHost counts an attempt to a host, which may have to wait.
+// useHost counts an attempt to a host that is under way or waits, and returns the host's limit.
 func (l *limiter) useHost(host string) *hostLimit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,7 +310,7 @@ func (l *limiter) useHost(host string) *hostLimit {
 	return limit
 }
 
-// leaveHost forgets a host with the last attempt to it.
+// leaveHost ends an attempt to a host, and forgets the host after its last attempt.
 func (l *limiter) leaveHost(host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

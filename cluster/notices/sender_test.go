@@ -124,16 +124,16 @@ func TestGivesUp(t *testing.T) {
 			inScene(t, c.config, func(s *scene) {
 				s.set(c.reply)
 				s.must(fsm.CreateSemaphore{Name: "a"}, fsm.OK)
-				time.Sleep(kept) // virtual: the time before it is due does not count
+				time.Sleep(keptFor) // virtual: the time before it is due does not count
 				s.wish("a", "http://hooks.example/")
 				s.must(fsm.Up{Name: "a", Count: 1}, fsm.OK)
 				due := time.Now()
-				time.Sleep(kept - time.Second) // virtual
+				time.Sleep(keptFor - time.Second) // virtual
 				if s.due() != 1 {
 					t.Fatal("given up already")
 				}
 				s.until("it is given up", func() bool { return s.due() == 0 })
-				if took := time.Since(due); took > kept+attemptTimeout+pauseMost+time.Second {
+				if took := time.Since(due); took > keptFor+attemptTimeout+pauseMost+time.Second {
 					t.Errorf("given up after %v", took)
 				}
 				if s.givenUp != 1 || s.delivered != 0 || len(s.attempts) < c.least || len(s.attempts) > 50 {
@@ -143,7 +143,7 @@ func TestGivesUp(t *testing.T) {
 					t.Errorf("logged %q, want it with %q", text, c.last)
 				}
 				before := s.index
-				time.Sleep(kept) // virtual
+				time.Sleep(keptFor) // virtual
 				if s.index != before {
 					t.Errorf("%d entries after it was given up", s.index-before)
 				}
@@ -217,7 +217,7 @@ func TestSilentHost(t *testing.T) {
 		}
 		s.until("all are given up", func() bool { return s.due() == 0 })
 		for _, a := range s.all() {
-			if late := a.at.Sub(due); late > kept+time.Second {
+			if late := a.at.Sub(due); late > keptFor+time.Second {
 				t.Errorf("notice %d was tried %v after it was due", a.ID, late)
 			}
 		}

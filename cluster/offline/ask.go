@@ -18,20 +18,19 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// patience makes a question to another node longer than a running node has for it: a slow
-// reply must not count as silence.
+// patience multiplies the time-out of a running node's question, so that a slow reply does not count as silence.
 const patience wake.Stretch = 3
 
-// Asked is what became of asking a node how it is.
+// Asked is the result of asking a node how it is.
 type Asked struct {
 	probe.Peer
-	// Silent is set if no process took the connection, or a node with an empty folder did:
-	// it does not hinder a recovery.
+	// Silent is set if no process accepted the connection, or a node with an empty folder did: such a node does not
+	// prevent a recovery.
 	Silent bool
-	Found  string // what was found, for a sentence
+	Found  string // describes the result in a sentence
 }
 
-// ask asks nodes how they are, as the node of the folder, which does not run.
+// ask asks nodes how they are, on behalf of the node of the folder, which does not run.
 func (c Config) ask(ctx context.Context, facts *FolderReport, incarnation uint64, nodes []probe.Peer) ([]Asked, error) {
 	as := &absent{hello: peer.Hello{
 		Standing: peer.StandingBound, Incarnation: incarnation, Node: facts.Node, Address: c.address(facts.Node),
@@ -55,14 +54,14 @@ func (c Config) ask(ctx context.Context, facts *FolderReport, incarnation uint64
 		return port.DialNode(ctx, peer.StreamProbe, address, id)
 	}
 	calls := probe.NewCalls(dial, facts.Node, patience, func() *probe.StateHash { return nil })
-	var asked []Asked
+	var results []Asked
 	for _, p := range calls.AskAll(ctx, nodes) {
-		asked = append(asked, judgeReply(facts.Node, p))
+		results = append(results, judgeReply(facts.Node, p))
 	}
-	return asked, errors.Join(ctx.Err(), port.Close())
+	return results, errors.Join(ctx.Err(), port.Close())
 }
 
-// judgeReply decides whether a node, or its silence, hinders a recovery of node self.
+// judgeReply decides whether a node prevents a recovery of node self.
 func judgeReply(self string, p probe.Asked) Asked {
 	var unreached *unreachedError
 	a := p.Answer
@@ -87,7 +86,7 @@ func leaderText(leader string) string {
 	return "leader " + leader
 }
 
-// absent is a node that only asks. It implements [peer.Identity].
+// absent is the identity of a node that does not run and only asks. It implements [peer.Identity].
 type absent struct{ hello peer.Hello }
 
 // Hello implements [peer.Identity].
@@ -100,12 +99,12 @@ func (a *absent) Hello(kind peer.StreamKind, target string) peer.Hello {
 // Known implements [peer.Identity].
 func (a *absent) Known(string) string { return "" }
 
-// Receive implements [peer.Identity]: no stream comes to a port that does not listen.
+// Receive implements [peer.Identity]. It is never called, since the port does not listen.
 func (a *absent) Receive(*peer.Hello, string) (peer.Refusal, string) {
 	return peer.RefusedKind, "this node does not run"
 }
 
-// Accept implements [peer.Identity]: whichever node replies is reported.
+// Accept implements [peer.Identity]. It accepts every node, so that Asked describes the node that replied.
 func (a *absent) Accept(peer.StreamKind, string, peer.ID, *peer.Hello, string) (peer.Refusal, string) {
 	return 0, ""
 }
@@ -116,11 +115,10 @@ func (a *absent) Admits(string) bool { return false }
 // Called implements [peer.Identity].
 func (a *absent) Called(string, peer.Refusal, *peer.Hello) {}
 
-// dialOnly is a network on which this process can't be reached, and whose failed dials
-// are of a type of their own.
+// dialOnly is a network that only dials. An error of a dial has a type, so that judgeReply recognises it.
 type dialOnly struct{ peer.Network }
 
-// unreachedError is why there is no connection to an address.
+// unreachedError is the error of a failed dial.
 type unreachedError struct{ cause error }
 
 func (e *unreachedError) Error() string { return e.cause.Error() }
@@ -140,7 +138,7 @@ func (d dialOnly) Listen(string) (net.Listener, error) {
 	return &noListener{end: make(chan struct{})}, nil
 }
 
-// noListener gets no connections.
+// noListener is a listener without connections.
 type noListener struct {
 	closing sync.Once
 	end     chan struct{}

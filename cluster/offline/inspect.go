@@ -17,9 +17,9 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// Inspect reports on a data folder or the file of a backup, with at most top semaphores
-// of each kind. It reads all of it, and the whole state into memory. The error says why
-// there is no report: a process has the folder, or it is none; damage is in the report.
+// Inspect reports on a data folder or on the file of a backup, and lists at most top semaphores of each kind. It reads
+// all bytes, and holds the whole state in memory. It fails if another process has the folder, or if the path is neither
+// a data folder nor a backup. Damage is no error: the report lists it.
 func Inspect(path string, top int) (*Report, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -36,7 +36,7 @@ func Inspect(path string, top int) (*Report, error) {
 	return found.report, errors.Join(found.err, view.Close())
 }
 
-// inspectBackup reports on a backup, whose state is that of fsm.
+// inspectBackup reports on the file of a backup.
 func inspectBackup(path string, top int) (report *Report, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -69,21 +69,21 @@ func inspectBackup(path string, top int) (report *Report, err error) {
 	return report, nil
 }
 
-// remains is what is left of a cluster in a folder: all sound entries.
+// remains is what is left of a cluster in a folder: its state after all sound entries.
 type remains struct {
 	report *Report
-	feed   *replica.Feed // with the state at the end
+	feed   *replica.Feed // applies the log to state
 	state  *replica.Replica
-	term   uint64 // of the last entry
+	term   uint64 // of the last applied entry
 	last   uint64 // its index; 0: there is no entry
-	err    error  // the state can't be read or applied
+	err    error  // why the state can't be read, or an entry not applied
 }
 
-// look brings a state to the end of the folder's log and reports on it.
+// look applies the folder's log to its end, and reports on the state.
 func look(view *store.View, top int) *remains {
 	facts := view.Facts
 	r := &remains{report: &Report{Kind: "folder", Path: facts.Path, Damage: []string{}, Folder: &FolderReport{
-		Format: facts.Format, Node: facts.NodeID, ID: facts.FolderID.String(), Cluster: facts.ClusterID, Restored: facts.Restored != 0,
+		Format: facts.Format, Node: facts.NodeID, ID: facts.FolderID.String(), Cluster: facts.ClusterID, Restored: facts.RestoredTerm != 0,
 		Term: view.Log.Term(), FirstIndex: view.Log.First, LastIndex: view.Log.Last, Snapshots: []SnapshotReport{},
 	}}}
 	r.report.Folder.VoteTerm, r.report.Folder.VoteCandidate = view.Log.Vote()
@@ -113,7 +113,7 @@ func look(view *store.View, top int) *remains {
 	return r
 }
 
-// sentence describes damage without the advice that a node in a cluster would need.
+// sentence describes damage without the advice for a node in a cluster.
 func sentence(err error) string {
 	if found := (*damage.Error)(nil); errors.As(err, &found) {
 		bare := *found
@@ -123,8 +123,8 @@ func sentence(err error) string {
 	return err.Error()
 }
 
-// restore reads the newest snapshot, if there is one, or the one before if a node would go on
-// from that, see [backup.GiveUp].
+// restore reads the newest snapshot, if there is one. It reads the snapshot before if a node would go on from that
+// snapshot, see [backup.GiveUp].
 func (r *remains) restore(view *store.View) error {
 	use := 0
 	for i, meta := range view.Snapshots {
@@ -147,8 +147,8 @@ func (r *remains) restore(view *store.View) error {
 	return nil
 }
 
-// judge returns the place of the snapshot from which a node would go on: 0, or 1 if the newest
-// is that of a restore which is not in force.
+// judge returns the place of the snapshot from which a node would go on: 0, or 1 if the newest snapshot is a restored
+// state that is not in force.
 func (r *remains) judge(view *store.View) (use int, err error) {
 	newest := view.Snapshots[0]
 	content := view.Snapshot(newest.ID)
@@ -173,7 +173,7 @@ func (r *remains) apply(entry *raft.Log) error {
 	if entry.Type == raft.LogConfiguration {
 		r.report.Members, r.report.MembersIndex = membersOf(raft.DecodeConfiguration(entry.Data)), entry.Index
 	}
-	// An entry of another term is skipped, as by a node.
+	// The feed skips an entry of another term, as on a node.
 	if halted, _ := r.feed.Apply(entry).(error); errors.Is(halted, outcome.ErrHalted) {
 		return halted
 	}
@@ -181,7 +181,7 @@ func (r *remains) apply(entry *raft.Log) error {
 	return nil
 }
 
-// alone reports whether this node is the only voter: what it has stored is committed.
+// alone reports whether this node is the only voter, so that all entries in its log are committed.
 func (r *remains) alone() bool {
 	voters := 0
 	for _, m := range r.report.Members {

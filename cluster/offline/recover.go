@@ -18,15 +18,15 @@ import (
 	"github.com/signalbox/signalbox/store/folder"
 )
 
-// indexJump is by how much the index of a recovered cluster is above the last entry of the
-// folder. Clients have seen indexes of lost entries; theirs must stay below.
+// indexJump is added to the index of the folder's last entry, to get the first index of the recovered cluster. So the
+// new indexes are above all indexes of lost entries that clients have seen.
 const indexJump = 1 << 32
 
-// Config says what to recover. All fields but UpToDamage and Security are needed.
+// Config says how to recover a folder. All fields but UpToDamage and Security are needed.
 type Config struct {
 	Folder string
-	// Peers are the members of the new cluster. The node of the folder is one of them, and
-	// has the only vote; the others get theirs when they have come in with empty folders.
+	// Peers are the members of the new cluster. The node of the folder is one of them, and has the only vote. The other
+	// members get their votes after they have come in with empty folders.
 	Peers      []probe.Peer
 	UpToDamage bool // use the sound entries before the first damage
 	Network    peer.Network
@@ -42,7 +42,7 @@ type Plan struct {
 	view        *store.View
 	remains     *remains
 	asking      []probe.Peer
-	incarnation uint64 // of this process, so that its second question is not refused as a copy's
+	incarnation uint64 // of this process: the same for both questions, so that the second does not seem to come from a copy
 }
 
 var (
@@ -52,12 +52,11 @@ var (
 	ErrDamaged = errors.New("the folder is damaged")
 )
 
-// Prepare reads the folder and asks all members of its last configuration, and all peers,
-// how they are. It changes nothing, unless an earlier recovery was interrupted, which it
-// finishes. It reads the whole state into memory, and waits up to ten seconds for replies.
+// Prepare reads the folder, and asks all members of its last configuration and all peers how they are. It changes no
+// file, except that it completes an earlier recovery that was interrupted. It holds the whole state in memory, and
+// waits up to ten seconds for replies.
 //
-// Errors: ErrAlive, ErrDamaged, those of Inspect, and reasons why there is nothing to
-// recover.
+// Errors: ErrAlive, ErrDamaged, the errors of Inspect, and reasons why there is no state to recover.
 func Prepare(ctx context.Context, c Config) (_ *Plan, err error) {
 	view, err := store.Look(c.Folder, true)
 	if err != nil {
@@ -75,7 +74,7 @@ func Prepare(ctx context.Context, c Config) (_ *Plan, err error) {
 	return p, nil
 }
 
-// check makes sure that the folder has a state, and that the list has its node.
+// check returns an error if the folder has no state to recover, or if the list of peers lacks its node.
 func (p *Plan) check() error {
 	node := p.Report.Folder.Node
 	switch {
@@ -101,7 +100,7 @@ func (c Config) address(id string) string {
 	return ""
 }
 
-// nodes lists all nodes to ask: members at their known addresses, and the peers.
+// nodes returns all nodes to ask: the members at their known addresses, and the peers.
 func (p *Plan) nodes() []probe.Peer {
 	nodes := slices.Clone(p.config.Peers)
 	for _, m := range p.Report.Members {
@@ -112,14 +111,14 @@ func (p *Plan) nodes() []probe.Peer {
 	return nodes
 }
 
-// ask asks all nodes, and fails with ErrAlive if one of them hinders the recovery.
+// ask asks all nodes, and fails with ErrAlive if one of them prevents the recovery.
 func (p *Plan) ask(ctx context.Context) ([]Asked, error) {
-	asked, err := p.config.ask(ctx, p.Report.Folder, p.incarnation, p.asking)
+	nodes, err := p.config.ask(ctx, p.Report.Folder, p.incarnation, p.asking)
 	if err != nil {
 		return nil, err
 	}
 	var alive []string
-	for _, a := range asked {
+	for _, a := range nodes {
 		if !a.Silent {
 			alive = append(alive, fmt.Sprintf("%s at %s: %s", a.ID, a.Address, a.Found))
 		}
@@ -128,23 +127,23 @@ func (p *Plan) ask(ctx context.Context) ([]Asked, error) {
 		return nil, fmt.Errorf("%w: %s", ErrAlive, strings.Join(alive, "; "))
 	}
 	self := p.Report.Folder.Node
-	return slices.DeleteFunc(asked, func(a Asked) bool { return a.ID == self }), nil
+	return slices.DeleteFunc(nodes, func(a Asked) bool { return a.ID == self }), nil
 }
 
-// Last returns index and term of the last entry that the recovered state has.
+// Last returns the index and the term of the last entry in the recovered state.
 func (p *Plan) Last() (index, term uint64) { return p.remains.last, p.remains.term }
 
-// Recovered is a folder that was recovered.
+// Recovered is the result of a recovery.
 type Recovered struct {
 	Cluster string // the new id
-	Index   uint64 // at which the new cluster begins
-	Kept    string // the path of the content before
+	Index   uint64 // the first index of the new cluster
+	Kept    string // the path of the old content
 }
 
-// Carry carries the recovery out, once. It asks all nodes again first, since the
-// confirmation of a person takes time. On return the new content is durable; after an
-// error the old one is in force, or the error says that the next start finishes it. It
-// needs as much room on the disk as a snapshot of the state, beside what is there.
+// Carry carries the recovery out. It may be called once. First it asks all nodes again, since a person may take long to
+// confirm the plan. On return the new content is durable. After an error the old content is in force, or the error says
+// that the next start completes the recovery. It needs as much room on the disk as a snapshot of the state, in addition
+// to the present files.
 func (p *Plan) Carry(ctx context.Context) (Recovered, error) {
 	if _, err := p.ask(ctx); err != nil {
 		return Recovered{}, err
@@ -166,8 +165,8 @@ func (p *Plan) Carry(ctx context.Context) (Recovered, error) {
 	return made, err
 }
 
-// configuration is that of the new cluster: the node of the folder has the only vote, and
-// no other folder may take part as that node.
+// configuration returns the configuration of the new cluster. The node of the folder has the only vote, and no other
+// folder may take part as that node.
 func (p *Plan) configuration(folder folder.ID) (c raft.Configuration) {
 	for _, member := range p.config.Peers {
 		server := raft.Server{ID: raft.ServerID(member.ID), Address: raft.ServerAddress(member.Address), Suffrage: raft.Nonvoter}
@@ -179,5 +178,5 @@ func (p *Plan) configuration(folder folder.ID) (c raft.Configuration) {
 	return c
 }
 
-// Close gives the folder free.
+// Close releases the lock on the folder.
 func (p *Plan) Close() error { return p.view.Close() }

@@ -89,7 +89,7 @@ func TestRecover(t *testing.T) {
 		if made.Index != 9+1<<32 || meta.Index != made.Index || meta.ConfigurationIndex != made.Index || meta.Term != 3 {
 			t.Errorf("it begins at %d, with the snapshot %+v", made.Index, meta)
 		}
-		holders, waiters := state.Holders("db", 0, 9), state.Waiters("db", 0, 9)
+		holders, waiters := state.Holders("db", 0, 9), state.Waiters("db", fsm.LinePlace{}, 9)
 		if len(holders) != 1 || holders[0].Token != 1 || len(waiters) != 1 || waiters[0].Session != 42 || state.NowMS() != 8000 {
 			t.Errorf("holders %+v, waiters %+v at %d", holders, waiters, state.NowMS())
 		}
@@ -115,7 +115,7 @@ func TestRecover(t *testing.T) {
 		}
 		s, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true})
 		must(t, err)
-		if s.ClusterID() != made.Cluster || s.Restored() != 0 {
+		if s.ClusterID() != made.Cluster || s.RestoredTerm() != 0 {
 			t.Errorf("a node would start in cluster %s", s.ClusterID())
 		}
 		must(t, s.Close())

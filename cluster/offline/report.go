@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Report is what a data folder or a backup holds. As JSON its members are for programs:
-// they keep their names and meanings.
+// Report describes what a data folder or a backup contains. Programs read it as JSON: the members keep their names and
+// meanings.
 type Report struct {
 	Kind string `json:"kind"` // "folder" or "backup"
 	Path string `json:"path"`
@@ -21,23 +21,23 @@ type Report struct {
 	Folder  *FolderReport `json:"folder,omitempty"`
 	Backup  *BackupReport `json:"backup,omitempty"`
 	Members []Member      `json:"members,omitempty"`
-	// MembersIndex is the index of the configuration with the members. One above
-	// CommittedIndex may not be committed.
+	// MembersIndex is the index of the configuration with the members. If it is above CommittedIndex, that
+	// configuration may not be committed.
 	MembersIndex uint64 `json:"members_index,omitempty"`
 
-	// CommittedIndex is known to be committed: by the newest snapshot, or by the end of the
-	// log where this node alone is a majority. More may be.
+	// CommittedIndex is an index that is known to be committed: the index of the newest snapshot, or of the log's last
+	// entry if this node is the only voter. Later entries may be committed, too.
 	CommittedIndex uint64 `json:"committed_index"`
-	// Committed is the state at CommittedIndex, and Latest that at the end of the log, if
-	// that is further. Damage may cut the log short. Both are nil for an empty state.
+	// Committed is the state at CommittedIndex, and Latest the state at the end of the log, if the log has later
+	// entries. Damage may cut the log short. Both are nil for an empty state.
 	Committed *State `json:"committed,omitempty"`
 	Latest    *State `json:"latest,omitempty"`
 
-	// Damage has a sentence for each damaged part.
+	// Damage describes each damaged part in a sentence.
 	Damage []string `json:"damage"`
 }
 
-// FolderReport is what only a data folder has.
+// FolderReport is the part of a report that only a data folder has.
 type FolderReport struct {
 	Format        int              `json:"format"`
 	Node          string           `json:"node"`
@@ -49,14 +49,14 @@ type FolderReport struct {
 	VoteCandidate string           `json:"vote_candidate"`
 	FirstIndex    uint64           `json:"first_index"` // of the log; 0: it is empty
 	LastIndex     uint64           `json:"last_index"`
-	LastTerm      uint64           `json:"last_term"` // of the last sound entry, or of the newest snapshot after it
+	LastTerm      uint64           `json:"last_term"` // of the last sound entry, or of the newest snapshot if it is later
 	Snapshots     []SnapshotReport `json:"snapshots"` // the newest first
-	// NotInForce is the index of the newest snapshot if it is the state of a restore with no
-	// entry after it. The report is of the state before it, if log and snapshots have that.
+	// NotInForce is the index of the newest snapshot if it is a restored state with no entry after it. If log and
+	// snapshots have the state before it, the report describes that state.
 	NotInForce uint64 `json:"not_in_force,omitempty"`
 }
 
-// BackupReport is what only a backup has: its header, and the size of its state.
+// BackupReport is the part of a report that only a backup has: its header, and the size of its state.
 type BackupReport struct {
 	Index         uint64    `json:"index"`
 	Term          uint64    `json:"term"`
@@ -67,7 +67,7 @@ type BackupReport struct {
 	Bytes         uint64    `json:"bytes"`
 }
 
-// SnapshotReport is a snapshot of a data folder.
+// SnapshotReport describes a snapshot of a data folder.
 type SnapshotReport struct {
 	Index uint64 `json:"index"`
 	Term  uint64 `json:"term"`
@@ -78,19 +78,19 @@ type SnapshotReport struct {
 type Member struct {
 	ID      string `json:"id"`
 	Address string `json:"address"`
-	Folder  string `json:"folder,omitempty"` // that was admitted, if one was
+	Folder  string `json:"folder,omitempty"` // the folder that was admitted, if the configuration has one
 	Voter   bool   `json:"voter"`
 }
 
 // State is the state at one index.
 type State struct {
 	Index         uint64 `json:"index"`
-	EntryIndex    uint64 `json:"entry_index"` // of the last entry of the state machine at or below Index
+	EntryIndex    uint64 `json:"entry_index"` // of the state machine's last entry, which is at most Index
 	Term          uint64 `json:"term"`        // of the last leader
 	Leader        string `json:"leader"`
 	ClusterTimeMS int64  `json:"cluster_time_ms"`
 	FeatureLevel  uint32 `json:"feature_level"`
-	Cluster       string `json:"cluster"` // "": it has no id
+	Cluster       string `json:"cluster"` // "": the cluster has no id yet
 	Hash          string `json:"hash"`    // equal states have equal hashes, on all members
 
 	Semaphores int `json:"semaphores"`
@@ -98,8 +98,8 @@ type State struct {
 	Leases     int `json:"leases"`
 	Waiting    int `json:"waiting"`
 
-	// MostLeases and MostWaiting are the semaphores with most of them, those without
-	// any left out.
+	// MostLeases has the semaphores with the most leases, and MostWaiting the semaphores with the most waiting
+	// requests. Semaphores with a count of 0 are left out.
 	MostLeases  []Semaphore `json:"most_leases"`
 	MostWaiting []Semaphore `json:"most_waiting"`
 }
@@ -113,7 +113,7 @@ type Semaphore struct {
 	Waiting int64  `json:"waiting"`
 }
 
-// describe reports on a state that Raft has brought to an index.
+// describe reports on a state after the entry at index.
 func describe(state *fsm.Machine, index uint64, top int) *State {
 	if index == 0 {
 		return nil
@@ -169,18 +169,18 @@ func (r *ranking) add(count int64, s Semaphore) {
 	if count == 0 || r.size == 0 {
 		return
 	}
-	one := ranked{count, s}
-	at, _ := slices.BinarySearchFunc(r.ranked, one, byCount)
+	entry := ranked{count, s}
+	at, _ := slices.BinarySearchFunc(r.ranked, entry, byCount)
 	if at < r.size {
-		r.ranked = slices.Insert(r.ranked, at, one)
+		r.ranked = slices.Insert(r.ranked, at, entry)
 		r.ranked = r.ranked[:min(len(r.ranked), r.size)]
 	}
 }
 
 func (r *ranking) list() []Semaphore {
 	list := []Semaphore{} // in JSON never null
-	for _, one := range r.ranked {
-		list = append(list, one.Semaphore)
+	for _, entry := range r.ranked {
+		list = append(list, entry.Semaphore)
 	}
 	return list
 }

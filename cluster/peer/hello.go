@@ -9,46 +9,41 @@ import (
 	"strings"
 )
 
-// Every stream of the peer port begins with a preamble: the dialling node sends a
-// hello, the accepting node replies with its own, and only then the stream's own
-// messages begin. A hello is
+// Every stream of the peer port begins with a preamble: the dialling node sends a hello, the accepting node replies
+// with its own hello, and only then the messages of the stream begin. A hello is
 //
 //	"SBXP" | lowest version (1 byte) | highest version (1 byte) | length (2 bytes) | body
 //
-// with numbers in big-endian order. The versions are those that the sender
-// understands; a reply names the one that is used, or the sender's whole range
-// when no version is common to both nodes. The body of version 1 is
+// with numbers in big-endian order. The versions are the range that the sender understands. A reply names the version
+// that is used, or the sender's whole range if the nodes have no version in common. The body of version 1 is
 //
 //	kind (1) | refusal (1) | standing (1) | cluster (16) | folder (16) |
 //	incarnation (8) | node | target | address | detail
 //
-// where each text has a length of one byte before it. A reader ignores bytes that
-// follow: a later release may append to the body without a new version. The head
-// stays as it is in every version, and so does the first byte, which is neither
-// 0x16 (a TLS handshake) nor text of HTTP.
+// where each text follows its length (1 byte). A reader ignores further bytes, so that a later release may append to
+// the body without a new version. The head is the same in every version. Its first byte is neither 0x16 (a TLS
+// handshake) nor the first byte of an HTTP request.
 const (
 	preambleMagic   = "SBXP"
-	preambleVersion = 1 // the only one so far
+	preambleVersion = 1 // the only version so far
 	preambleHead    = 8
-	// maxHelloBytes bounds a body: it is read whole before it is looked at, and
-	// strangers may send one.
+	// maxHelloBytes bounds a body, since it is read whole before it is checked, and strangers may send one.
 	maxHelloBytes = 2048
 )
 
 var errPreamble = errors.New("not a preamble of a peer")
 
-// StreamKind is the purpose of a stream. A number is never reused; other values are
-// refused.
+// StreamKind is the purpose of a stream. A number is never reused; unknown numbers are refused.
 type StreamKind byte
 
 // The kinds of streams.
 const (
 	StreamRaft    StreamKind = 1 // Raft's own messages
 	StreamForward StreamKind = 2 // commands and reads on their way to the leader
-	StreamProbe   StreamKind = 3 // questions that also a node with an empty folder may ask
+	StreamProbe   StreamKind = 3 // questions, which a node with an empty folder may ask, too
 )
 
-// Standing says what a node knows of its cluster.
+// Standing says whether a node belongs to a cluster.
 type Standing byte
 
 const (
@@ -58,18 +53,17 @@ const (
 	StandingBound Standing = 2
 )
 
-// Refusal is the reason why a stream is not taken; 0: it is taken. A number is never
-// reused.
+// Refusal is the reason why a node refuses a stream; 0: it accepts the stream. A number is never reused.
 type Refusal byte
 
 // The refusals.
 const (
-	RefusedVersion     Refusal = 1  // no common version of the preamble
+	RefusedVersion     Refusal = 1  // the nodes have no version of the preamble in common
 	RefusedCluster     Refusal = 2  // the other node is of another cluster
 	RefusedNode        Refusal = 3  // the called address belongs to another node
 	RefusedFolder      Refusal = 4  // another folder was admitted under that node id
 	RefusedIncarnation Refusal = 5  // another process with that node id is alive
-	RefusedKind        Refusal = 6  // streams of that kind are not taken (yet)
+	RefusedKind        Refusal = 6  // streams of that kind are not accepted (yet)
 	RefusedMalformed   Refusal = 7  // no preamble; counted, never sent
 	RefusedTLS         Refusal = 8  // no TLS, or no certificate that is accepted; counted, never sent
 	RefusedName        Refusal = 9  // a certificate of another node
@@ -77,7 +71,7 @@ const (
 	RefusedCrowded     Refusal = 11 // too many connections that have not said who they are; counted, never sent
 )
 
-// refusalNames label the metric. A name stays as it is.
+// refusalNames are the labels of the metric. A name never changes.
 var refusalNames = map[Refusal]string{
 	RefusedVersion: "version", RefusedCluster: "cluster", RefusedNode: "node",
 	RefusedFolder: "folder", RefusedIncarnation: "incarnation", RefusedKind: "kind", RefusedMalformed: "malformed",
@@ -89,7 +83,7 @@ func (r Refusal) String() string {
 	if name, ok := refusalNames[r]; ok {
 		return name
 	}
-	return "other" // of a later release
+	return "other" // a refusal of a later release
 }
 
 // ID identifies a cluster or a data folder. The zero value identifies neither.
@@ -98,7 +92,7 @@ type ID [16]byte
 // String returns the id as 32 hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Hello is what one side of a stream says of itself and of the stream.
+// Hello is what each side of a stream sends first, about itself and about the stream.
 type Hello struct {
 	Kind        StreamKind
 	Refusal     Refusal // of a reply: why the stream ends here
@@ -109,16 +103,15 @@ type Hello struct {
 	Node        string // the sender's id
 	Target      string // the id of the node that the sender means to call; "" if it doesn't know
 	Address     string // as the sender advertises it
-	Detail      string // of a refusal: a sentence
+	Detail      string // explains a refusal in a sentence
 }
 
-// SameProcess reports whether two hellos come from one process.
+// SameProcess reports whether one process has sent both hellos.
 func (h *Hello) SameProcess(other *Hello) bool {
 	return h.Node == other.Node && h.Folder == other.Folder && h.Incarnation == other.Incarnation
 }
 
-// Describe describes the sender, who called or was called at an address, for a
-// sentence.
+// Describe describes the sender for a sentence. from is the address from which it called, or at which it was called.
 func (h *Hello) Describe(from string) string {
 	cluster := "no cluster"
 	if h.Standing == StandingBound {
@@ -141,15 +134,14 @@ func (h *Hello) Encode() []byte {
 	return append(head, body...)
 }
 
-// ReadHello reads a hello and no byte after it. Of one without a common version only
-// the refusal is set. It fails with io.EOF when the stream ends before its first
-// byte, and with another error for bytes that no peer sends.
+// ReadHello reads a hello and no byte after it. If the nodes have no version in common, it sets only the refusal. It
+// fails with io.EOF when the stream ends before its first byte, and with another error for bytes that no peer sends.
 func ReadHello(r io.Reader) (Hello, error) {
 	var head [preambleHead]byte
 	if _, err := io.ReadFull(r, head[:1]); err != nil {
 		return Hello{}, err
 	}
-	if head[0] != preambleMagic[0] { // a stranger may wait for a reply to a shorter message
+	if head[0] != preambleMagic[0] { // read no further: a stranger may have sent a shorter message, and wait for a reply
 		return Hello{}, fmt.Errorf("%w: its first byte is %#x", errPreamble, head[0])
 	}
 	if _, err := io.ReadFull(r, head[1:]); err != nil {

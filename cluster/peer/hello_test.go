@@ -196,7 +196,7 @@ func TestStrangersAreCountedAndLoggedNowAndThen(t *testing.T) {
 	})
 }
 
-// TestRefusalsOfBothSidesAreLogged, though they come at the same moment: each once, with how many are unsaid.
+// TestRefusalsOfBothSidesAreLogged, though they come at the same moment: each once, with how many are unlogged.
 func TestRefusalsOfBothSidesAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -217,7 +217,7 @@ func TestRefusalsOfBothSidesAreLogged(t *testing.T) {
 			}
 		}
 		if got := strings.Count(log.String(), "more=1"); got != 4 {
-			t.Errorf("%d lines say that one is unsaid, in\n%s", got, log.String())
+			t.Errorf("%d lines say that one is unlogged, in\n%s", got, log.String())
 		}
 	})
 }

@@ -17,28 +17,27 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// tcpDialTimeout bounds a dial, the resolving of the name included: the name of
-// a stopped container can take long to fail.
+// tcpDialTimeout bounds a dial with its look-up of the name. The look-up of a stopped container's name can take long to
+// fail.
 const tcpDialTimeout = 2 * time.Second
 
-// tcpKeepAlive finds a peer that vanished within 20 s, so that its
-// connections don't count against the port's limit for long.
+// tcpKeepAlive finds a vanished peer within 20 s, so that its connections don't count against the port's limit for
+// long.
 var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// Network is how peers reach each other. Both calls are safe for concurrent use.
+// Network is how peers reach each other. Both methods are safe for concurrent use.
 type Network interface {
 	// Listen binds host:port.
 	Listen(address string) (net.Listener, error)
-	// Dial connects to host:port. It blocks until connected, refused, or ctx
-	// ends, and for a bounded time if ctx has no deadline.
+	// Dial connects to host:port. It blocks until it is connected or refused, or ctx ends, and for a bounded time if
+	// ctx has no deadline.
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-// TCPNetwork is the network of the operating system. It resolves names at each dial,
-// since a container that comes back under its name may have another IP, and gives up
-// after 2 s.
+// TCPNetwork is the network of the operating system. It looks up a name at each dial, since a container that restarts
+// may get another IP, and gives up after 2 s.
 type TCPNetwork struct {
-	Stretch wake.Stretch // makes that time longer
+	Stretch wake.Stretch // multiplies the 2 s
 }
 
 // Listen implements [Network].
@@ -53,8 +52,8 @@ func (n TCPNetwork) Dial(ctx context.Context, address string) (net.Conn, error) 
 	return dialer.DialContext(ctx, "tcp", address)
 }
 
-// CheckReachable returns why no other node can reach one at host:port, or nil. It resolves no
-// name: it may have an address only later.
+// CheckReachable returns why no other node can reach a node at host:port, or nil. It does not look names up: a name may
+// get its address only later.
 func CheckReachable(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -77,25 +76,24 @@ func CheckReachable(address string) error {
 
 var hostLabels = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`).MatchString
 
-// validHost reports whether a text can be the name of a host, also one with underscores. The last
-// part of a name is no number: 10.0.0.256 is not a name.
+// validHost reports whether a text can be the name of a host. It allows underscores. The last part of a name must not
+// be a number, so that 10.0.0.256 is not a name.
 func validHost(name string) bool {
 	name = strings.TrimSuffix(name, ".")
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	return len(name) <= 253 && hostLabels(name) && strings.Trim(last, "0123456789") != ""
 }
 
-// resolveTimeout bounds the look-up of a bind address's name.
+// resolveTimeout bounds the look-up of the name in a bind address.
 const resolveTimeout = 2 * time.Second
 
-// ErrNotLoopback refuses an address that strangers may reach.
+// ErrNotLoopback refuses an address at which strangers can reach the port.
 var ErrNotLoopback = errors.New("is not on loopback, and anyone who reaches the peer port can change the state: " +
 	"bind it to loopback, unless only peers can reach it")
 
-// CheckAddress returns why a peer port must not be bound to host:port, or nil. Without
-// TLS anyone who reaches the port can write to the log, so all addresses of the host
-// must be loopback ones, unless the network is trusted. It blocks for at most 2 s
-// while it resolves a name.
+// CheckAddress returns why a peer port must not be bound to host:port, or nil. Without TLS anyone who reaches the port
+// can write to the log, so all addresses of the host must be loopback addresses, unless the network is trusted. It
+// blocks for up to 2 s while it looks a name up.
 func CheckAddress(address string, trusted bool) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -117,9 +115,8 @@ func CheckAddress(address string, trusted bool) error {
 	return nil
 }
 
-// OnlyLoopback reports whether every address of the host is a loopback one. An
-// empty host means all interfaces, so it is not. It resolves a name, which blocks
-// for resolveTimeout at most.
+// OnlyLoopback reports whether every address of the host is a loopback address. An empty host means all interfaces, so
+// the result is false. It blocks for up to resolveTimeout while it looks a name up.
 func OnlyLoopback(host string) (bool, error) {
 	if host == "" {
 		return false, nil
@@ -138,22 +135,20 @@ func OnlyLoopback(host string) (bool, error) {
 	return len(addresses) > 0, nil
 }
 
-// folderMark is between the address and the folder of a member in Raft's
-// configuration. No address contains it.
+// folderMark separates the address and the folder of a member in Raft's configuration. No address contains it.
 const folderMark = "#"
 
-// MarkAddress returns the address of a member as Raft's configuration has it: with
-// the id of the folder that was admitted under its node id. So the admission is
-// replicated and takes effect exactly as the configuration itself does, at the moment
-// it is in a node's log; and since Raft keeps its connections by that text, no vote
-// and no acknowledgement comes over a connection to another folder.
+// MarkAddress returns the address of a member as Raft's configuration has it: with the id of the folder that was
+// admitted under its node id. So the admission is replicated, and takes effect on a node exactly when the configuration
+// is in its log. Raft keeps its connections by this text, so no vote and no acknowledgement comes over a connection to
+// another folder.
 func MarkAddress(address string, folder ID) raft.ServerAddress {
 	return raft.ServerAddress(PlainAddress(raft.ServerAddress(address)) + folderMark + folder.String())
 }
 
-// SplitAddress returns the address to dial, and the folder that was admitted. It is
-// zero for a member of the first configuration: that one has the folder with which it
-// formed the cluster.
+// SplitAddress returns the address to dial, and the folder that was admitted. The folder is zero unless a leader has
+// readmitted the member, or a recovery has begun the cluster with it: other members keep the folder with which they
+// came in.
 func SplitAddress(marked raft.ServerAddress) (address string, folder ID) {
 	address, mark, ok := strings.Cut(string(marked), folderMark)
 	if decoded, err := hex.DecodeString(mark); ok && err == nil && len(decoded) == len(folder) {
@@ -168,7 +163,7 @@ func PlainAddress(marked raft.ServerAddress) string {
 	return address
 }
 
-// MoveAddress returns another address with the mark of the address before it.
+// MoveAddress returns address with the mark of the address before, if it had one.
 func MoveAddress(before raft.ServerAddress, address string) raft.ServerAddress {
 	if _, folder := SplitAddress(before); folder != (ID{}) {
 		return MarkAddress(address, folder)

@@ -17,20 +17,17 @@ import (
 )
 
 const (
-	// maxConns bounds the accepted connections. A peer has about ten; the
-	// rest is room for reconnects, and a stranger's flood costs no more.
+	// maxConns bounds the accepted connections. A peer has about ten. The rest is room for reconnects, and bounds the
+	// cost of a stranger's flood.
 	maxConns = 256
-	// maxKindConns bounds the accepted connections of each kind but Raft's, so that
-	// silent streams that stay open leave places to Raft. A peer has one or
-	// two of a kind.
+	// maxKindConns bounds the accepted connections of each kind except Raft's, so that idle streams of the other kinds
+	// leave room for Raft. A peer has one or two of a kind.
 	maxKindConns = 64
-	// maxUnknownConns bounds the accepted connections that have not said who they are.
-	// One more ends the oldest of the host that has most of them. So silent strangers
-	// lock no peer out, unless they come from many hosts, faster than so many within
-	// the time of a handshake.
+	// maxUnknownConns bounds the accepted connections that have not sent their preamble. A further connection closes
+	// the oldest connection of the host with the most of them. So silent strangers can't lock a peer out, unless they
+	// come from many hosts and open this many connections within the time of a handshake.
 	maxUnknownConns = 128
-	// preambleTimeout is how long a new connection may take for its preamble, with the
-	// handshake of TLS.
+	// preambleTimeout bounds the TLS handshake and the preamble of a new connection.
 	preambleTimeout = 5 * time.Second
 	// portCloseTimeout is how long Close waits for handlers.
 	portCloseTimeout = 5 * time.Second
@@ -42,26 +39,23 @@ var (
 	errHandlersRun = errors.New("handlers of the peer port still run")
 )
 
-// Identity is a node's name for itself, and its judgement of the nodes that it may have
-// streams with. Its methods
-// are called from many goroutines, and must not block.
+// Identity decides with which nodes this node may have streams, and what it sends in its own hellos. Its methods are
+// called from many goroutines, and must not block.
 type Identity interface {
-	// Hello returns what this node says at the beginning of a stream that is meant
-	// for node target ("" if it does not know one).
+	// Hello returns what this node sends at the beginning of a stream to node target ("" if the id is not known).
 	Hello(kind StreamKind, target string) Hello
-	// Known returns the id of the member that is known to have that address, with its
-	// mark, or "".
+	// Known returns the id of the member at that address, which may have a mark, or "".
 	Known(address string) (node string)
-	// Receive judges the hello of a node that has dialled this one from an address.
-	// detail is for that node and for the log.
+	// Receive judges the hello of a node that has dialled this node from an address. detail is sent to that node and
+	// logged.
 	Receive(remote *Hello, from string) (reason Refusal, detail string)
-	// Accept judges the hello of a node that this one has dialled at an address, as
-	// node target with the folder mark ("" and zero when not known).
+	// Accept judges the hello of a node that this node has dialled at an address, as node target with the folder mark
+	// ("" and zero if not known).
 	Accept(kind StreamKind, target string, mark ID, remote *Hello, address string) (reason Refusal, detail string)
-	// Admits reports whether a node with that id may have a certificate at all: a
-	// member, or a listed peer that may become a member.
+	// Admits reports whether a node with that id may use a certificate: a member, or a listed peer that may become a
+	// member.
 	Admits(node string) bool
-	// Called notes how the call of an address has ended.
+	// Called records how a dial of an address has ended.
 	Called(address string, reason Refusal, remote *Hello)
 }
 
@@ -71,13 +65,13 @@ type Config struct {
 	Bind      string // host:port to listen on; see [CheckAddress]
 	Advertise string // name:port that peers dial, resolved by them at each dial
 	Identity  Identity
-	Times     wake.Stretch // makes the silence longer after which a process counts as dead
+	Times     wake.Stretch // multiplies the silence after which a process counts as dead
 	Security  Security
 	Logger    hclog.Logger
 }
 
-// Port is the one port between peers, and the place where connections to
-// other peers' ports start. All methods are safe for concurrent use.
+// Port is the single port between peers. It accepts the connections of other nodes and dials their ports. All methods
+// are safe for concurrent use.
 type Port struct {
 	config    Config
 	security  *security
@@ -91,18 +85,18 @@ type Port struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu       sync.Mutex
-	handlers map[StreamKind]func(net.Conn)
-	conns    map[*portConn]struct{} // open ones; nil once closed
-	seats    map[string]*seat       // by node id; those with an open stream
-	accepted int                    // how many of conns were accepted
-	kinds    map[StreamKind]int     // how many of those are of a kind; 0: not known yet
-	arrivals uint64                 // connections accepted so far
-	full     bool                   // a connection was refused since there was room
+	mu        sync.Mutex
+	handlers  map[StreamKind]func(net.Conn)
+	conns     map[*portConn]struct{} // the open connections; nil once the port is closed
+	processes map[string]*process    // by node id; processes with an open stream
+	accepted  int                    // how many of conns were accepted
+	kinds     map[StreamKind]int     // how many of the accepted are of a kind; kind 0: not known yet
+	arrivals  uint64                 // connections accepted so far
+	full      bool                   // a connection was refused since the port last had room
 }
 
-// OpenPort binds the address and starts to accept. Every stream is refused
-// until its kind has a handler.
+// OpenPort binds the address and starts to accept connections. It refuses the streams of a kind until Handle has set a
+// handler.
 func OpenPort(config Config) (*Port, error) {
 	listener, err := config.Network.Listen(config.Bind)
 	if err != nil {
@@ -113,19 +107,19 @@ func OpenPort(config Config) (*Port, error) {
 	p := &Port{
 		config: config, security: newSecurity(config.Security), refusals: newRefusals(log), opened: time.Now(),
 		log: log, listener: listener, closing: closing, end: end,
-		handlers: map[StreamKind]func(net.Conn){},
-		conns:    map[*portConn]struct{}{},
-		seats:    map[string]*seat{},
-		kinds:    map[StreamKind]int{},
+		handlers:  map[StreamKind]func(net.Conn){},
+		conns:     map[*portConn]struct{}{},
+		processes: map[string]*process{},
+		kinds:     map[StreamKind]int{},
 	}
 	p.running.Add(1)
 	go p.accept()
 	return p, nil
 }
 
-// Handle gives the streams of a kind that arrive from now on to a handler; nil refuses
-// them. The handler runs in a new goroutine, owns the connection and must
-// close it. When the port closes, it closes the connection under the handler.
+// Handle sets the handler for the streams of a kind that arrive from now on; nil refuses them. The handler runs in a
+// new goroutine, owns the connection and must close it. When the port closes, it closes the connection while the
+// handler runs.
 func (p *Port) Handle(kind StreamKind, handler func(net.Conn)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,11 +130,11 @@ func (p *Port) Handle(kind StreamKind, handler func(net.Conn)) {
 	p.handlers[kind] = handler
 }
 
-// Metrics returns the metrics of the streams that this node has refused, by reason, and
-// of those that were plain though it has a certificate.
+// Metrics returns the metrics: the streams that this node has refused, by reason, and the streams without TLS although
+// it has a certificate.
 func (p *Port) Metrics() prometheus.Collector { return collectors{p.refusals.count, p.security.plain} }
 
-// collectors is several as one.
+// collectors is a collector of all its members.
 type collectors []prometheus.Collector
 
 // Describe implements [prometheus.Collector].
@@ -160,14 +154,14 @@ func (all collectors) Collect(to chan<- prometheus.Metric) {
 // Addr returns the address that the port is bound to.
 func (p *Port) Addr() net.Addr { return p.listener.Addr() }
 
-// Close stops listening, closes all connections, accepted and dialled, and waits
-// until the handlers have returned, at most 5 s. Later calls return the same.
+// Close stops listening, closes all connections, accepted and dialled, and waits up to 5 s until the handlers have
+// returned. Later calls return the same error.
 func (p *Port) Close() error {
 	p.closeOnce.Do(func() {
 		p.end(errPortClosed)
 		p.closeErr = p.listener.Close()
-		for _, conn := range p.shut() {
-			_ = conn.Close() // only ends it
+		for _, conn := range p.takeConns() {
+			_ = conn.Close() // the error does not matter
 		}
 		if !wake.Within(portCloseTimeout, p.running.Wait) {
 			p.closeErr = errors.Join(p.closeErr, errHandlersRun)
@@ -176,7 +170,7 @@ func (p *Port) Close() error {
 	return p.closeErr
 }
 
-// accept takes connections until the port closes.
+// accept accepts connections until the port closes.
 func (p *Port) accept() {
 	defer p.running.Done()
 	var pause time.Duration
@@ -187,7 +181,7 @@ func (p *Port) accept() {
 			p.admit(raw)
 			continue
 		}
-		// Out of file descriptors, most likely: it may pass.
+		// Most likely the process has no file descriptor left, which may pass.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		if wake.Pause(p.closing, pause) != nil {
 			return
@@ -206,29 +200,28 @@ func (p *Port) admit(raw net.Conn) {
 	go p.route(conn)
 }
 
-// portConn is a connection that its port counts, and closes when it closes itself.
+// portConn is a connection that its port counts, and closes when the port closes.
 type portConn struct {
-	net.Conn          // with TLS, if it has it
-	raw      net.Conn // to close: an alert of TLS could block
+	net.Conn          // the TLS connection, if TLS is used
+	raw      net.Conn // closed directly, since the alert that TLS sends could block
 	port     *Port
 	accepted bool
-	arrival  uint64     // its number among the accepted ones; guarded by port.mu
-	ended    bool       // by endOldestUnknown; guarded by port.mu
+	arrival  uint64     // its number among the accepted connections; guarded by port.mu
+	ended    bool       // closed by endOldestUnknown; guarded by port.mu
 	kind     StreamKind // 0 until the preamble was read; guarded by port.mu
-	seat     *seat      // that the peer has; nil before its preamble; guarded by port.mu
-	peer     Hello      // the other side's; set before the connection is handed on
+	process  *process   // of the peer's process; nil before its preamble; guarded by port.mu
+	peer     Hello      // of the other side; set before the handler gets the connection
 
-	heard atomic.Int64 // the port's age at the last read that brought bytes
+	readAt atomic.Int64 // the port's age at the last read that returned bytes
 }
 
-// Read returns io.EOF where this side itself has closed the connection, as for a
-// reader that stops in order: Raft would log each of its idle connections as an
-// error at every shutdown. So it does where the other port has closed one with TLS,
-// which it does without an alert: each message says how long it is.
+// Read returns io.EOF if this side has closed the connection, as at an orderly end. With another error, Raft would log
+// each of its idle connections as an error at every shutdown. Read also returns io.EOF if the other port has closed a
+// connection with TLS: ports close without the alert of TLS, which is safe since each message has its length.
 func (c *portConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.heard.Store(int64(c.port.age()))
+		c.readAt.Store(int64(c.port.age()))
 	}
 	var failed *handshakeError
 	switch {
@@ -239,14 +232,14 @@ func (c *portConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close may be called often, from both sides of the port.
+// Close may be called more than once.
 func (c *portConn) Close() error {
 	c.port.forget(c)
 	return c.raw.Close()
 }
 
-// track counts a connection as open and, if it was accepted, its handler as
-// running. It fails when the port is closed or full.
+// track adds an open connection to the port and, if it was accepted, counts its handler as running. It fails when the
+// port is closed or full.
 func (p *Port) track(conn *portConn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,7 +248,7 @@ func (p *Port) track(conn *portConn) error {
 	}
 	if conn.accepted {
 		if p.accepted >= maxConns {
-			if !p.full { // once, not for each of a flood
+			if !p.full { // a flood of connections is logged once
 				p.log.Warn("connections are refused", "error", errPortFull, "limit", maxConns)
 			}
 			p.full = true
@@ -274,9 +267,9 @@ func (p *Port) track(conn *portConn) error {
 	return nil
 }
 
-// endOldestUnknown closes an accepted connection that has not said who it is, if there
-// are too many: the oldest of the host that has most of them. Its goroutine drops it.
-// The caller holds the lock, and has counted the new connection but not listed it.
+// endOldestUnknown closes an accepted connection that has not sent its preamble, if there are too many: the oldest of
+// the host with the most of them. The goroutine of that connection then forgets it. The caller holds the lock, and has
+// counted the new connection but not added it to conns.
 func (p *Port) endOldestUnknown() {
 	if p.kinds[0] <= maxUnknownConns {
 		return
@@ -299,7 +292,7 @@ func (p *Port) endOldestUnknown() {
 	}
 	if conn := oldest[worst]; conn != nil {
 		conn.ended = true
-		_ = conn.raw.Close() // only ends it
+		_ = conn.raw.Close() // the error does not matter
 	}
 }
 
@@ -310,8 +303,7 @@ func (p *Port) crowdedOut(conn *portConn) bool {
 	return conn.ended
 }
 
-// EndStrangers closes the streams with TLS of nodes that are no longer admitted, as those
-// of a member that was removed.
+// EndStrangers closes the accepted TLS streams of nodes that are no longer admitted, for example of a removed member.
 func (p *Port) EndStrangers() {
 	p.mu.Lock()
 	var streams []*portConn
@@ -324,12 +316,12 @@ func (p *Port) EndStrangers() {
 	for _, conn := range streams {
 		if name, ok := certified(conn.Conn); ok && !p.config.Identity.Admits(name) {
 			p.refusals.note(RefusedStranger, fmt.Sprintf("node %q is a member no longer", name), conn, conn.kind)
-			_ = conn.Close() // only ends it
+			_ = conn.Close() // the error does not matter
 		}
 	}
 }
 
-// forget drops a closed connection.
+// forget removes a closed connection from the port.
 func (p *Port) forget(conn *portConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -337,17 +329,17 @@ func (p *Port) forget(conn *portConn) {
 		return
 	}
 	delete(p.conns, conn)
-	p.leave(conn)
+	p.unregister(conn)
 	if conn.accepted {
 		p.accepted--
 		p.kinds[conn.kind]--
 	}
 }
 
-// claim returns the handler of a kind and marks the connection as of that kind, in
-// one step, so that closeKind misses no connection once the handler was taken away.
-// It returns nil also for one connection too many of a kind.
-func (p *Port) claim(conn *portConn, kind StreamKind) func(net.Conn) {
+// handlerFor returns the handler of a kind and marks the connection with the kind, in one step under the lock: once
+// Handle has removed a handler, closeKind finds every connection that got it. It also returns nil if a kind has too
+// many connections.
+func (p *Port) handlerFor(conn *portConn, kind StreamKind) func(net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, open := p.conns[conn]; !open { // the port has closed it
@@ -374,15 +366,15 @@ func (p *Port) closeKind(kind StreamKind) {
 	}
 	p.mu.Unlock()
 	for _, conn := range found {
-		_ = conn.Close() // only ends it
+		_ = conn.Close() // the error does not matter
 	}
 }
 
-// age returns how long the port is open, on a clock that never jumps.
+// age returns how long the port has been open, by the monotonic clock.
 func (p *Port) age() time.Duration { return time.Since(p.opened) }
 
-// shut lets no further connection in and returns the open ones.
-func (p *Port) shut() []net.Conn {
+// takeConns makes the port refuse further connections, and returns the open ones.
+func (p *Port) takeConns() []net.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	open := make([]net.Conn, 0, len(p.conns))
@@ -393,7 +385,7 @@ func (p *Port) shut() []net.Conn {
 	return open
 }
 
-// watchedConn reports its end, once.
+// watchedConn calls ended once, when a read fails.
 type watchedConn struct {
 	net.Conn
 	ended func(Hello)

@@ -374,14 +374,14 @@ func TestRaftLayerDialsTheNameAnew(t *testing.T) {
 				t.Errorf("reached %q", got)
 			}
 			must(t, p.Close())
-			time.Sleep(seatSilence) // virtual: the first process counts as dead
+			time.Sleep(processSilence) // virtual: the first process counts as dead
 		}
 	})
 }
 
-// TestSeatOfASilentProcess: another process with its node id is refused until it has
+// TestSilentProcessIsReplaced: another process with its node id is refused until it has
 // been silent for as long as the stretch says.
-func TestSeatOfASilentProcess(t *testing.T) {
+func TestSilentProcessIsReplaced(t *testing.T) {
 	for _, stretch := range []wake.Stretch{1, 5} {
 		synctest.Test(t, func(t *testing.T) {
 			n := portNetwork()
@@ -399,7 +399,7 @@ func TestSeatOfASilentProcess(t *testing.T) {
 				reply, _ := ReadHello(c)
 				return reply.Refusal
 			}
-			time.Sleep(stretch.Of(seatSilence) - time.Millisecond) // virtual
+			time.Sleep(stretch.Of(processSilence) - time.Millisecond) // virtual
 			if got := call(); got != RefusedIncarnation {
 				t.Errorf("stretch %d: before the silence is long enough: %v", stretch, got)
 			}
@@ -414,9 +414,9 @@ func TestSeatOfASilentProcess(t *testing.T) {
 	}
 }
 
-// TestSeatThatIsConfirmed: the process that was found at the member's address keeps the
-// seat, though another one with that id is found elsewhere.
-func TestSeatThatIsConfirmed(t *testing.T) {
+// TestConfirmedProcessStays: the process that was found at the member's address keeps the node id, though another
+// process with that id is found elsewhere.
+func TestConfirmedProcessStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := portNetwork()
 		from := portOpen(t, n, "n1")
@@ -470,15 +470,15 @@ func TestPortSaysOnceThatItIsFull(t *testing.T) {
 	}
 }
 
-// TestClosedStreamsHaveNoSeat: a stream that ends while its hello is judged leaves the
+// TestClosedStreamsRegisterNoProcess: a stream that ends while its hello is judged leaves the
 // node id free.
-func TestClosedStreamsHaveNoSeat(t *testing.T) {
-	p := &Port{conns: map[*portConn]struct{}{}, seats: map[string]*seat{}}
+func TestClosedStreamsRegisterNoProcess(t *testing.T) {
+	p := &Port{conns: map[*portConn]struct{}{}, processes: map[string]*process{}}
 	near, far := net.Pipe()
 	defer func() { _ = far.Close() }()
 	conn := &portConn{Conn: near, port: p, accepted: true}
-	if reason, _ := p.sit(conn, Hello(*testIdentity("n2"))); reason != RefusedKind || len(p.seats) != 0 {
-		t.Errorf("refused for reason %d, %d seats", reason, len(p.seats))
+	if reason, _ := p.register(conn, Hello(*testIdentity("n2"))); reason != RefusedKind || len(p.processes) != 0 {
+		t.Errorf("refused for reason %d, %d processes", reason, len(p.processes))
 	}
 }
 

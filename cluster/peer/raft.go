@@ -12,23 +12,21 @@ import (
 
 var errRaftClosed = errors.New("raft's share of the peer port is closed")
 
-// RaftLayer is Raft's share of a [Port]. It implements [raft.StreamLayer].
-// All methods are safe for concurrent use.
+// RaftLayer is Raft's part of a [Port]. It implements [raft.StreamLayer]. All methods are safe for concurrent use.
 type RaftLayer struct {
 	port    *Port
-	ended   func(Hello) // an accepted stream of that process has ended
+	ended   func(Hello) // called when an accepted stream from a process has ended
 	conns   chan net.Conn
 	once    sync.Once
-	closing context.Context // ends when the layer closes, or the port
+	closing context.Context // ends when the layer or the port closes
 	end     context.CancelCauseFunc
 }
 
 var _ raft.StreamLayer = (*RaftLayer)(nil)
 
-// OpenRaft makes the port accept Raft's streams, which it refuses until then: a
-// voter that lost its folder has forgotten its votes and must not cast another
-// before the cluster has admitted it again. One layer may be open at a time. ended is
-// called whenever a stream from another process has ended, and must not block.
+// OpenRaft makes the port accept Raft's streams, which it refuses until then: a voter that lost its folder has
+// forgotten its votes, and must not cast another vote before the cluster has admitted it again. Only one layer may be
+// open at a time. ended is called whenever a stream from another process has ended, and must not block.
 func (p *Port) OpenRaft(ended func(from Hello)) (*RaftLayer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,7 +39,7 @@ func (p *Port) OpenRaft(ended func(from Hello)) (*RaftLayer, error) {
 	return l, nil
 }
 
-// serve hands a stream over to Accept.
+// serve passes a stream to Accept.
 func (l *RaftLayer) serve(conn net.Conn) {
 	select {
 	case l.conns <- &watchedConn{Conn: conn, ended: l.ended}:
@@ -60,9 +58,9 @@ func (l *RaftLayer) Accept() (net.Conn, error) {
 	}
 }
 
-// Dial implements [raft.StreamLayer]. The name is resolved again each time. Close ends
-// it, so that a dial to a host that never replies does not hold up the end of Raft.
-// A dial of this node's address leads to its Raft within the process.
+// Dial implements [raft.StreamLayer]. It looks the name up at each call. Close interrupts it, so that a dial to a host
+// that never replies does not delay the end of Raft. A dial of this node's own address connects to its Raft within the
+// process.
 func (l *RaftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(l.closing, timeout)
 	defer cancel()
@@ -73,7 +71,7 @@ func (l *RaftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net
 	if l.closing.Err() == nil {
 		return conn, err
 	}
-	if err == nil { // Close may have missed it
+	if err == nil { // Close may have missed this connection
 		_ = conn.Close()
 	}
 	return nil, context.Cause(l.closing)
@@ -90,8 +88,8 @@ func (l *RaftLayer) dialSelf(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// Close refuses Raft's streams again and closes the open ones, accepted and dialled,
-// so that calls under way fail at once. The port stays open.
+// Close makes the port refuse Raft's streams again, and closes the open ones, accepted and dialled, so that calls under
+// way fail at once. The port stays open.
 func (l *RaftLayer) Close() error {
 	l.once.Do(func() {
 		l.port.Handle(StreamRaft, nil)
@@ -101,11 +99,11 @@ func (l *RaftLayer) Close() error {
 	return nil
 }
 
-// Addr returns the advertised name:port, which Raft sends to its peers as this node's
-// address. The library's own layer wants an IP there.
+// Addr returns the advertised name:port, which Raft sends to its peers as this node's address. The layer of
+// hashicorp/raft would require an IP here.
 func (l *RaftLayer) Addr() net.Addr { return peerName(l.port.config.Advertise) }
 
-// peerName is a name:port that only a dial resolves.
+// peerName is a name:port that is looked up only by a dial.
 type peerName string
 
 func (peerName) Network() string  { return "tcp" }

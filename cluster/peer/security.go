@@ -13,31 +13,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Security says how a port's streams are protected. The zero value is plain TCP.
+// Security says how a port protects its streams. The zero value is plain TCP.
 type Security struct {
-	// TLS is the settings for both ends of a connection, nil for plain TCP. They verify
-	// certificates; the common name of a certificate is the id of its node.
+	// TLS has the settings for both ends of a connection; nil: plain TCP. They verify certificates. The common name of
+	// a certificate is the id of its node.
 	TLS *tls.Config
-	// PlainToo has the port take plain streams too, and dial without TLS a node that does
-	// not speak it. It is for the time in which the nodes of a running cluster get their
-	// certificates: a host that can reach the port, or sits between two nodes, needs no certificate.
+	// PlainToo makes the port accept plain streams too, and dial a node without TLS if the node does not speak TLS. It
+	// is for the time in which the nodes of a running cluster get their certificates. During that time a host that can
+	// reach the port, or that is between two nodes, can take part without a certificate.
 	PlainToo bool
 }
 
-// tlsHandshake is the first byte of a connection with TLS. No preamble begins with it.
+// tlsHandshake is the first byte of a TLS connection. No preamble begins with it.
 const tlsHandshake = 0x16
 
 // errPlain refuses a plain stream.
 var errPlain = errors.New("the stream is plain, and this node takes TLS only")
 
-// handshakeError is why a connection has no TLS.
+// handshakeError is the error of a connection on which TLS could not be set up.
 type handshakeError struct{ cause error }
 
 func (e *handshakeError) Error() string { return e.cause.Error() }
 func (e *handshakeError) Unwrap() error { return e.cause }
 
-// remoteAlert reports whether the other side has ended a connection by an alert of
-// TLS. With TLS 1.3 that may show in the first read after the handshake.
+// remoteAlert reports whether the other side has ended a connection by a TLS alert. With TLS 1.3 the alert may show
+// only in the first read after the handshake.
 func remoteAlert(err error) bool {
 	var failed *net.OpError
 	return errors.As(err, &failed) && failed.Op == "remote error"
@@ -53,21 +53,21 @@ func (e *handshakeError) dropped() bool {
 	return false
 }
 
-// ended reports whether the connection ended during the handshake, which does not say anything about
-// a certificate.
+// ended reports whether the connection ended or timed out during the handshake. Such an end does not show whether a
+// certificate is valid.
 func (e *handshakeError) ended() bool {
 	var slow net.Error
 	return e.dropped() || errors.Is(e.cause, net.ErrClosed) || errors.As(e.cause, &slow) && slow.Timeout()
 }
 
-// unspoken reports whether the other side does not speak TLS: it has sent other bytes,
-// or has closed the connection without an alert.
+// unspoken reports whether the other side does not speak TLS: it has sent other bytes, or has closed the connection
+// without an alert.
 func (e *handshakeError) unspoken() bool {
 	var header tls.RecordHeaderError
 	return errors.As(e.cause, &header) || e.dropped()
 }
 
-// security carries out a Security for a port.
+// security applies a Security to the connections of a port.
 type security struct {
 	Security
 	plain prometheus.Counter
@@ -80,8 +80,8 @@ func newSecurity(s Security) *security {
 	})}
 }
 
-// accepted wraps a connection before its first byte is read. The first Read shakes
-// hands, so it needs a deadline.
+// accepted wraps an accepted connection before its first byte is read. The first Read does the handshake, so it needs a
+// deadline.
 func (s *security) accepted(raw net.Conn) net.Conn {
 	if s.TLS == nil {
 		return raw
@@ -89,8 +89,8 @@ func (s *security) accepted(raw net.Conn) net.Conn {
 	return &acceptedConn{Conn: raw, security: s}
 }
 
-// acceptedConn is an accepted connection of a port with a certificate. Its first byte
-// decides whether it has TLS. It is not written to before the first Read has returned.
+// acceptedConn is an accepted connection of a port with a certificate. Its first byte shows whether it uses TLS. Write
+// must not be called before the first Read has returned.
 type acceptedConn struct {
 	net.Conn
 	security *security
@@ -109,7 +109,7 @@ func (c *acceptedConn) Read(b []byte) (int, error) {
 
 func (c *acceptedConn) Write(b []byte) (int, error) { return c.stream.Write(b) }
 
-// open reads the first byte and shakes hands.
+// open reads the first byte, and does the handshake if it begins one.
 func (c *acceptedConn) open() (net.Conn, error) {
 	var first [1]byte
 	if _, err := io.ReadFull(c.Conn, first[:]); err != nil {
@@ -129,7 +129,7 @@ func (c *acceptedConn) open() (net.Conn, error) {
 	return raw, nil
 }
 
-// begunConn is a connection of which some bytes were read already.
+// begunConn is a connection whose first bytes were already read; Read returns them again.
 type begunConn struct {
 	net.Conn
 	first []byte
@@ -144,7 +144,7 @@ func (c *begunConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// dialled wraps a connection before its first byte is written.
+// dialled wraps a dialled connection before its first byte is written.
 func (s *security) dialled(raw net.Conn, plain bool) net.Conn {
 	if s.TLS == nil || plain {
 		return raw
@@ -152,7 +152,7 @@ func (s *security) dialled(raw net.Conn, plain bool) net.Conn {
 	return tls.Client(raw, s.TLS)
 }
 
-// handshake shakes hands on a dialled connection, which has a deadline.
+// handshake does the TLS handshake of a dialled connection, which has a deadline.
 func handshake(ctx context.Context, conn net.Conn) error {
 	secured, ok := conn.(*tls.Conn)
 	if !ok {
@@ -164,7 +164,7 @@ func handshake(ctx context.Context, conn net.Conn) error {
 	return nil
 }
 
-// certified returns the name in the other side's certificate; false on a plain stream.
+// certified returns the name in the other side's certificate; false for a plain stream.
 func certified(stream net.Conn) (name string, ok bool) {
 	if accepted, ok := stream.(*acceptedConn); ok {
 		stream = accepted.stream
@@ -185,8 +185,8 @@ func checkName(stream net.Conn, remote *Hello) (reason Refusal, detail string) {
 	return 0, ""
 }
 
-// checkCaller is checkName for a node that has dialled this one: it must also be known.
-// A node that this one has dialled is known by whoever gave its address.
+// checkCaller is checkName for a node that has dialled this node: it must also be a member or listed. For a dialled
+// node we don't check that: this node got its address from the configuration or the list.
 func checkCaller(as Identity, stream net.Conn, remote *Hello) (reason Refusal, detail string) {
 	reason, detail = checkName(stream, remote)
 	if _, ok := certified(stream); reason == 0 && ok && !as.Admits(remote.Node) {

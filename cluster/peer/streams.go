@@ -13,16 +13,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Dial opens a stream of that kind to a peer's port: to the member that is known to
-// have that address, and to no other node if there is one. The address may have a
-// mark, see MarkAddress. It blocks until both sides have exchanged their preambles
-// or ctx ends, and returns a connection without a deadline. For a refusal, see
-// RefusedFor.
+// Dial opens a stream of that kind to the member at that address, and fails if another node replies. If no member has
+// the address, it accepts any node. The address may have a mark, see MarkAddress. Dial blocks until both sides have
+// exchanged their preambles or ctx ends, and returns a connection without a deadline. RefusedFor reports whether the
+// stream was refused.
 func (p *Port) Dial(ctx context.Context, kind StreamKind, address string) (net.Conn, error) {
 	return p.DialNode(ctx, kind, address, p.config.Identity.Known(address))
 }
 
-// DialNode is Dial to the node with that id, whichever has the address; "" is any.
+// DialNode is Dial to the node with id target, whichever node the configuration has at the address; "" accepts any
+// node.
 func (p *Port) DialNode(ctx context.Context, kind StreamKind, marked, target string) (net.Conn, error) {
 	conn, err := p.dial(ctx, kind, marked, target, false)
 	var failed *handshakeError
@@ -64,7 +64,7 @@ func (p *Port) dial(ctx context.Context, kind StreamKind, marked, target string,
 	return conn, nil
 }
 
-// greet sends this node's hello on a dialled stream and reads the other's.
+// greet sends this node's hello on a dialled stream and reads the other node's hello.
 func (p *Port) greet(ctx context.Context, conn *portConn, kind StreamKind, target string) (Hello, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -73,14 +73,14 @@ func (p *Port) greet(ctx context.Context, conn *portConn, kind StreamKind, targe
 	_ = conn.SetDeadline(deadline) // a failure shows in the write
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	remote, err := p.exchange(ctx, conn, p.config.Identity.Hello(kind, target))
-	if !stop() { // the deadline may be set to now at any moment
+	if !stop() { // the function of AfterFunc may set the deadline at any moment
 		err = errors.Join(ctx.Err(), err)
 	}
 	p.noteHandshake(conn, err)
 	return remote, err
 }
 
-// exchange shakes hands, writes a hello and reads the other one.
+// exchange does the TLS handshake, writes a hello and reads the other node's hello.
 func (p *Port) exchange(ctx context.Context, conn *portConn, local Hello) (Hello, error) {
 	if err := handshake(ctx, conn.Conn); err != nil {
 		return Hello{}, err
@@ -91,8 +91,8 @@ func (p *Port) exchange(ctx context.Context, conn *portConn, local Hello) (Hello
 	return ReadHello(conn)
 }
 
-// noteHandshake logs why a dialled connection has no TLS, and counts it if this node has
-// refused the other's certificate.
+// noteHandshake logs why a dialled connection has no TLS. It counts a refusal if this node has refused the other's
+// certificate.
 func (p *Port) noteHandshake(conn *portConn, err error) {
 	var failed *handshakeError
 	switch {
@@ -103,26 +103,25 @@ func (p *Port) noteHandshake(conn *portConn, err error) {
 	}
 }
 
-// judgeDialled returns nil if the stream may be used, or a *refusedError: the other
-// node has refused it, or this node does.
+// judgeDialled returns nil if the stream may be used, or a *refusedError if the other node or this node refuses it.
 func (p *Port) judgeDialled(conn *portConn, target string, mark ID, remote *Hello, address string) error {
 	refused := refusedError{reason: remote.Refusal, detail: remote.Detail, remote: true}
-	if refused.reason != RefusedVersion { // which comes without a name
+	if refused.reason != RefusedVersion { // such a refusal has no sender's name
 		if reason, detail := checkName(conn.Conn, remote); reason != 0 {
 			p.refusals.note(reason, detail, conn, conn.kind)
-			return &refusedError{reason: reason, detail: detail} // its hello does not count
+			return &refusedError{reason: reason, detail: detail} // Called is not told: the hello is not to be trusted
 		}
 	}
 	switch refused.reason {
 	case 0:
 		refused.remote = false
 		if refused.reason, refused.detail = p.config.Identity.Accept(conn.kind, target, mark, remote, address); refused.reason == 0 {
-			refused.reason, refused.detail = p.sit(conn, *remote)
+			refused.reason, refused.detail = p.register(conn, *remote)
 		}
 		if refused.reason != 0 {
 			p.refusals.note(refused.reason, refused.detail, conn, conn.kind)
 		}
-	case RefusedKind: // ordinary while that node starts
+	case RefusedKind: // usual while that node starts
 	case RefusedVersion:
 		refused.detail = "no common version of the preamble with the node at " + address
 		fallthrough
@@ -136,8 +135,7 @@ func (p *Port) judgeDialled(conn *portConn, target string, mark ID, remote *Hell
 	return &refused
 }
 
-// route reads the preamble of an accepted stream, replies to it, and hands the
-// stream to its handler.
+// route reads the preamble of an accepted stream, replies with this node's preamble, and calls the handler.
 func (p *Port) route(conn *portConn) {
 	defer p.running.Done()
 	_ = conn.SetDeadline(time.Now().Add(preambleTimeout)) // a failure shows in the read
@@ -163,12 +161,12 @@ func (p *Port) route(conn *portConn) {
 	handler(conn)
 }
 
-// noteUnread counts an accepted connection that had no preamble. One that ended without
-// a byte is no more than a look at the port.
+// noteUnread counts an accepted connection without a valid preamble. It does not count a connection that ended without
+// a byte: a check whether the port is open does that.
 func (p *Port) noteUnread(conn *portConn, err error) {
 	var failed *handshakeError
 	switch {
-	case p.closing.Err() != nil: // by this node
+	case p.closing.Err() != nil: // this node has closed it
 	case p.crowdedOut(conn):
 		p.refusals.note(RefusedCrowded, "too many connections are silent", conn, 0)
 	case errors.As(err, &failed):
@@ -180,7 +178,7 @@ func (p *Port) noteUnread(conn *portConn, err error) {
 	}
 }
 
-// judgeAccepted finds the handler of an accepted stream, or the reason to refuse it.
+// judgeAccepted returns the handler of an accepted stream, or the reason to refuse it.
 func (p *Port) judgeAccepted(conn *portConn, remote *Hello) (handler func(net.Conn), reason Refusal, detail string) {
 	from := conn.RemoteAddr().String()
 	if remote.Refusal == RefusedVersion {
@@ -190,13 +188,13 @@ func (p *Port) judgeAccepted(conn *portConn, remote *Hello) (handler func(net.Co
 		return nil, reason, detail
 	}
 	if reason, detail = p.config.Identity.Receive(remote, from); reason == 0 {
-		reason, detail = p.sit(conn, *remote)
+		reason, detail = p.register(conn, *remote)
 	}
 	if reason != 0 {
 		return nil, reason, detail
 	}
 	conn.peer = *remote
-	if handler = p.claim(conn, remote.Kind); handler == nil {
+	if handler = p.handlerFor(conn, remote.Kind); handler == nil {
 		return nil, RefusedKind, "streams of that kind are not taken now"
 	}
 	if _, ok := certified(conn.Conn); !ok && p.security.TLS != nil {
@@ -205,7 +203,7 @@ func (p *Port) judgeAccepted(conn *portConn, remote *Hello) (handler func(net.Co
 	return handler, 0, ""
 }
 
-// HelloOf returns the hello of the node at the other end of a stream of a port.
+// HelloOf returns the hello of the node at the other end of a stream, or a zero Hello for another connection.
 func HelloOf(conn net.Conn) Hello {
 	if c, ok := conn.(*portConn); ok {
 		return c.peer
@@ -213,13 +211,13 @@ func HelloOf(conn net.Conn) Hello {
 	return Hello{}
 }
 
-// RefusedFor reports whether an error is a refusal for that reason.
+// RefusedFor reports whether err says that a stream was refused for that reason, by this node or the other.
 func RefusedFor(err error, reason Refusal) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.reason == reason
 }
 
-// refusedError is why a stream was refused, by this node or by the other.
+// refusedError is the error of a stream that this node or the other node has refused.
 type refusedError struct {
 	reason Refusal
 	detail string
@@ -233,8 +231,8 @@ func (e *refusedError) Error() string {
 	return e.detail
 }
 
-// refusalLogEvery is how often a refusal by the same side for the same reason is logged: a stranger
-// may try again and again.
+// refusalLogEvery is how often refusals for the same reason by the same side are logged, since a stranger may try again
+// and again.
 const refusalLogEvery = 5 * time.Second
 
 // refusals counts the streams that this node has refused, and logs them. Safe for
@@ -243,12 +241,12 @@ type refusals struct {
 	log   hclog.Logger
 	count *prometheus.CounterVec // by reason
 
-	mu     sync.Mutex
-	logged map[refusalLine]time.Time // when it was logged last
-	unsaid map[refusalLine]int       // how many refusals were not, since then
+	mu       sync.Mutex
+	logged   map[refusalLine]time.Time // when such a refusal was last logged
+	unlogged map[refusalLine]int       // how many refusals were not logged since then
 }
 
-// refusalLine is what refusals have in common that share a line of the log.
+// refusalLine groups the refusals that share a line of the log.
 type refusalLine struct {
 	reason Refusal
 	remote bool // the other node refused
@@ -256,49 +254,48 @@ type refusalLine struct {
 
 func newRefusals(log hclog.Logger) *refusals {
 	r := &refusals{
-		log: log, logged: map[refusalLine]time.Time{}, unsaid: map[refusalLine]int{},
+		log: log, logged: map[refusalLine]time.Time{}, unlogged: map[refusalLine]int{},
 		count: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_peer_streams_refused_total",
 			Help: "Streams between this node and others that were refused by this node, by reason.",
 		}, []string{"reason"}),
 	}
-	for reason := range refusalNames { // at 0 from the start, so that a rise shows
+	for reason := range refusalNames { // at 0 from the start, so that the first refusal shows as a rise
 		r.count.WithLabelValues(reason.String())
 	}
 	return r
 }
 
-// note counts a refusal of this node and logs it with both addresses.
+// note counts a refusal by this node and logs it with both addresses.
 func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind StreamKind) {
 	r.count.WithLabelValues(reason.String()).Inc()
-	if reason == RefusedKind { // ordinary while a node starts
+	if reason == RefusedKind { // usual while a node starts
 		r.log.Debug("a stream was refused", "from", conn.RemoteAddr(), "kind", byte(kind))
 		return
 	}
-	if unsaid, due := r.due(refusalLine{reason: reason}); due {
+	if unlogged, due := r.shouldLog(refusalLine{reason: reason}); due {
 		r.log.Warn("a stream of a peer is refused", "reason", reason, "detail", detail,
-			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "kind", byte(kind), "more", unsaid)
+			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "kind", byte(kind), "more", unlogged)
 	}
 }
 
-// noteRemote logs that the other node has refused a stream, which counts there.
+// noteRemote logs that the other node has refused a stream. The other node counts it.
 func (r *refusals) noteRemote(reason Refusal, detail string, conn net.Conn) {
-	if unsaid, due := r.due(refusalLine{reason, true}); due {
+	if unlogged, due := r.shouldLog(refusalLine{reason, true}); due {
 		r.log.Warn("a peer refuses this node's stream", "reason", reason, "detail", detail,
-			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "more", unsaid)
+			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "more", unlogged)
 	}
 }
 
-// due reports whether a line is to be logged now, and how many refusals were not since
-// the last time.
-func (r *refusals) due(line refusalLine) (unsaid int, due bool) {
+// shouldLog reports whether a line is to be logged now, and how many refusals were not logged since the last line.
+func (r *refusals) shouldLog(line refusalLine) (unlogged int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if last, ok := r.logged[line]; ok && time.Since(last) < refusalLogEvery {
-		r.unsaid[line]++
+		r.unlogged[line]++
 		return 0, false
 	}
-	unsaid = r.unsaid[line]
-	r.logged[line], r.unsaid[line] = time.Now(), 0
-	return unsaid, true
+	unlogged = r.unlogged[line]
+	r.logged[line], r.unlogged[line] = time.Now(), 0
+	return unlogged, true
 }

@@ -12,31 +12,28 @@ import (
 )
 
 const (
-	// ServeTimeout bounds the work on one request: a change of membership waits for a
-	// majority, and for the new member.
+	// ServeTimeout bounds the work on one request. A change of the members waits for a majority, and for the new
+	// member.
 	ServeTimeout = 10 * time.Second
-	// CallTimeout bounds the wait for the reply, on the asking node.
+	// CallTimeout bounds the wait of the asking node for the reply.
 	CallTimeout = ServeTimeout + 2*time.Second
-	// askTimeout bounds one question that a node replies to from memory.
+	// askTimeout bounds one question, to which a node replies from memory.
 	askTimeout = time.Second
 )
 
-// The errors of a request, beside the errors of package outcome. Compare with
-// errors.Is.
+// The errors of a request, in addition to the errors of package outcome. Compare them with errors.Is.
 var (
-	// ErrUnreached: the request was not sent at all.
+	// ErrUnreached: the request was not sent.
 	ErrUnreached = errors.New("the node could not be reached")
-	// ErrUnknownCall: the other node does not know the kind of request.
+	// ErrUnknownCall: the other node does not know the kind of the request, or can't serve the request.
 	ErrUnknownCall = errors.New("a request that this node can't serve")
-	// ErrNotMember refuses a node that wants back in but is not a member.
+	// ErrNotMember refuses a node that asks to be admitted again but is not a member.
 	ErrNotMember = errors.New("not a member of this cluster")
-	// ErrMemberAlive refuses a node that wants back in under the id of a member which
-	// is alive.
+	// ErrMemberAlive refuses a node that asks to be admitted again while another process with its id is alive.
 	ErrMemberAlive = errors.New("the member with that id is alive")
 )
 
-// codes are the errors that keep their meaning on the way from one node to another. A
-// code is never reused.
+// codes are the errors that one node can send to another. errors.Is finds them there, too. A code is never reused.
 var codes = map[string]error{
 	"not-leader":    outcome.ErrNotLeader,
 	"no-leader":     outcome.ErrNoLeader,
@@ -54,8 +51,8 @@ var codes = map[string]error{
 	"outcome-unknown": outcome.ErrOutcomeUnknown,
 }
 
-// codeOf returns the code of an error for a reply. An error without a code does not say whether the request
-// had its effect: a deadline, a fault of the disk.
+// codeOf returns the code of an error for a reply. An error without a code, for example a deadline or a disk error,
+// does not show whether the request took effect.
 func codeOf(err error) string {
 	found := "outcome-unknown"
 	for code, known := range codes {
@@ -66,12 +63,11 @@ func codeOf(err error) string {
 	return found
 }
 
-// Dial opens a probe stream to the node with that id, at its address; id "": to the
-// member that is known at the address. It blocks until the other node has taken or
-// refused the stream, or ctx ends.
+// Dial opens a probe stream to the node with that id at that address. If id is "", it must be the member that is known
+// at the address. Dial blocks until the other node has accepted or refused the stream, or ctx ends.
 type Dial func(ctx context.Context, id, address string) (net.Conn, error)
 
-// Calls asks other nodes. Safe for concurrent use.
+// Calls sends questions and requests to other nodes. Safe for concurrent use.
 type Calls struct {
 	dial   Dial
 	self   string
@@ -79,23 +75,23 @@ type Calls struct {
 	latest func() *StateHash
 }
 
-// NewCalls returns the calls of the node with that id. Each question has the hash that
-// latest returns, nil if there is no hash, so that the other node compares its own.
+// NewCalls returns the calls of the node with id self. Each question carries the hash that latest returns, nil before
+// the first entry, so that the other node returns its hash at the same index.
 func NewCalls(dial Dial, self string, times wake.Stretch, latest func() *StateHash) *Calls {
 	return &Calls{dial: dial, self: self, times: times, latest: latest}
 }
 
-// Call sends one request to the member at an address, on a new connection, and
-// blocks for the reply, at most until ctx ends. The request is from this node. After
-// ErrUnreached it was not carried out; without a reply its outcome is unknown.
+// Call sends one request to the member at an address, on a new connection, and blocks until the reply or the end of
+// ctx. It sets q.From. After ErrUnreached the request was not carried out; after outcome.ErrOutcomeUnknown it may have
+// been.
 func (c *Calls) Call(ctx context.Context, address string, q Request) (Reply, error) {
 	l := link{calls: c, address: address}
 	defer l.close()
 	return l.call(ctx, q)
 }
 
-// Ask asks the node with that id how it is, at its address, within a second. It fails
-// if another node replies: an address in a list is wrong then.
+// Ask asks the node with that id at that address how it is, and waits up to a second. It fails if another node replies:
+// then the address in a list is wrong.
 func (c *Calls) Ask(ctx context.Context, id, address string) (Answer, error) {
 	return c.AskAt(ctx, id, address, c.latest())
 }
@@ -103,7 +99,7 @@ func (c *Calls) Ask(ctx context.Context, id, address string) (Answer, error) {
 // Peer is a node to ask.
 type Peer struct {
 	ID      string
-	Address string // host:port, as the others dial it
+	Address string // host:port, as other nodes dial it
 }
 
 // Asked is a node's description of itself, or the error of asking it.
@@ -113,8 +109,8 @@ type Asked struct {
 	Err    error
 }
 
-// AskAll asks nodes how they are, all at the same time, and returns what became of
-// each, in their order, within a second.
+// AskAll asks nodes how they are, all at the same time, and waits up to a second. It returns a reply or an error for
+// each, in the order of peers.
 func (c *Calls) AskAll(ctx context.Context, peers []Peer) []Asked {
 	return wake.AtOnce(peers, func(p Peer) Asked {
 		answer, err := c.Ask(ctx, p.ID, p.Address)
@@ -122,23 +118,22 @@ func (c *Calls) AskAll(ctx context.Context, peers []Peer) []Asked {
 	})
 }
 
-// AskAt is Ask, and has the node compare that state hash of this one.
+// AskAt is Ask with another hash of this node for the other node to compare.
 func (c *Calls) AskAt(ctx context.Context, id, address string, state *StateHash) (Answer, error) {
 	l := link{calls: c, id: id, address: address}
 	defer l.close()
 	return l.ask(ctx, state)
 }
 
-// link is a stream to one node that stays open between requests. One goroutine may use
-// it at a time.
+// link is a stream to one node that stays open between requests. Only one goroutine may use it at a time.
 type link struct {
 	calls   *Calls
-	id      string // "": of the member that is known at the address
+	id      string // "": the member that is known at the address
 	address string
-	conn    net.Conn // nil: to be dialled
+	conn    net.Conn // nil: call dials
 }
 
-// ask is Calls.AskAt.
+// ask implements Calls.AskAt.
 func (l *link) ask(ctx context.Context, state *StateHash) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.calls.times.Of(askTimeout))
 	defer cancel()
@@ -154,8 +149,7 @@ func (l *link) ask(ctx context.Context, state *StateHash) (Answer, error) {
 	return *reply.Answer, nil
 }
 
-// call sends one request and blocks for its reply, at most until ctx ends. After an
-// error the next call dials again.
+// call sends one request and blocks until the reply or the end of ctx. After an error the next call dials again.
 func (l *link) call(ctx context.Context, q Request) (Reply, error) {
 	q.From = l.calls.self
 	reply, err := l.exchange(ctx, q)
@@ -196,7 +190,7 @@ func (l *link) close() {
 	}
 }
 
-// remoteError returns the error of another node's reply.
+// remoteError returns the error in another node's reply.
 func remoteError(reply Reply) error {
 	fate, ok := codes[reply.Code]
 	switch {
@@ -208,7 +202,7 @@ func remoteError(reply Reply) error {
 	return &distantError{text: reply.Error, kind: fate}
 }
 
-// distantError has another node's text and a meaning that errors.Is finds.
+// distantError is an error from another node: its text, and the error that errors.Is finds.
 type distantError struct {
 	text string
 	kind error

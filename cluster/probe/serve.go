@@ -12,37 +12,34 @@ import (
 )
 
 const (
-	// idleTimeout is how long a stream may stay without a request.
+	// idleTimeout is how long a stream may be open without a request.
 	idleTimeout = 30 * time.Second
-	// writeTimeout bounds the writing of one reply.
+	// writeTimeout bounds the write of one reply.
 	writeTimeout = 5 * time.Second
 )
 
-// Responder is the node that replies on probe streams, with or without Raft. Both methods
-// may be called concurrently.
+// Responder is the node that replies on probe streams, with or without Raft. Both methods may be called concurrently.
 type Responder interface {
 	// Describe returns the node's reply to [Ask]. It does not block.
 	Describe(q *Request) Answer
-	// CarryOut carries out every other kind of request, which came on conn. The asking
-	// node gets its error. It fails with ErrUnknownCall for a kind that it does not
-	// know. ctx ends after ServeTimeout.
+	// CarryOut carries out a request of any other kind, which came on conn. Its error is sent to the asking node. It
+	// fails with ErrUnknownCall for a kind that it does not know. ctx ends after ServeTimeout.
 	CarryOut(ctx context.Context, q *Request, conn net.Conn) (Reply, error)
 }
 
-// Server replies to other nodes for a responder.
+// Server replies to the requests of other nodes, for a responder.
 type Server struct {
 	responder Responder
 	log       hclog.Logger
 	stopping  context.Context
 }
 
-// NewServer returns a server for a responder. The end of ctx ends the requests that are
-// being carried out.
+// NewServer returns a server for a responder. The end of ctx cancels the requests that are being carried out.
 func NewServer(ctx context.Context, responder Responder, log hclog.Logger) *Server {
 	return &Server{responder: responder, log: log, stopping: ctx}
 }
 
-// Handle replies to one request after another, until the stream ends, and closes it.
+// Handle replies to the requests on a stream, one after another, until the stream ends, and closes it.
 func (s *Server) Handle(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	for {
@@ -50,7 +47,7 @@ func (s *Server) Handle(conn net.Conn) {
 		var q Request
 		err := read(conn, &q)
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
-			return // over, or idle
+			return // the stream has ended, or was idle
 		}
 		if err == nil {
 			reply := s.reply(&q, conn)

@@ -10,50 +10,49 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// WatchEvery is how often a watch asks, while all reply.
+// WatchEvery is how often a watch asks the members if all of them reply.
 const WatchEvery = 500 * time.Millisecond
 
-// DownAfter is how long a member has not replied when it counts as down.
+// DownAfter is how long a member must be silent to count as down.
 const DownAfter = 3 * time.Second
 
-// Subject is the node whose fellow members a watch asks. Round is called by one
-// goroutine. The other methods may be called concurrently.
+// Subject is the node whose fellow members a watch asks. Only one goroutine calls Round. The other methods may be
+// called concurrently.
 type Subject interface {
-	// Servers returns the members of the latest configuration that this node has.
+	// Servers returns the members of this node's latest configuration.
 	Servers() []raft.Server
 	// Committed returns the commit index that this node knows.
 	Committed() uint64
-	// Round notes the replies of one round.
+	// Round is called after each round, with the latest reply of each member.
 	Round(seen map[string]Seen)
 }
 
-// Watch asks all other members how they are, in rounds: all at the same time, at most
-// 1 s for their replies, then a pause of wake.Next(WatchEvery). Safe for concurrent use.
+// Watch asks all other members how they are, in rounds. It asks all of them at the same time, waits up to 1 s for their
+// replies, and then pauses for wake.Next(WatchEvery). Safe for concurrent use.
 type Watch struct {
 	calls   *Calls
 	subject Subject
-	links   map[string]*link // by node id; of the goroutine of Run alone
+	links   map[string]*link // by node id; used only by the goroutine of Run
 
 	mu   sync.Mutex
-	seen map[string]*Seen // by node id, of the present members
+	seen map[string]*Seen // by node id; only present members
 }
 
-// Seen is a node's knowledge of another node, by its replies. The zero value is for a
-// member that has never replied.
+// Seen is what a node knows of another member by its replies. The zero value is for a member that has never replied.
 type Seen struct {
-	Answer  Answer    // the last one
-	Asked   time.Time // when it was asked for
-	Came    time.Time // when it came; zero: never
+	Answer  Answer    // the last reply
+	Asked   time.Time // when the question of that reply was sent
+	Came    time.Time // when that reply came; zero: never
 	Failing bool      // the last question had no reply
-	Lag     uint64    // of its machine, behind the commit index known here when it came
+	Lag     uint64    // entries by which the member's machine trailed the commit index then
 }
 
-// NewWatch returns a watch that has not asked yet.
+// NewWatch returns a watch. It asks after Run is called.
 func NewWatch(calls *Calls, subject Subject) *Watch {
 	return &Watch{calls: calls, subject: subject, seen: map[string]*Seen{}, links: map[string]*link{}}
 }
 
-// Run asks until ctx ends.
+// Run asks the members until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
 	defer w.closeLinks()
 	for {
@@ -68,8 +67,7 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// askAll asks every other member once, all at the same time, and forgets the nodes that
-// are not members any more.
+// askAll asks every other member once, all at the same time, and forgets nodes that are no longer members.
 func (w *Watch) askAll(ctx context.Context) {
 	var links []*link
 	present := map[string]bool{}
@@ -79,17 +77,17 @@ func (w *Watch) askAll(ctx context.Context) {
 			links = append(links, w.link(id, string(server.Address)))
 		}
 	}
-	state := w.calls.latest() // the same for all peers, so that a majority can be counted
+	state := w.calls.latest() // the same index for all members, so that a majority can be counted
 	wake.AtOnce(links, func(l *link) error {
 		began := time.Now()
 		answer, err := l.ask(ctx, state)
-		w.note(l.id, answer, began, err)
+		w.recordReply(l.id, answer, began, err)
 		return err
 	})
 	w.forgetOthers(present)
 }
 
-// link returns the stream to a member, for the present round.
+// link returns the stream to a member, and a new one if the member has another address now.
 func (w *Watch) link(id, address string) *link {
 	l := w.links[id]
 	if l == nil || l.address != address {
@@ -108,7 +106,7 @@ func (w *Watch) closeLinks() {
 	}
 }
 
-func (w *Watch) note(id string, answer Answer, began time.Time, err error) {
+func (w *Watch) recordReply(id string, answer Answer, began time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := w.seen[id]
@@ -139,8 +137,8 @@ func (w *Watch) forgetOthers(present map[string]bool) {
 	}
 }
 
-// All returns the replies of each other member that was asked, by node id. The map is
-// the caller's. It does not block.
+// All returns what is known of each other member that was asked, by node id. The map belongs to the caller. It does not
+// block.
 func (w *Watch) All() map[string]Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,12 +149,12 @@ func (w *Watch) All() map[string]Seen {
 	return all
 }
 
-// Up reports whether the member has replied when it was asked last.
+// Up reports whether the member has replied to the last question.
 func (s Seen) Up() bool { return !s.Failing && !s.Came.IsZero() }
 
-// Down reports whether the member has not replied for DownAfter, or never when it was asked. A
-// single question without a reply is no sign of that.
+// Down reports whether the last question had no reply, and the member's last reply is older than DownAfter, or it has
+// never replied.
 func (s Seen) Down() bool { return s.Failing && (s.Came.IsZero() || time.Since(s.Came) > DownAfter) }
 
-// Lag returns by how many entries a machine trails a commit index.
+// Lag returns by how many entries a machine that has applied the entries up to applied trails the commit index.
 func Lag(commit, applied uint64) uint64 { return commit - min(applied, commit) }

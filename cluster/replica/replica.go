@@ -253,9 +253,9 @@ func (r *Replica) Snapshots() uint64 { return r.snapshots.Load() }
 type Sink interface {
 	// Applied is called after the state has applied an entry. The entry never changes, so the sink may keep it.
 	Applied(entry *fsm.Applied)
-	// Restored is called after a snapshot has replaced the state by the state at index, which may be lower than before.
-	// The sink may read the state until Restored returns.
-	Restored(state *fsm.Machine, index uint64)
+	// SnapshotRestored is called after a snapshot has replaced the state by the state at index, which may be lower than
+	// before. The sink may read the state until SnapshotRestored returns.
+	SnapshotRestored(state *fsm.Machine, index uint64)
 }
 
 // ClusterSink follows the terms and the configurations in the log. The rules of [Sink] hold for it, too.
@@ -264,8 +264,8 @@ type ClusterSink interface {
 	TermBegan(entry *fsm.Applied)
 	// Configured is called with the entry of a committed configuration.
 	Configured(entry *raft.Log)
-	// Restored is as in Sink.
-	Restored(state *fsm.Machine, index uint64)
+	// SnapshotRestored is as in Sink.
+	SnapshotRestored(state *fsm.Machine, index uint64)
 }
 
 // FeedConfig names the parts that follow the log. Raft's apply goroutine calls all functions.

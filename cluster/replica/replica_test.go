@@ -52,7 +52,7 @@ func (r *fedReplica) Applied(entry *fsm.Applied) {
 	}
 }
 
-func (r *fedReplica) Restored(_ *fsm.Machine, index uint64) {
+func (r *fedReplica) SnapshotRestored(_ *fsm.Machine, index uint64) {
 	if r.restored != nil {
 		r.restored(index)
 	}
@@ -449,7 +449,7 @@ func (s orderSink) Configured(entry *raft.Log) {
 	*s.calls = append(*s.calls, fmt.Sprintf("%s configured %d at %d", s.name, entry.Index, s.r.Index()))
 }
 
-func (s orderSink) Restored(state *fsm.Machine, index uint64) {
+func (s orderSink) SnapshotRestored(state *fsm.Machine, index uint64) {
 	*s.calls = append(*s.calls, fmt.Sprintf("%s restored %d, %d at %d", s.name, state.Index(), index, s.r.Index()))
 }
 

@@ -182,10 +182,10 @@ func (f *Feed) take(next jump) {
 	f.replica.headless.Store(nil)
 	f.replica.replace(next.state)
 	if f.config.Cluster != nil {
-		f.config.Cluster.Restored(next.state, next.index)
+		f.config.Cluster.SnapshotRestored(next.state, next.index)
 	}
 	for _, s := range f.config.Sinks {
-		s.Restored(next.state, next.index)
+		s.SnapshotRestored(next.state, next.index)
 	}
 	f.replica.lists.WakeAll()
 	f.replica.changes.WakeAll() // anything may have changed

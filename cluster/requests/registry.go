@@ -327,9 +327,9 @@ func (r *Registry) refuseBefore(term uint64) {
 	}
 }
 
-// Restored implements [replica.Sink]. The machine has jumped over entries, so this node misses ids and ends of waits.
-// Restored ends the waits that the state shows as finished.
-func (r *Registry) Restored(state *fsm.Machine, index uint64) {
+// SnapshotRestored implements [replica.Sink]. The machine has jumped over entries, so this node has missed ids and ends
+// of waits. SnapshotRestored ends the waits that the state shows as finished.
+func (r *Registry) SnapshotRestored(state *fsm.Machine, index uint64) {
 	r.large.resetTo(state)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -155,7 +155,7 @@ func TestNothingIsSentOnAStreamWithASuccessor(t *testing.T) {
 func TestRestoreHidesEvidence(t *testing.T) {
 	state := fsm.New()
 	r, q := sent(t, 3)
-	r.Restored(state, state.Index())
+	r.SnapshotRestored(state, state.Index())
 	r.Applied(&fsm.Applied{Index: 9, Term: 4})
 	if got, any := settled(q); any {
 		t.Fatalf("a jump passed for evidence: %+v", got)
@@ -520,7 +520,7 @@ func TestLargeSessionsCostMore(t *testing.T) {
 		t.Errorf("the end of a large session costs %d, not more than %d", r.Cost(end), small)
 	}
 	fresh := New(10, m)
-	m.View(func(state *fsm.Machine) { fresh.Restored(state, index) })
+	m.View(func(state *fsm.Machine) { fresh.SnapshotRestored(state, index) })
 	if fresh.Cost(end) != r.Cost(end) {
 		t.Errorf("after a snapshot it costs %d, not %d", fresh.Cost(end), r.Cost(end))
 	}

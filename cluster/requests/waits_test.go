@@ -13,8 +13,8 @@ import (
 // lastApplied is the sink that keeps the last entry.
 type lastApplied struct{ entry *fsm.Applied }
 
-func (l *lastApplied) Applied(entry *fsm.Applied)    { l.entry = entry }
-func (l *lastApplied) Restored(*fsm.Machine, uint64) {}
+func (l *lastApplied) Applied(entry *fsm.Applied)            { l.entry = entry }
+func (l *lastApplied) SnapshotRestored(*fsm.Machine, uint64) {}
 
 // TestPlaceFromBehindASnapshot: the leader's word that a request waits may be about
 // an index that the local machine has jumped over; the state shows how it ended.
@@ -43,11 +43,11 @@ func TestPlaceFromBehindASnapshot(t *testing.T) {
 		t.Fatal("it still waits")
 	}
 	apply(3, fsm.EndSession{Session: 1})
-	r.Restored(fsm.New(), 1)
+	r.SnapshotRestored(fsm.New(), 1)
 	if len(l.Concluded) != 0 {
 		t.Error("a state from before the wait has ended it")
 	}
-	r.Restored(fsm.New(), 2)
+	r.SnapshotRestored(fsm.New(), 2)
 	<-l.Concluded // the empty state does not know it
 	r.restoredAt = 1
 	if !r.JumpedOver(1) || r.JumpedOver(2) {
@@ -91,7 +91,7 @@ func TestOldLeaseIsNoGrant(t *testing.T) {
 	r.Add(t.Context(), []*Request{q})
 	r.MarkSent([]*Request{q}, 3, 0)
 	r.Reply(q.ID.Sequence, 3, 0, &Settlement{Result: fsm.Result{Code: fsm.Waiting, Session: 1, Place: 42}, Index: 20})
-	m.View(func(state *fsm.Machine) { r.Restored(state, 1) })
+	m.View(func(state *fsm.Machine) { r.SnapshotRestored(state, 1) })
 	if len(q.Listener.Concluded) != 0 {
 		t.Fatalf("the wait has ended with %+v", <-q.Listener.Concluded)
 	}

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// lookEvery is how often the watchdog looks.
-	lookEvery = 200 * time.Millisecond
-	// spaceEvery is how often it asks for the free space.
+	// checkEvery is how often the watchdog checks the node.
+	checkEvery = 200 * time.Millisecond
+	// spaceEvery is how often it measures the free space.
 	spaceEvery = time.Second
-	// stuckAfter is how long a write of the log may hang before the process ends: a
-	// write that hangs that long does not come back, and a new start finds out why.
+	// stuckAfter is how long a write of the log may hang before the process ends. Such a write does not come back, and
+	// a new start finds out why.
 	stuckAfter = 30 * time.Second
-	// giveUpEvery is how often a leader without room tries to hand over.
-	giveUpEvery = 5 * time.Second
-	// keysAlarmEvery is how often the alarm about the table of keys may be repeated,
-	// and keysAlarmPercent how full the table is then.
+	// handOverEvery is how often a leader without room tries to hand leadership over.
+	handOverEvery = 5 * time.Second
+	// keysAlarmEvery is how often the warning about the table of keys may be repeated, and keysAlarmPercent how full
+	// the table is then.
 	keysAlarmEvery   = 10 * time.Minute
 	keysAlarmPercent = 80
 )
@@ -32,7 +32,7 @@ const (
 var (
 	// ErrStuck ends a process whose disk hangs.
 	ErrStuck = errors.New("the disk hangs")
-	// ErrWedged ends a process whose Raft is wedged.
+	// ErrWedged ends a process whose Raft refuses all entries because of a transfer that does not end.
 	ErrWedged = errors.New("a transfer of leadership does not end")
 )
 
@@ -40,14 +40,13 @@ var (
 type Leader interface {
 	// Leads reports whether the node leads.
 	Leads() bool
-	// GiveBack lets other nodes carry the commands that wait at this one, if its disk
-	// hangs.
+	// GiveBack lets other nodes carry the commands that wait at this node, if its disk hangs.
 	GiveBack()
-	// SetSpace notes how much room there is, as it was just measured.
+	// SetSpace stores the measured room on the disk.
 	SetSpace(now store.Space)
-	// HandOver gives leadership to another node that has more room than that.
+	// HandOver transfers leadership to a node with more room than has.
 	HandOver(ctx context.Context, has store.Space) error
-	// HoldTime stops cluster time, or lets it go on, as the leader's state asks for.
+	// HoldTime stops cluster time, or lets it go on, as the state of the leader requires.
 	HoldTime()
 	// Transferring reports whether Raft refuses entries because of a transfer.
 	Transferring(ctx context.Context) bool
@@ -55,53 +54,53 @@ type Leader interface {
 	Fatal(err error)
 }
 
-// Config names the parts that a watchdog checks. All fields are needed.
+// Config has the parts that a watchdog checks. All fields are needed.
 type Config struct {
 	Log    hclog.Logger
 	Leader Leader
-	// StuckFor returns how long the write of the log under way has taken.
+	// StuckFor returns how long the oldest log write has been pending.
 	StuckFor func() time.Duration
-	// Space returns how much room there is.
+	// Space measures the room on the disk.
 	Space func() (store.Space, error)
 	// Keys returns how full the table of idempotency keys is.
 	Keys func() fsm.KeysView
-	// WedgedAfter is the longest that Raft may refuse entries because of one transfer.
+	// WedgedAfter is how long Raft may refuse entries because of one transfer.
 	WedgedAfter time.Duration
 }
 
-// Run looks after a node until ctx ends.
+// Run checks a node repeatedly, until ctx ends.
 func Run(ctx context.Context, config Config) {
 	w := &watchdog{Config: config}
 	for {
-		w.look(ctx)
-		if wake.Pause(ctx, wake.Next(lookEvery)) != nil {
+		w.checkAll(ctx)
+		if wake.Pause(ctx, wake.Next(checkEvery)) != nil {
 			return
 		}
 	}
 }
 
-// watchdog is the state of Run, for its goroutine alone.
+// watchdog is the state of Run. Only its goroutine uses it.
 type watchdog struct {
 	Config
 
-	room      store.Space // as it was measured last
-	askedAt   time.Time   // for the space
-	gaveUpAt  time.Time   // when leadership was last offered
-	refusedAt time.Time   // since when Raft refuses entries; zero: it does not
-	alarmedAt time.Time   // when the alarm about the keys was last given; zero: never
-	dead      bool        // Fatal was called
+	room       store.Space // the last measurement
+	measuredAt time.Time   // when the room was last measured
+	handOverAt time.Time   // when a transfer was last tried
+	refusedAt  time.Time   // since when Raft refuses entries; zero: it does not
+	alarmedAt  time.Time   // when the warning about the keys was last logged; zero: never
+	dead       bool        // Fatal was called
 }
 
-// look does one round.
-func (w *watchdog) look(ctx context.Context) {
+// checkAll makes all checks once.
+func (w *watchdog) checkAll(ctx context.Context) {
 	w.Leader.GiveBack()
 	if stuck := w.StuckFor(); stuck > stuckAfter {
 		w.die(fmt.Errorf("%w: a write of the log has not returned for %v", ErrStuck, stuck.Round(time.Second)))
 	}
-	w.lookForWedge(ctx)
-	w.lookForSpace(ctx)
+	w.checkTransfer(ctx)
+	w.checkSpace(ctx)
 	w.Leader.HoldTime()
-	w.lookForKeys(time.Now())
+	w.checkKeys(time.Now())
 }
 
 // die ends the process, once.
@@ -112,31 +111,31 @@ func (w *watchdog) die(err error) {
 	}
 }
 
-// lookForSpace keeps room, and gives leadership up while it is low: a leader
-// whose next write finds no room would lose it the hard way.
-func (w *watchdog) lookForSpace(ctx context.Context) {
-	if now := time.Now(); now.Sub(w.askedAt) >= spaceEvery {
-		w.askedAt = now
-		w.measure()
+// checkSpace measures the room, and hands leadership over while it is low, before a write of the leader fails for
+// want of room.
+func (w *watchdog) checkSpace(ctx context.Context) {
+	if now := time.Now(); now.Sub(w.measuredAt) >= spaceEvery {
+		w.measuredAt = now
+		w.measureSpace()
 	}
-	if !w.room.Low || !w.Leader.Leads() || time.Since(w.gaveUpAt) < giveUpEvery {
+	if !w.room.Low || !w.Leader.Leads() || time.Since(w.handOverAt) < handOverEvery {
 		return
 	}
 	if !w.refusedAt.IsZero() {
 		return // two transfers in succession would look like a single endless transfer
 	}
-	w.gaveUpAt = time.Now()
+	w.handOverAt = time.Now()
 	if err := w.Leader.HandOver(ctx, w.room); err != nil {
 		w.Log.Warn("the disk is nearly full, and leadership could not be handed over", "error", err)
 	}
 }
 
-// measure asks for the free space and notes in the log when it passes a mark.
-func (w *watchdog) measure() {
+// measureSpace measures the room, and logs when it crosses a mark.
+func (w *watchdog) measureSpace() {
 	now, err := w.Space()
 	if err != nil {
 		w.Log.Warn("the free space could not be found out", "error", err)
-		return // the last one stands
+		return // the last measurement stays in use
 	}
 	before := w.room
 	w.room = now
@@ -151,9 +150,9 @@ func (w *watchdog) measure() {
 	}
 }
 
-// lookForWedge finds a leader whose flag of a transfer under way is stuck: it
-// keeps the leadership, sends heartbeats, and refuses every write (raft#696).
-func (w *watchdog) lookForWedge(ctx context.Context) {
+// checkTransfer ends the process of a leader whose Raft has a transfer under way that never ends: the node keeps the
+// leadership, sends heartbeats, and refuses every write (raft#696).
+func (w *watchdog) checkTransfer(ctx context.Context) {
 	switch {
 	case !w.Leader.Leads() || !w.Leader.Transferring(ctx):
 		w.refusedAt = time.Time{}
@@ -164,9 +163,9 @@ func (w *watchdog) lookForWedge(ctx context.Context) {
 	}
 }
 
-// lookForKeys writes a line to the log of a leader whose table of idempotency keys is
-// nearly full: beyond it, requests with new keys are refused.
-func (w *watchdog) lookForKeys(now time.Time) {
+// checkKeys logs a warning on a leader whose table of idempotency keys is nearly full. A full table refuses requests
+// with new keys.
+func (w *watchdog) checkKeys(now time.Time) {
 	if !w.Leader.Leads() || !w.alarmedAt.IsZero() && now.Sub(w.alarmedAt) < keysAlarmEvery {
 		return
 	}

@@ -103,7 +103,7 @@ func TestKeysAlarm(t *testing.T) {
 			now = empty
 			node.isLeader.Store(step.leads)
 			fill(&now, step.percent)
-			if w.lookForKeys(start.Add(step.after)); lines() != step.lines {
+			if w.checkKeys(start.Add(step.after)); lines() != step.lines {
 				t.Errorf("%s, step %d: %d lines, want %d", name, i, lines(), step.lines)
 			}
 		}
@@ -124,7 +124,7 @@ func TestWatchdogEndsANodeWhoseDiskHangs(t *testing.T) {
 		ends  int
 	}{{0, 0}, {stuckAfter, 0}, {0, 0}, {stuckAfter + time.Millisecond, 1}, {stuckAfter + time.Second, 1}} {
 		stuck = step.stuck
-		if w.look(t.Context()); len(node.fatals) != step.ends {
+		if w.checkAll(t.Context()); len(node.fatals) != step.ends {
 			t.Fatalf("a write that takes %v: %d times fatal, want %d", step.stuck, len(node.fatals), step.ends)
 		}
 	}
@@ -151,16 +151,16 @@ func TestLeaderGivesWayWhileItsDiskIsLow(t *testing.T) {
 			{true, store.Space{Free: 1, Low: true, Spent: true}, 2},
 			{true, store.Space{Free: 100}, 2},
 		} {
-			time.Sleep(max(spaceEvery, giveUpEvery)) // virtual
+			time.Sleep(max(spaceEvery, handOverEvery)) // virtual
 			node.isLeader.Store(step.leads)
 			room = step.room
-			if w.lookForSpace(t.Context()); node.handedOver != step.handedOver || node.spaces[len(node.spaces)-1] != step.room {
+			if w.checkSpace(t.Context()); node.handedOver != step.handedOver || node.spaces[len(node.spaces)-1] != step.room {
 				t.Errorf("step %d: handed over %d times, want %d; noted %+v", i, node.handedOver, step.handedOver, node.spaces)
 			}
 		}
 		room, w.refusedAt = store.Space{Low: true}, time.Now()
-		time.Sleep(giveUpEvery) // virtual
-		if w.lookForSpace(t.Context()); node.handedOver != 2 {
+		time.Sleep(handOverEvery) // virtual
+		if w.checkSpace(t.Context()); node.handedOver != 2 {
 			t.Error("handed over while Raft is in a transfer: two in succession look like one that does not end")
 		}
 	})

@@ -180,7 +180,7 @@ func With(ctx context.Context, id *Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, id)
 }
 
-// Of returns the identity of a request by its context, Nobody without one.
+// Of returns the identity in a request's context, or the identity Nobody if there is no identity.
 func Of(ctx context.Context) *Identity {
 	if id, ok := ctx.Value(identityKey{}).(*Identity); ok {
 		return id

@@ -270,7 +270,7 @@ func TestWatch(t *testing.T) {
 			look()
 		}
 		ok("ci", 3)
-		if changed, asked, gone := <-reloads, <-reloads, <-reloads; changed != nil || asked != nil || gone == nil {
+		if changed, reread, gone := <-reloads, <-reloads, <-reloads; changed != nil || reread != nil || gone == nil {
 			t.Error("a file that is gone is not reported")
 		}
 	})

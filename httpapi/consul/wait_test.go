@@ -207,7 +207,7 @@ func TestTooManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := apitest.New(t, asConsul, func(cfg *apitest.Config) { cfg.Exchange.MaxWatchers = 2 })
 		s := &apitest.Site{T: t, Handler: a.Handler, Node: a.Node}
-		one, two := s.Later("GET /v1/kv/a?index=1&wait=1m", ""), s.Later("GET /v1/session/list?index=1&wait=1m", "")
+		first, second := s.Later("GET /v1/kv/a?index=1&wait=1m", ""), s.Later("GET /v1/session/list?index=1&wait=1m", "")
 		if got := a.Gauge("signalbox_consul_queries_open"); got != 2 {
 			t.Errorf("%d wait", got)
 		}
@@ -216,8 +216,8 @@ func TestTooManyWait(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 		s.Is(s.Ask("GET /v1/kv/a", ""), "404 bare")
-		<-one
-		<-two
+		<-first
+		<-second
 		if got := a.Gauge("signalbox_consul_queries_open"); got != 0 {
 			t.Errorf("%d wait", got)
 		}
@@ -330,7 +330,7 @@ func TestTakenKeys(t *testing.T) {
 // TestLocks: an acquire and a release of a key, by its holder and by others.
 func TestLocks(t *testing.T) {
 	inEachConsul(t, func(s *apitest.Site) {
-		one, two := open(s, `{"LockDelay":0}`), open(s, `{"LockDelay":0}`)
+		first, second := open(s, `{"LockDelay":0}`), open(s, `{"LockDelay":0}`)
 		step := func(line, want, holder string, locks uint64) {
 			s.Helper()
 			s.Is(s.Ask("PUT /v1/kv/l?"+line, line), want)
@@ -338,20 +338,20 @@ func TestLocks(t *testing.T) {
 				s.Errorf("after %s: %+v", line, got)
 			}
 		}
-		s.Is(s.Ask("PUT /v1/kv/l?release="+one, ""), no)
-		step("acquire="+one, yes, one, 1)
-		step("acquire="+two, no, one, 1)
-		step("flags=7&acquire="+one, yes, one, 1)
-		step("flags=1", yes, one, 1)
-		step(fmt.Sprint("cas=", keyOf(s, "l").ModifyIndex), yes, one, 1) // K8: Consul sets it to 0
-		step("release="+two, no, one, 1)
-		step("release="+one, yes, "", 1)
-		step("release="+one, no, "", 1)
-		step("acquire="+two, yes, two, 2)
+		s.Is(s.Ask("PUT /v1/kv/l?release="+first, ""), no)
+		step("acquire="+first, yes, first, 1)
+		step("acquire="+second, no, first, 1)
+		step("flags=7&acquire="+first, yes, first, 1)
+		step("flags=1", yes, first, 1)
+		step(fmt.Sprint("cas=", keyOf(s, "l").ModifyIndex), yes, first, 1) // K8: Consul sets it to 0
+		step("release="+second, no, first, 1)
+		step("release="+first, yes, "", 1)
+		step("release="+first, no, "", 1)
+		step("acquire="+second, yes, second, 2)
 		s.Is(s.Ask("DELETE /v1/kv/l", ""), yes)
-		step("acquire="+one, yes, one, 1)
-		s.Is(s.Ask("PUT /v1/session/destroy/"+one, ""), yes)
-		step("acquire="+two, yes, two, 2)
+		step("acquire="+first, yes, first, 1)
+		s.Is(s.Ask("PUT /v1/session/destroy/"+first, ""), yes)
+		step("acquire="+second, yes, second, 2)
 	})
 }
 
@@ -363,16 +363,16 @@ func TestWaitingValuesAreCounted(t *testing.T) {
 		cut := s.Node.Status().Node
 		c.Net.Isolate(cut)
 		value := strings.Repeat("x", 500<<10)
-		one, two := s.Later("PUT /v1/kv/a?cas=0", value), s.Later("PUT /v1/kv/a?cas=0", value)
-		if len(one)+len(two) > 0 {
+		first, second := s.Later("PUT /v1/kv/a?cas=0", value), s.Later("PUT /v1/kv/a?cas=0", value)
+		if len(first)+len(second) > 0 {
 			t.Fatal("a write ended without a leader")
 		}
 		if got := s.Ask("PUT /v1/kv/a?cas=0", value); got.Status != 500 || !strings.Contains(got.Body, "--max-body-memory") {
 			t.Errorf("the third value, with room for two: %s", got)
 		}
 		c.Net.Rejoin(cut)
-		<-one
-		<-two
+		<-first
+		<-second
 	})
 }
 

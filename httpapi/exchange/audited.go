@@ -101,18 +101,17 @@ func groupIn(c fsm.Command) string {
 	return ""
 }
 
-// routine reports whether a command changed nothing that an auditor looks for: a granted
-// renewal without a ttl, or with the one that the session had, as each heartbeat of throttle has,
-// or a delivery that found no permit. Both are as frequent as all others. A renewal with another
-// ttl may have made it so short that it ends the session; one that takes a session over changes
-// who may use it.
+// routine reports whether a command made no change that matters to an auditor. Such commands are as frequent as all
+// others together: a delivery that found no permit, and a granted renewal with no ttl or with the session's present
+// ttl, as in each heartbeat of throttle. A renewal with another ttl does matter, since a short ttl may end the session;
+// and so does a renewal that takes a session over, since it changes who may use it.
 func routine(c fsm.Command, ttlMS int64, result *fsm.Result) bool {
 	if renew, ok := c.(fsm.Renew); ok {
 		if len(renew.Renewals) != 1 {
 			return false
 		}
-		asked := renew.Renewals[0].TTLMS
-		return result.Code == fsm.OK && !result.TookOver && (asked == fsm.KeepTTL || asked == ttlMS && asked > 0)
+		newTTLMS := renew.Renewals[0].TTLMS
+		return result.Code == fsm.OK && !result.TookOver && (newTTLMS == fsm.KeepTTL || newTTLMS == ttlMS && newTTLMS > 0)
 	}
 	return result.Code == fsm.NothingReady
 }
@@ -180,7 +179,7 @@ func (a *audited) RaiseLevel(ctx context.Context, level uint32) error {
 	return a.write(ctx, audit.Record{Operation: fsm.OpRaiseLevel.String(), Level: level}, a.node.RaiseLevel(ctx, level))
 }
 
-// Backup implements Backups. It changes nothing, and hands out everything.
+// Backup implements Backups. It changes no state, but its caller gets all of the state.
 func (a *audited) Backup(ctx context.Context) (*backup.Backup, error) {
 	b, err := a.node.Backup(ctx)
 	r := audit.Record{Operation: "backup"}

@@ -23,15 +23,15 @@ func heapPeak() (stop func() uint64) {
 	end, peak := make(chan struct{}), make(chan uint64)
 	go func() {
 		sample := []gauges.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-		most := uint64(0)
+		highest := uint64(0)
 		again := time.NewTicker(time.Millisecond)
 		defer again.Stop()
 		for {
 			gauges.Read(sample)
-			most = max(most, sample[0].Value.Uint64())
+			highest = max(highest, sample[0].Value.Uint64())
 			select {
 			case <-end:
-				peak <- most
+				peak <- highest
 				return
 			case <-again.C:
 			}

@@ -17,9 +17,9 @@ var _ Node = (*cluster.Node)(nil)
 
 // TestRequestID: a client's id counts if it can be shown; else one is drawn.
 func TestRequestID(t *testing.T) {
-	name := func(given string) string {
+	name := func(sent string) string {
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set(HeaderRequest, given)
+		r.Header.Set(HeaderRequest, sent)
 		reply := httptest.NewRecorder()
 		c := echo.New().NewContext(r, reply)
 		id := NameRequest(c)

@@ -48,8 +48,8 @@ func sameValue(t *testing.T, v Value, want any) {
 		}
 	case []any:
 		i := 0
-		for of := range v.Items() {
-			sameValue(t, of, w[i])
+		for item := range v.Items() {
+			sameValue(t, item, w[i])
 			i++
 		}
 		if i != len(w) || !v.IsArray() {

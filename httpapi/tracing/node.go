@@ -70,8 +70,8 @@ func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*clus
 	return reply, err
 }
 
-// contextFor returns the context that a command carries: none for a renewal, which shares its command
-// with the renewals of other callers.
+// contextFor returns the context that a command carries: "" for a renewal, which shares its command with the renewals
+// of other callers.
 func contextFor(command fsm.Command, s *span) string {
 	if _, renewal := command.(fsm.Renew); renewal {
 		return ""

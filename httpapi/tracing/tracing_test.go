@@ -146,10 +146,10 @@ func TestSpans(t *testing.T) {
 		t.Error("a renewal has a context, and can't share its command")
 	}
 	header := request(traces, clientParent, do(cluster.Call{Command: fsm.Up{Name: "db", Count: 3}}))
-	if of := node.call.Trace; len(of) > fsm.MaxTraceBytes || of[:36] != clientParent[:36] || !strings.HasSuffix(of, "-01") {
-		t.Errorf("the command has %q", of)
+	if trace := node.call.Trace; len(trace) > fsm.MaxTraceBytes || trace[:36] != clientParent[:36] || !strings.HasSuffix(trace, "-01") {
+		t.Errorf("the command has %q", trace)
 	}
-	up, of := spanIn(node.call.Trace), spanIn(header.Get("traceparent"))
+	up, sent := spanIn(node.call.Trace), spanIn(header.Get("traceparent"))
 	request(traces, clientParent, func(ctx context.Context) error {
 		_, _ = over.DoMany(ctx, []cluster.Call{{Command: fsm.Up{Name: "list", Count: 3}}, {Command: fsm.Up{Name: "list", Count: 4}}})
 		return nil
@@ -172,10 +172,10 @@ func TestSpans(t *testing.T) {
 		spans[s.ID] = s
 		spans[s.Name] = s
 	}
-	if s := spans[up]; s.Parent != of || s.Attributes["signalbox.semaphore"] != "db" || s.Attributes["signalbox.count"] != int64(3) || s.Attributes["signalbox.leader"] != "n1" {
+	if s := spans[up]; s.Parent != sent || s.Attributes["signalbox.semaphore"] != "db" || s.Attributes["signalbox.count"] != int64(3) || s.Attributes["signalbox.leader"] != "n1" {
 		t.Errorf("of up: %+v", s)
 	}
-	if s := spans[of]; s.Parent != "b7ad6b7169203331" || s.Name != "POST /v1/semaphores/:name/up" || s.Instance != "n2" || s.Service != "signalbox" {
+	if s := spans[sent]; s.Parent != "b7ad6b7169203331" || s.Name != "POST /v1/semaphores/:name/up" || s.Instance != "n2" || s.Service != "signalbox" {
 		t.Errorf("of its request: %+v", s)
 	}
 	if s := spans[list]; s.Name != "forward" || s.Attributes["signalbox.commands"] != int64(2) {

@@ -232,16 +232,16 @@ func TestKeyboard(t *testing.T) {
 	b.shows("The one before it")
 	b.shows("created with 4 permits") // the last of what comes late
 	eval[bool](b, `(document.activeElement.blur(), document.getElementById("skip").focus(), window.passed = [], true)`)
-	most := eval[int](b, `(window.all = [...document.querySelectorAll("a[href], button, input, select, [tabindex='0']")].filter((e) => e.checkVisibility()), all.length)`)
-	for range most {
+	count := eval[int](b, `(window.all = [...document.querySelectorAll("a[href], button, input, select, [tabindex='0']")].filter((e) => e.checkVisibility()), all.length)`)
+	for range count {
 		eval[bool](b, `(passed.push(document.activeElement), true)`)
 		if outline := eval[string](b, `getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
 			t.Errorf("%s does not show its focus", eval[string](b, `document.activeElement.outerHTML`))
 		}
 		b.do(chromedp.KeyEvent("\t"))
 	}
-	if missed := eval[string](b, `all.filter((e) => e.isConnected && !passed.includes(e)).map((e) => e.textContent).join("; ")`); missed != "" || most < 15 {
-		t.Errorf("of %d, Tab misses %s", most, missed)
+	if missed := eval[string](b, `all.filter((e) => e.isConnected && !passed.includes(e)).map((e) => e.textContent).join("; ")`); missed != "" || count < 15 {
+		t.Errorf("of %d, Tab misses %s", count, missed)
 	}
 	focus := func() {
 		eval[bool](b, `([...document.querySelectorAll("button")].find((e) => e.textContent === "Change permits…").focus(), true)`)
@@ -446,8 +446,8 @@ func TestLongLists(t *testing.T) {
 	b := s.open("n2", "/semaphore/db")
 	rows := func(key string, want int, first string) {
 		t.Helper()
-		of := fmt.Sprintf(`[...document.querySelectorAll('[data-key=%q] tbody tr')]`, key)
-		b.await(fmt.Sprintf(`%s.length === %d && %s[0].textContent.includes(%q)`, of, want, of, first))
+		selected := fmt.Sprintf(`[...document.querySelectorAll('[data-key=%q] tbody tr')]`, key)
+		b.await(fmt.Sprintf(`%s.length === %d && %s[0].textContent.includes(%q)`, selected, want, selected, first))
 	}
 	at := func(list, text string) {
 		t.Helper()

@@ -77,11 +77,11 @@ func small(t *testing.T, shown image.Image) []byte {
 	nearest := map[color.Color]uint8{}
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
 		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			of := shown.At(x, y)
-			if _, known := nearest[of]; !known {
-				nearest[of] = uint8(paletted.Palette.Index(of))
+			colour := shown.At(x, y)
+			if _, known := nearest[colour]; !known {
+				nearest[colour] = uint8(paletted.Palette.Index(colour))
 			}
-			paletted.SetColorIndex(x, y, nearest[of])
+			paletted.SetColorIndex(x, y, nearest[colour])
 		}
 	}
 	var out bytes.Buffer

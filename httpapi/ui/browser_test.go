@@ -223,11 +223,11 @@ func eval[T any](b *tab, expression string) T {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 2*patience)
 	defer cancel()
-	of, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	result, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 	if err != nil {
 		b.Fatalf("%s: %v\n%s", expression, err, b.text())
 	}
-	return of
+	return result
 }
 
 // click clicks the button or link with a text.

@@ -59,18 +59,18 @@ func (all samples) add(t *testing.T, line, body string, got apitest.Reply) {
 	if id == "" || got.Status >= 300 || len(got.Text) > 10_000 {
 		return
 	}
-	one := all[id]
-	if one.Request == nil && json.Valid([]byte(body)) {
-		one.Request = json.RawMessage(body)
+	shown := all[id]
+	if shown.Request == nil && json.Valid([]byte(body)) {
+		shown.Request = json.RawMessage(body)
 	}
-	if status := strconv.Itoa(got.Status); one.Replies[status] == nil && got.Body != nil {
-		if one.Replies == nil {
-			one.Replies = map[string]json.RawMessage{}
+	if status := strconv.Itoa(got.Status); shown.Replies[status] == nil && got.Body != nil {
+		if shown.Replies == nil {
+			shown.Replies = map[string]json.RawMessage{}
 		}
-		one.Replies[status] = json.RawMessage(got.Text)
+		shown.Replies[status] = json.RawMessage(got.Text)
 	}
-	if one.Request != nil || one.Replies != nil {
-		all[id] = one
+	if shown.Request != nil || shown.Replies != nil {
+		all[id] = shown
 	}
 }
 
@@ -117,8 +117,8 @@ func TestDocsExamples(t *testing.T) {
 	if examples < 30 {
 		t.Errorf("only %d examples run", examples)
 	}
-	for _, one := range further {
-		all.add(t, one[0], one[1], a.Do(one[0], one[1]))
+	for _, request := range further {
+		all.add(t, request[0], request[1], a.Do(request[0], request[1]))
 	}
 	all.add(t, "PUT /v1/snapshot", "", a.Do("PUT /v1/snapshot?cluster="+apitest.ClusterID, a.Do("GET /v1/snapshot", "").Text))
 	all.compare(t)

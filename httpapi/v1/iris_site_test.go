@@ -69,9 +69,9 @@ func (s *irisSite) later(line, body string, headers ...string) <-chan apitest.Re
 func (s *irisSite) waits(all ...<-chan apitest.Reply) {
 	s.Helper()
 	synctest.Wait()
-	for i, one := range all {
-		if len(one) > 0 {
-			s.Fatalf("%d is answered already: %s", i, (<-one).Text)
+	for i, replies := range all {
+		if len(replies) > 0 {
+			s.Fatalf("%d is answered already: %s", i, (<-replies).Text)
 		}
 	}
 }

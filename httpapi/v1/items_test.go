@@ -190,12 +190,12 @@ func TestLeaderElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		site := apitest.NewCluster(t)
 		on := func(i int) *apitest.API { return &apitest.API{T: t, Handler: site.APIs[site.IDs[i]]} }
-		one, two := candidate{on(0), "one", on(0).Open("10s")}, candidate{on(1), "two", on(1).Open("1h")}
-		one.lead()
-		on(2).Do("GET /v1/items/svc%2Fleader", "").Is(200, "value=one", "session="+one.session)
+		first, second := candidate{on(0), "one", on(0).Open("10s")}, candidate{on(1), "two", on(1).Open("1h")}
+		first.lead()
+		on(2).Do("GET /v1/items/svc%2Fleader", "").Is(200, "value=one", "session="+first.session)
 		began, elected := time.Now(), make(chan time.Duration, 1)
 		go func() {
-			two.lead()
+			second.lead()
 			elected <- time.Since(began)
 		}()
 		time.Sleep(9 * time.Second) // virtual
@@ -203,8 +203,8 @@ func TestLeaderElection(t *testing.T) {
 		if took := <-elected; took < 9*time.Second || took > 15*time.Second {
 			t.Errorf("elected after %v: the session of the other one lives for 10 s", took)
 		}
-		on(2).Do("GET /v1/items/svc%2Fleader", "").Is(200, "value=two", "session="+two.session, "locks=2")
-		on(2).Do("GET /v1/sessions/"+two.session, "").Is(200, "items.0=svc/leader")
-		on(0).Do("PUT /v1/items/svc%2Fleader", `{"value":"one","session":"`+one.session+`"}`).RefusedWith(410, "expired-session", fmt.Sprint("session=", one.session))
+		on(2).Do("GET /v1/items/svc%2Fleader", "").Is(200, "value=two", "session="+second.session, "locks=2")
+		on(2).Do("GET /v1/sessions/"+second.session, "").Is(200, "items.0=svc/leader")
+		on(0).Do("PUT /v1/items/svc%2Fleader", `{"value":"one","session":"`+first.session+`"}`).RefusedWith(410, "expired-session", fmt.Sprint("session=", first.session))
 	})
 }

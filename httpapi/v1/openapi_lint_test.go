@@ -24,8 +24,8 @@ func (l *linter) add(format string, args ...any) {
 }
 
 // members returns an object of the description in the order of its names.
-func members(of any) (names []string, object map[string]any) {
-	object, _ = of.(map[string]any)
+func members(value any) (names []string, object map[string]any) {
+	object, _ = value.(map[string]any)
 	return slices.Sorted(maps.Keys(object)), object
 }
 
@@ -38,9 +38,9 @@ func lint(d *openapitest.Description) []string {
 	for _, tag := range tags {
 		l.tags[tag.(map[string]any)["name"].(string)] = true
 	}
-	paths, of := members(d.Document["paths"])
+	paths, items := members(d.Document["paths"])
 	for _, path := range paths {
-		methods, operations := members(of[path])
+		methods, operations := members(items[path])
 		for _, method := range methods {
 			l.operation(path, operations[method].(map[string]any), method+" "+path)
 		}
@@ -57,23 +57,23 @@ func lint(d *openapitest.Description) []string {
 	return l.found
 }
 
-func (l *linter) operation(path string, of map[string]any, name string) {
+func (l *linter) operation(path string, object map[string]any, name string) {
 	for _, text := range []string{"operationId", "summary"} {
-		if given, _ := of[text].(string); given == "" {
+		if value, _ := object[text].(string); value == "" {
 			l.add("%s has no %s", name, text)
 		}
 	}
-	if id := fmt.Sprint(of["operationId"]); l.ids[id] {
+	if id := fmt.Sprint(object["operationId"]); l.ids[id] {
 		l.add("%s: the operationId is taken", name)
 	} else {
 		l.ids[id] = true
 	}
-	tags, _ := of["tags"].([]any)
+	tags, _ := object["tags"].([]any)
 	if len(tags) != 1 || !l.tags[fmt.Sprint(tags[0])] {
 		l.add("%s has the tags %v", name, tags)
 	}
 	inPath := 0
-	parameters, _ := of["parameters"].([]any)
+	parameters, _ := object["parameters"].([]any)
 	for _, listed := range parameters {
 		if p := listed.(map[string]any); p["in"] == "path" {
 			inPath++
@@ -85,12 +85,12 @@ func (l *linter) operation(path string, of map[string]any, name string) {
 	if inPath != strings.Count(path, "{") {
 		l.add("%s has %d parameters of the path", name, inPath)
 	}
-	l.replies(of, name)
+	l.replies(object, name)
 }
 
 // replies looks for the refusals that every route has, and for examples of JSON.
-func (l *linter) replies(of map[string]any, name string) {
-	statuses, replies := members(of["responses"])
+func (l *linter) replies(operation map[string]any, name string) {
+	statuses, replies := members(operation["responses"])
 	successes, shown := 0, 0
 	for _, status := range statuses {
 		reply, _ := l.Resolve(replies[status].(map[string]any), "")
@@ -105,7 +105,7 @@ func (l *linter) replies(of map[string]any, name string) {
 			l.add("%s: %s is no problem", name, status)
 		}
 	}
-	if successes > 0 && shown == 0 && of["operationId"] != "get-openapi-json" {
+	if successes > 0 && shown == 0 && operation["operationId"] != "get-openapi-json" {
 		l.add("%s: no reply has an example", name)
 	}
 	for _, status := range []string{"400", "421", "429", "500"} {
@@ -113,15 +113,15 @@ func (l *linter) replies(of map[string]any, name string) {
 			l.add("%s has no %s", name, status)
 		}
 	}
-	if request, has := of["requestBody"].(map[string]any); has {
+	if request, has := operation["requestBody"].(map[string]any); has {
 		if body, ok := jsonOf(request); ok && body["example"] == nil && request["required"] == true {
 			l.add("%s: the request has no example", name)
 		}
 	}
 }
 
-func jsonOf(of map[string]any) (map[string]any, bool) {
-	content, _ := of["content"].(map[string]any)
+func jsonOf(object map[string]any) (map[string]any, bool) {
+	content, _ := object["content"].(map[string]any)
 	body, ok := content["application/json"].(map[string]any)
 	return body, ok
 }
@@ -129,8 +129,8 @@ func jsonOf(of map[string]any) (map[string]any, bool) {
 // walk compares every example with its schema, and follows every reference.
 func (l *linter) walk(at any, pointer string) {
 	if list, ok := at.([]any); ok {
-		for i, of := range list {
-			l.walk(of, fmt.Sprintf("%s/%d", pointer, i))
+		for i, element := range list {
+			l.walk(element, fmt.Sprintf("%s/%d", pointer, i))
 		}
 	}
 	names, object := members(at)
@@ -145,8 +145,8 @@ func (l *linter) walk(at any, pointer string) {
 		}
 	}
 	examples, _ := object["examples"].([]any)
-	for _, one := range examples {
-		l.compare(one, pointer)
+	for _, example := range examples {
+		l.compare(example, pointer)
 	}
 	for _, name := range names {
 		if name != "example" && name != "examples" {

@@ -131,7 +131,7 @@ const (
 	asDuration = `(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)`
 )
 
-func pattern(of string) object { return object{"type": "string", "pattern": of} }
+func pattern(expression string) object { return object{"type": "string", "pattern": expression} }
 
 // durationFrom is the schema of a duration of a body, from so many milliseconds on.
 func durationFrom(least int) object {
@@ -226,7 +226,7 @@ var queryTypes = object{
 // headerTypes has the schema of every header that has an effect.
 var headerTypes = object{"Idempotency-Key": key, "If-Match": pattern(`^"` + settings + `"$`), "If-None-Match": object{"const": "*"}, "Last-Event-ID": event}
 
-func list(of any) object { return object{"type": "array", "items": of} }
+func list(items any) object { return object{"type": "array", "items": items} }
 
 // shape is the schema of an object with members that are always there, given as name and
 // schema in turn.
@@ -311,9 +311,9 @@ func (s schemas) members(t reflect.Type, properties object, required *[]string) 
 			continue
 		}
 		*required = append(*required, called)
-		if of, ok := properties[called].(object); ok && f.Type.Kind() == reflect.Pointer {
-			nullable := maps.Clone(of)
-			nullable["type"] = []string{of["type"].(string), "null"}
+		if property, ok := properties[called].(object); ok && f.Type.Kind() == reflect.Pointer {
+			nullable := maps.Clone(property)
+			nullable["type"] = []string{property["type"].(string), "null"}
 			properties[called] = nullable
 		}
 	}
@@ -395,15 +395,15 @@ func operationID(r exchange.Route) string {
 }
 
 func (d described) describe(r exchange.Route, components schemas, refusals object, shown example) object {
-	of := object{"summary": d.summary, "operationId": operationID(r)}
+	operation := object{"summary": d.summary, "operationId": operationID(r)}
 	for _, tag := range tags {
 		if strings.Split(r.Path, "/")[2] == tag.part {
-			of["tags"] = []string{tag.name}
+			operation["tags"] = []string{tag.name}
 		}
 	}
-	of["parameters"] = d.parameters(r)
+	operation["parameters"] = d.parameters(r)
 	if body := d.bodySchema(shown.Request); body != nil {
-		of["requestBody"] = body
+		operation["requestBody"] = body
 	}
 	replies := object{}
 	for status, body := range d.replies {
@@ -418,8 +418,8 @@ func (d described) describe(r exchange.Route, components schemas, refusals objec
 		default:
 			content["schema"] = components.of(reflect.TypeOf(body))
 		}
-		if given := shown.Replies[strconv.Itoa(status)]; given != nil {
-			content["example"] = given
+		if replyBody := shown.Replies[strconv.Itoa(status)]; replyBody != nil {
+			content["example"] = replyBody
 		}
 		if len(content) > 0 {
 			reply["content"] = object{"application/json": content}
@@ -437,8 +437,8 @@ func (d described) describe(r exchange.Route, components schemas, refusals objec
 			"allOf": []any{object{"$ref": "#/components/schemas/Problem"}, object{"properties": object{"code": object{"enum": codes}}}}}}}}
 		replies[strconv.Itoa(status)] = object{"$ref": "#/components/responses/" + called}
 	}
-	of["responses"] = replies
-	return of
+	operation["responses"] = replies
+	return operation
 }
 
 // allCodes returns the codes of a route's problems. TestEveryReplyIsReached of httpapi holds them

@@ -14,8 +14,8 @@ import (
 	"path/filepath"
 )
 
-// serial draws the number of a certificate: positive, of 127 bits.
-func serial() (*big.Int, error) {
+// drawSerial draws the serial number of a certificate: positive, of 127 bits.
+func drawSerial() (*big.Int, error) {
 	var drawn [16]byte
 	if _, err := rand.Read(drawn[:]); err != nil {
 		return nil, err
@@ -24,8 +24,8 @@ func serial() (*big.Int, error) {
 	return new(big.Int).SetBytes(drawn[:]), nil
 }
 
-// writePair writes a certificate and its key, both in DER, as PEM files. Without
-// overwrite it fails with fs.ErrExist if one of them is there, and changes nothing.
+// writePair writes a certificate and its key, both in DER, as PEM files. Without overwrite it fails with fs.ErrExist if
+// one of the files exists, and changes no file.
 func writePair(files Pair, cert, key []byte, overwrite bool) error {
 	if err := os.MkdirAll(filepath.Dir(files.Cert), 0o700); err != nil {
 		return err
@@ -39,8 +39,8 @@ func writePair(files Pair, cert, key []byte, overwrite bool) error {
 			}
 		}
 	}
-	// Both are on the disk before either takes its place. A node that reads between the
-	// two renames finds a pair that does not match, and reads again.
+	// Both files are on the disk before we rename them. A node that reads between the two renames finds a certificate
+	// and a key that do not match, and reads again.
 	newKey, err := writeBeside(files.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
 	if err != nil {
 		return err
@@ -57,20 +57,20 @@ func writePair(files Pair, cert, key []byte, overwrite bool) error {
 	return os.Rename(newCert, files.Cert)
 }
 
-// writeBeside writes a file that is to take the place of another, and returns its path.
+// writeBeside writes the content to a new file in the folder of path, and returns the new path.
 func writeBeside(path string, content []byte) (string, error) {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // with the mode 0600
 	if err != nil {
 		return "", err
 	}
 	_, err = file.Write(content)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		_ = os.Remove(file.Name()) // the error counts
+		_ = os.Remove(file.Name()) // the error before it is returned
 	}
 	return file.Name(), err
 }
 
-// replace writes a file whole, in place of one that may be there.
+// replace writes a file completely, and only then puts it in the place of an existing file.
 func replace(path string, content []byte) error {
 	written, err := writeBeside(path, content)
 	if err != nil {
@@ -80,7 +80,7 @@ func replace(path string, content []byte) error {
 	return os.Rename(written, path)
 }
 
-// readPair reads a certificate, with those that lead to its authority, and its key.
+// readPair reads a certificate, with the intermediate certificates in its file, and its key.
 func readPair(files Pair) (tls.Certificate, error) {
 	cert, err := os.ReadFile(files.Cert)
 	if err != nil {
@@ -98,15 +98,14 @@ func parsePair(files Pair, cert, key []byte) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("%s with %s: %w", files.Cert, files.Key, err)
 	}
-	if pair.Leaf == nil { // as GODEBUG may have it
+	if pair.Leaf == nil { // GODEBUG=x509keypairleaf=0 leaves it out
 		pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0])
 	}
 	return pair, err
 }
 
-// parseBundle reads the certificates of authorities, between which other text may stand.
-// It fails if one of them is damaged: a bundle that is cut would cost a cluster half of
-// its nodes.
+// parseBundle reads the certificates of authorities, and ignores other text between them. It fails if one of them is
+// damaged: a node that trusted only a part of a truncated bundle could lose its connections to half of the nodes.
 func parseBundle(path string, bundle []byte) (*x509.CertPool, error) {
 	roots, found := x509.NewCertPool(), 0
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {

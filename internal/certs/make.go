@@ -20,21 +20,22 @@ import (
 )
 
 const (
-	// authorityLifetime is longer than most clusters live.
+	// authorityLifetime is how long an authority is valid: longer than most clusters live.
 	authorityLifetime = 10 * 365 * 24 * time.Hour
-	// issuedLifetime is how long a node's or client's certificate is valid. Nodes read
-	// a new one without a restart.
+	// issuedLifetime is how long a certificate of a node or client is valid. Nodes read a new certificate without a
+	// restart.
 	issuedLifetime = 365 * 24 * time.Hour
-	// renewed is how long before its end a certificate is no longer one to keep.
+	// renewed is how long before its end a certificate is due for renewal.
 	renewed = 30 * 24 * time.Hour
-	// backdated lets a machine whose clock is behind use a certificate at once.
+	// backdated is how far in the past a certificate becomes valid, so that a machine whose clock is behind accepts it
+	// at once.
 	backdated = time.Hour
 )
 
-// name is what a file and a common name (at most 64 characters, RFC 5280) can hold.
+// name matches the names that are allowed in a file name and as a common name (at most 64 characters, RFC 5280).
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// Pair names the two files of a certificate and its key.
+// Pair has the paths of a certificate and its key.
 type Pair struct {
 	Cert, Key string
 }
@@ -44,11 +45,11 @@ func pairOf(dir, base string) Pair {
 	return Pair{filepath.Join(dir, base+".pem"), filepath.Join(dir, base+"-key.pem")}
 }
 
-// MakeAuthority makes a certificate authority in a folder, and the folder if there is
-// none. Files that exist are replaced only with overwrite, and what an authority before
-// has issued is worthless then; else the error is fs.ErrExist.
+// MakeAuthority makes a certificate authority in a folder, and makes the folder if it is missing. It fails with
+// fs.ErrExist if a file exists and overwrite is not set. With overwrite, the certificates of the earlier authority
+// become worthless.
 func MakeAuthority(dir string, overwrite bool) (Pair, error) {
-	id, err := serial()
+	id, err := drawSerial()
 	if err != nil {
 		return Pair{}, err
 	}
@@ -60,14 +61,13 @@ func MakeAuthority(dir string, overwrite bool) (Pair, error) {
 		IsCA:                  true,
 		MaxPathLenZero:        true,
 	}
-	lasts(template, authorityLifetime)
+	setValidity(template, authorityLifetime)
 	return sign(template, nil, pairOf(dir, "ca"), overwrite)
 }
 
-// MakeNode issues the certificate of a node by the authority in the folder. hosts are
-// the names and addresses by which clients reach the node over HTTPS; the loopback
-// names and, if it is a host name, the id are added. Files that exist are replaced
-// only with overwrite.
+// MakeNode issues the certificate of a node, signed by the authority in the folder. hosts are the names and addresses
+// by which clients reach the node over HTTPS. MakeNode adds the loopback names and, if it is a host name, the id. It
+// fails with fs.ErrExist if a file exists and overwrite is not set.
 func MakeNode(dir, id string, hosts []string, overwrite bool) (Pair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: id},
@@ -87,8 +87,8 @@ func MakeNode(dir, id string, hosts []string, overwrite bool) (Pair, error) {
 	return issue(dir, "node-"+id, template, overwrite)
 }
 
-// NodeLasts reports whether a folder has the certificate of a node, issued by the
-// folder's authority for these hosts, that is good for another month.
+// NodeLasts reports whether a folder has a certificate of a node that the folder's authority has issued for these hosts
+// and that is valid for another 30 days.
 func NodeLasts(dir, id string, hosts []string) bool {
 	s, err := Open(Config{Pair: pairOf(dir, "node-"+id), CA: pairOf(dir, "ca").Cert, Node: id})
 	if err != nil || time.Until(s.Ends()) < renewed {
@@ -97,8 +97,8 @@ func NodeLasts(dir, id string, hosts []string) bool {
 	return !slices.ContainsFunc(hosts, func(host string) bool { return s.Certificate().Leaf.VerifyHostname(host) != nil })
 }
 
-// CopyNode copies what a node needs to another folder: its certificate and key, and the
-// authority's certificate, but not its key. There its files are base.pem and base-key.pem.
+// CopyNode copies the files that a node needs to another folder: its certificate and key as base.pem and base-key.pem,
+// and the authority's certificate. It does not copy the authority's key.
 func CopyNode(from, to, id, base string) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
@@ -118,8 +118,8 @@ func CopyNode(from, to, id, base string) error {
 
 var hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 
-// MakeClient issues the certificate of a client by the authority in the folder. Files
-// that exist are replaced only with overwrite.
+// MakeClient issues the certificate of a client, signed by the authority in the folder. It fails with fs.ErrExist if a
+// file exists and overwrite is not set.
 func MakeClient(dir, client string, overwrite bool) (Pair, error) {
 	return issue(dir, "client-"+client, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: client},
@@ -128,8 +128,7 @@ func MakeClient(dir, client string, overwrite bool) (Pair, error) {
 	}, overwrite)
 }
 
-// issue has the folder's authority sign a certificate. It ends no later than the
-// authority's own.
+// issue makes the folder's authority sign a certificate, which ends no later than the authority's own certificate.
 func issue(dir, base string, template *x509.Certificate, overwrite bool) (Pair, error) {
 	if id := template.Subject.CommonName; !name.MatchString(id) || strings.HasSuffix(id, "-key") {
 		return Pair{}, fmt.Errorf("%q can't be the name in a certificate: 1 to 64 of letters, digits, '.', '_' and '-', with a letter or digit first, and not -key at the end", id)
@@ -145,10 +144,10 @@ func issue(dir, base string, template *x509.Certificate, overwrite bool) (Pair, 
 	if !authority.Leaf.IsCA {
 		return Pair{}, fmt.Errorf("%s is not the certificate of an authority", files.Cert)
 	}
-	if template.SerialNumber, err = serial(); err != nil {
+	if template.SerialNumber, err = drawSerial(); err != nil {
 		return Pair{}, err
 	}
-	lasts(template, issuedLifetime)
+	setValidity(template, issuedLifetime)
 	if template.NotAfter.After(authority.Leaf.NotAfter) {
 		template.NotAfter = authority.Leaf.NotAfter
 	}
@@ -158,14 +157,14 @@ func issue(dir, base string, template *x509.Certificate, overwrite bool) (Pair, 
 	return sign(template, &authority, pairOf(dir, base), overwrite)
 }
 
-// lasts makes a certificate valid from now on.
-func lasts(template *x509.Certificate, lifetime time.Duration) {
+// setValidity sets the time in which a certificate is valid.
+func setValidity(template *x509.Certificate, lifetime time.Duration) {
 	template.NotBefore = time.Now().Add(-backdated)
 	template.NotAfter = time.Now().Add(lifetime)
 }
 
-// sign draws a key, has the authority sign its certificate, or the key itself if
-// there is none, and writes both.
+// sign draws a key, makes the authority sign a certificate for it, and writes both. If authority is nil the certificate
+// is self-signed.
 func sign(template *x509.Certificate, authority *tls.Certificate, files Pair, overwrite bool) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

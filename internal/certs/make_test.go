@@ -149,7 +149,7 @@ func TestLifetimes(t *testing.T) {
 func TestSerialNumbersDiffer(t *testing.T) {
 	var seen []string
 	for range 8 {
-		n, err := serial()
+		n, err := drawSerial()
 		must(t, err)
 		if n.Sign() <= 0 || n.BitLen() > 127 || slices.Contains(seen, n.String()) {
 			t.Errorf("number %v after %v", n, seen)

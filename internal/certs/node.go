@@ -8,18 +8,17 @@ import (
 	"slices"
 )
 
-// nodeProtocol names the protocol between nodes in the handshake (ALPN), so that no other
-// service with such a certificate can stand in for a node.
+// nodeProtocol names the protocol between nodes in the TLS handshake (ALPN), so that no other service with such a
+// certificate can stand in for a node.
 const nodeProtocol = "signalbox-peer"
 
-// mostCertificates is how many certificates a side may show: they are verified before it
-// has proven that the key is its own.
+// mostCertificates bounds the certificates that the other side may send, since we verify them before it has proven that
+// it has the key.
 const mostCertificates = 5
 
-// NodeTLS returns the settings of TLS between nodes, for both ends: version 1.3, a
-// certificate of each side, no resumption, so that every connection is judged by
-// the authorities of its moment. Names of hosts don't count: the common name does, see
-// [NodeName].
+// NodeTLS returns the settings of TLS between nodes, for both ends: version 1.3, and a certificate from each side.
+// Sessions are not resumed, so that each connection is judged by the authorities at its time. Host names don't count,
+// only the common name: see [NodeName].
 func (s *Source) NodeTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -37,13 +36,13 @@ func (s *Source) NodeTLS() *tls.Config {
 	}
 }
 
-// nodeUsages is both ends of a connection.
+// nodeUsages are the usages of a node's certificate: both ends of a connection.
 var nodeUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 
-// errNotANode refuses a certificate that an authority has issued for a client.
+// errNotANode refuses the certificate of a client.
 var errNotANode = errors.New("the certificate is not a node's: it is not for both ends of a connection")
 
-// verifyNode accepts the certificate of a node that an authority of now has issued.
+// verifyNode accepts the certificate of a node that one of the present authorities has issued.
 func (s *Source) verifyNode(state tls.ConnectionState) error {
 	if state.NegotiatedProtocol != nodeProtocol {
 		return fmt.Errorf("the other side does not speak the protocol %q", nodeProtocol)
@@ -51,7 +50,7 @@ func (s *Source) verifyNode(state tls.ConnectionState) error {
 	return verifyNode(state.PeerCertificates, s.Authorities())
 }
 
-// verifyNode returns why a chain of certificates is not that of a node, or nil.
+// verifyNode returns why a chain does not belong to a node, or nil.
 func verifyNode(chain []*x509.Certificate, roots *x509.CertPool) error {
 	if len(chain) == 0 {
 		return errors.New("the other side shows no certificate")
@@ -64,8 +63,8 @@ func verifyNode(chain []*x509.Certificate, roots *x509.CertPool) error {
 	return verifyChain(chain, roots, nodeUsages...)
 }
 
-// checkNode returns why the certificate is not that of the node with an id, or why its
-// own authorities don't accept it, or nil.
+// checkNode returns why the certificate does not belong to node id, or why the authorities of the same source don't
+// accept it, or nil.
 func (m *material) checkNode(id string) error {
 	var chain []*x509.Certificate
 	for _, der := range m.pair.Certificate {
@@ -81,8 +80,7 @@ func (m *material) checkNode(id string) error {
 	return verifyNode(chain, m.roots)
 }
 
-// NodeName returns the id of the node that a connection is with, once its handshake
-// is over.
+// NodeName returns the id of the node at the other end of a connection, after its handshake.
 func NodeName(state tls.ConnectionState) string {
 	if len(state.PeerCertificates) == 0 {
 		return ""

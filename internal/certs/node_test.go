@@ -113,13 +113,13 @@ func selfSigned(t *testing.T, id string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	number, err := serial()
+	number, err := drawSerial()
 	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: number, Subject: pkix.Name{CommonName: id}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	lasts(template, issuedLifetime)
+	setValidity(template, issuedLifetime)
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	must(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
@@ -201,10 +201,10 @@ func testAuthorityIsReplaced(t *testing.T) {
 	for _, id := range []string{"n1", "n2"} {
 		issued, err := MakeNode(before, id, nil, false)
 		must(t, err)
-		own := pairOf(dir, id)
-		put(own.Cert, read(issued.Cert))
-		put(own.Key, read(issued.Key))
-		nodes = append(nodes, open(t, Config{Pair: own, CA: bundle}))
+		pair := pairOf(dir, id)
+		put(pair.Cert, read(issued.Cert))
+		put(pair.Key, read(issued.Key))
+		nodes = append(nodes, open(t, Config{Pair: pair, CA: bundle}))
 	}
 	connected := func(step string) {
 		t.Helper()

@@ -8,13 +8,12 @@ import (
 	"slices"
 )
 
-// ServerTLS returns the settings of TLS for a server that clients of all kinds call:
-// version 1.2 or 1.3, since programs with an older TLS library must get in unchanged, with
-// the ciphers that Go prefers.
+// ServerTLS returns the TLS settings of a server for clients of all kinds: versions 1.2 and 1.3, and the ciphers that
+// Go prefers, so that programs with an older TLS library can connect.
 //
-// Without Config.CA no client is asked for a certificate. With it a client may show one,
-// which must be a client's (never a node's), issued by an authority of that moment. A
-// resumed connection is verified as a new one is.
+// Without Config.CA the server asks for no client certificate. With Config.CA a client may show one: it must be for a
+// client only (never a node's), and issued by one of the present authorities. A resumed connection is verified like a
+// new one.
 func (s *Source) ServerTLS() *tls.Config {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -34,11 +33,10 @@ func (s *Source) ServerTLS() *tls.Config {
 	return config
 }
 
-// errNotAClient refuses a certificate that an authority has issued for a node or a
-// server.
+// errNotAClient refuses the certificate of a node or a server.
 var errNotAClient = errors.New("the certificate is not a client's: it is not for that end of a connection alone")
 
-// verifyClient returns why a chain of certificates is not that of a client, or nil.
+// verifyClient returns why a chain does not belong to a client, or nil.
 func verifyClient(chain []*x509.Certificate, roots *x509.CertPool) error {
 	if usages := chain[0].ExtKeyUsage; len(usages) != 1 || usages[0] != x509.ExtKeyUsageClientAuth {
 		return errNotAClient
@@ -46,20 +44,19 @@ func verifyClient(chain []*x509.Certificate, roots *x509.CertPool) error {
 	return verifyChain(chain, roots, x509.ExtKeyUsageClientAuth)
 }
 
-// verifyChain returns why no authority vouches for each of the usages of a chain's first
-// certificate, or nil.
+// verifyChain returns why the authorities don't confirm one of the usages of a chain's first certificate, or nil.
 func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usages ...x509.ExtKeyUsage) error {
 	switch {
 	case len(chain) > mostCertificates:
 		return fmt.Errorf("the other side shows %d certificates, more than %d", len(chain), mostCertificates)
-	case roots == nil: // would stand for the system's
+	case roots == nil: // nil would mean the system's authorities
 		return errors.New("no authority is known")
 	}
 	between := x509.NewCertPool()
 	for _, cert := range chain[1:] {
 		between.AddCert(cert)
 	}
-	for _, usage := range usages { // one at a time: Verify takes any of a list for enough
+	for _, usage := range usages { // one by one, since Verify is satisfied with any usage of a list
 		_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{usage}})
 		if err != nil {
 			return err
@@ -68,8 +65,8 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usages ...x509
 	return nil
 }
 
-// checkServer returns why no client would accept the certificate from a server, or nil.
-// A certificate without usages is for all of them.
+// checkServer returns why clients would not accept the certificate from a server, or nil. A certificate without usages
+// may be used for all purposes.
 func (m *material) checkServer() error {
 	usages := m.pair.Leaf.ExtKeyUsage
 	if len(usages) == 0 || slices.Contains(usages, x509.ExtKeyUsageServerAuth) || slices.Contains(usages, x509.ExtKeyUsageAny) {

@@ -181,7 +181,7 @@ func TestResumedClientIsVerified(t *testing.T) {
 				t.Errorf("%s: resumed %v, not %v", tls.VersionName(version), state.DidResume, resumed)
 			}
 		}
-		own, err := os.ReadFile(home.config.CA)
+		homeCA, err := os.ReadFile(home.config.CA)
 		must(t, err)
 		foreign, err := os.ReadFile(filepath.Join(other, "ca.pem"))
 		must(t, err)
@@ -191,7 +191,7 @@ func TestResumedClientIsVerified(t *testing.T) {
 		if _, err := call(t, caller, served); err == nil {
 			t.Errorf("%s: resumed after its authority was taken away", tls.VersionName(version))
 		}
-		must(t, os.WriteFile(home.config.CA, own, 0o600))
+		must(t, os.WriteFile(home.config.CA, homeCA, 0o600))
 		_, err = home.Reload()
 		must(t, err)
 	}

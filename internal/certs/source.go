@@ -17,15 +17,14 @@ const watchEvery = 5 * time.Second
 
 // Config names the files of a [Source].
 type Config struct {
-	Pair        // may be empty, for a side that shows no certificate
-	CA   string // a bundle of the authorities that are trusted; may be empty
-	Node string // the id of the node whose certificate it must be, good now; "" for any
+	Pair        // may be empty if this side shows no certificate
+	CA   string // a bundle of the trusted authorities; may be empty
+	Node string // the id of the node to which the certificate must belong, valid now; "": any
 
-	Server bool // it must be a certificate for a server; it may have ended
+	Server bool // the certificate must be for a server; it may have expired
 }
 
-// Source is a certificate and the authorities that it goes with, as they were in their
-// files at the last [Source.Reload] that found them whole.
+// Source is a certificate and the authorities that it trusts, as of the last successful [Source.Reload].
 type Source struct {
 	config Config
 
@@ -33,15 +32,15 @@ type Source struct {
 	current   atomic.Pointer[material]
 }
 
-// material is what the files of a source hold.
+// material is the content of a source's files.
 type material struct {
 	files [3][]byte // cert, key, bundle
 	pair  tls.Certificate
 	roots *x509.CertPool
-	ends  time.Time // of the certificate; zero without one
+	ends  time.Time // when the certificate expires; zero without one
 }
 
-// Open reads the files.
+// Open returns the source of the files, which it reads.
 func Open(config Config) (*Source, error) {
 	s := &Source{config: config}
 	_, err := s.Reload()
@@ -51,9 +50,9 @@ func Open(config Config) (*Source, error) {
 	return s, nil
 }
 
-// Reload reads the files again, and reports whether they have changed. If they are not
-// whole, don't match, or are not good for Config.Node, it returns the reason, and the
-// source stays as it is.
+// Reload reads the files again, and reports whether they have changed. If a file is missing or damaged, the certificate
+// and the key don't match, or the certificate is not valid for Config.Node, it returns the error, and the source stays
+// as it is.
 func (s *Source) Reload() (changed bool, err error) {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
@@ -95,20 +94,21 @@ func (s *Source) Reload() (changed bool, err error) {
 	return true, nil
 }
 
-// Watch reloads the files every 5 s, and when now says so, until ctx ends. It calls
-// reloaded when they have changed, with nil, and when they can't be used, with the
-// reason: not for files that are whole at the next look, and once for each reason.
+// Watch reloads the files every 5 s, and when a signal comes from now, until ctx ends. It calls reloaded with nil when
+// they have changed or can be used again, and with the error when they can't be used. After a signal it reports every
+// error. Otherwise it reports an error once, when a second reload in a row has failed with it, since the files may be
+// in the middle of a replacement.
 func (s *Source) Watch(ctx context.Context, now <-chan os.Signal, reloaded func(error)) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
-	found, reported := "", "" // the last look's reason, and the one that was reported
+	found, reported := "", "" // the error of the last reload, and the last error that was reported
 	for {
-		asked := false
+		signalled := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-now:
-			asked = true // and gets a reply
+			signalled = true // an error is reported at once
 		case <-ticker.C:
 		}
 		changed, err := s.Reload()
@@ -118,7 +118,7 @@ func (s *Source) Watch(ctx context.Context, now <-chan os.Signal, reloaded func(
 				reloaded(nil)
 			}
 			found, reported = "", ""
-		case asked || err.Error() == found && found != reported:
+		case signalled || err.Error() == found && found != reported:
 			found, reported = err.Error(), err.Error()
 			reloaded(err)
 		default:
@@ -127,11 +127,11 @@ func (s *Source) Watch(ctx context.Context, now <-chan os.Signal, reloaded func(
 	}
 }
 
-// Ends returns when the certificate ends; zero without one.
+// Ends returns when the certificate expires; zero without a certificate.
 func (s *Source) Ends() time.Time { return s.current.Load().ends }
 
 // Certificate returns the certificate.
 func (s *Source) Certificate() *tls.Certificate { return &s.current.Load().pair }
 
-// Authorities returns the authorities that are trusted; nil stands for the system's.
+// Authorities returns the trusted authorities; nil stands for the system's authorities.
 func (s *Source) Authorities() *x509.CertPool { return s.current.Load().roots }

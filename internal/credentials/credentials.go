@@ -12,24 +12,24 @@ import (
 	"strings"
 )
 
-// Config is a client's credentials, and the authorities that it trusts. The zero value
-// has none, and trusts those of the system.
+// Config has a client's credentials, and the authorities that it trusts. The zero value has no credentials, and trusts
+// the system's authorities.
 type Config struct {
-	Token     string // goes with every request
-	TokenFile string // has the token, instead of Token
+	Token     string // sent with every request
+	TokenFile string // contains the token, instead of Token
 	CA        string // a PEM file with the authorities of the nodes' certificates
 	Cert, Key string // PEM files with the client's own certificate and its key
-	Plain     bool   // lets the token go to other machines over plain HTTP
+	Plain     bool   // allows sending the token to other machines over plain HTTP
 
-	// Warn gets the error of a file that can't be read again. nil: no warning.
+	// Warn is called with the error of a file that can't be read again; it may be nil.
 	Warn func(error)
 }
 
 // rawZone is the zone of an IPv6 address as people write it.
 var rawZone = regexp.MustCompile(`(\[[0-9A-Fa-f:.]+%)([^\]]+)\]`)
 
-// ParseAddress reads the address of a node: a URL, or host:port for that of http. The zone of an IPv6
-// address may stand as in a URL, [fe80::1%25eth0], or as elsewhere, [fe80::1%eth0].
+// ParseAddress parses the address of a node: a URL, or host:port, which stands for http://host:port. The zone of an
+// IPv6 address may be escaped as in a URL, [fe80::1%25eth0], or not, [fe80::1%eth0].
 func ParseAddress(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -44,17 +44,17 @@ func ParseAddress(text string) (*url.URL, error) {
 
 // FieldError is an error of a Config.
 type FieldError struct {
-	Field string // the name of the one that is wrong
+	Field string // the name of the wrong field
 	Err   error
 }
 
-// Error is the reason, without the field.
+// Error returns the reason, without the field.
 func (e *FieldError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the reason.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// HasTLS reports whether there are certificates, which need a transport of New's own.
+// HasTLS reports whether there are certificates. For them New makes its own transport.
 func (c *Config) HasTLS() bool { return c.CA != "" || c.Cert != "" || c.Key != "" }
 
 // hasToken reports whether requests have a token.
@@ -63,7 +63,7 @@ func (c *Config) hasToken() bool { return c.Token != "" || c.TokenFile != "" }
 // None is the Source of a Config without a token and a certificate.
 const None = "no token"
 
-// Source names where the token comes from, for people.
+// Source describes, for people, where the token comes from.
 func (c *Config) Source() string {
 	switch {
 	case c.TokenFile != "":
@@ -76,7 +76,7 @@ func (c *Config) Source() string {
 	return None
 }
 
-// check refuses settings that contradict each other.
+// check returns an error for settings that contradict each other.
 func (c *Config) check() error {
 	switch {
 	case c.Token != "" && c.TokenFile != "":
@@ -89,30 +89,30 @@ func (c *Config) check() error {
 	return nil
 }
 
-// transport is http.RoundTripper with credentials.
+// transport is an http.RoundTripper that adds credentials.
 type transport struct {
-	origins map[string]bool            // that get the token
-	token   *followed[string]          // nil: there is none
-	resend  bool                       // another token may come
+	origins map[string]bool            // true: gets the token
+	token   *followed[string]          // nil: requests get no token
+	resend  bool                       // the token may change, so a request may be repeated
 	tls     *followed[*http.Transport] // nil: base is used
 	base    http.RoundTripper
 }
 
-// New returns a RoundTripper that adds the credentials to requests to the addresses, or
-// base itself where there are none. An address of another machine in plain HTTP gets the
-// token if Config.Plain allows it; without that it must be listed with https:// too, and
-// gets none. The user of an address counts as a token that the
-// caller sends there. Certificates need an *http.Transport, of which New makes copies. It
-// reads the files, and sends no request.
+// New returns a RoundTripper that adds the credentials to requests to the addresses. It returns base if there are no
+// credentials. It reads the files, and sends no request.
+//
+// An address of another machine in plain HTTP gets the token only if Config.Plain allows it. Otherwise it must be
+// listed with https:// too, and gets no token. A user name in an address counts as a token that the caller sends there.
+// Certificates need an *http.Transport as base, which New copies.
 func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTripper, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	t := &transport{origins: map[string]bool{}, resend: cfg.TokenFile != "", base: base}
 	for _, address := range addresses {
-		open := address.Scheme == "http" && !isHere(address.Hostname()) && !cfg.Plain
-		t.origins[origin(address)] = !open
-		if open && (address.User != nil || cfg.hasToken() && !hasHTTPS(addresses, address)) {
+		exposed := address.Scheme == "http" && !isThisMachine(address.Hostname()) && !cfg.Plain
+		t.origins[origin(address)] = !exposed
+		if exposed && (address.User != nil || cfg.hasToken() && !hasHTTPS(addresses, address)) {
 			return nil, &FieldError{"Plain", fmt.Errorf("others could read the token on its way to http://%s: use https://, or allow plain HTTP", address.Host)}
 		}
 	}
@@ -130,11 +130,11 @@ func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTr
 	return t, nil
 }
 
-// readTLS makes a copy of the base with the certificates, and another one, with
-// connections of its own, each time that they change.
+// readTLS makes a copy of the base with the certificates. Each time the files change it makes another copy, with
+// separate connections.
 func (t *transport) readTLS(cfg *Config) (err error) {
-	base, is := t.base.(*http.Transport)
-	if !is {
+	base, ok := t.base.(*http.Transport)
+	if !ok {
 		return &FieldError{"CA", errors.New("certificates can't be added to an HTTP client of the caller's: give it them itself")}
 	}
 	var files []string
@@ -168,24 +168,24 @@ func (t *transport) readToken(cfg *Config) (err error) {
 	return err
 }
 
-// origin is what a token is bound to.
+// origin returns the scheme, host and port of a URL: the token is sent only to the listed origins.
 func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Host) }
 
-// hasHTTPS reports whether an address is listed with https:// too. Then it is there for the
-// time until the node serves HTTPS, and gets no token.
+// hasHTTPS reports whether an address is also listed with https://. Then the plain address serves only until the node
+// uses HTTPS, and gets no token.
 func hasHTTPS(addresses []*url.URL, plain *url.URL) bool {
 	return slices.ContainsFunc(addresses, func(other *url.URL) bool {
 		return other.Scheme == "https" && strings.EqualFold(other.Host, plain.Host)
 	})
 }
 
-// isHere reports whether a host is this machine, by its name alone.
-func isHere(host string) bool {
+// isThisMachine reports whether a host is this machine. It decides by the name, without a look-up.
+func isThisMachine(host string) bool {
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
-// RoundTrip is that of http.RoundTripper.
+// RoundTrip implements http.RoundTripper. After a reply 401 it repeats the request once if the token has changed.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.token == nil || !t.origins[origin(r.URL)] {
 		return t.present().RoundTrip(r)
@@ -202,18 +202,18 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	body := r.Body
 	if body != nil && body != http.NoBody {
 		if r.GetBody == nil {
-			return response, nil // it is spent
+			return response, nil // the body was read, and can't be read again
 		}
 		if body, err = r.GetBody(); err != nil {
 			return response, nil
 		}
 	}
-	_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // lets the connection be used again
+	_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // so that the connection can be used again
 	response.Body.Close()
 	return t.send(r, body, another)
 }
 
-// send sends a copy of a request, with a token.
+// send sends a copy of a request with a token.
 func (t *transport) send(r *http.Request, body io.ReadCloser, token string) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Body = body
@@ -221,7 +221,7 @@ func (t *transport) send(r *http.Request, body io.ReadCloser, token string) (*ht
 	return t.present().RoundTrip(r)
 }
 
-// present returns the transport with the certificates as they are now.
+// present returns the transport with the present certificates.
 func (t *transport) present() http.RoundTripper {
 	if t.tls == nil {
 		return t.base
@@ -229,9 +229,9 @@ func (t *transport) present() http.RoundTripper {
 	return t.tls.get(false)
 }
 
-// CloseIdleConnections is for http.Client.CloseIdleConnections.
+// CloseIdleConnections is called by http.Client.CloseIdleConnections.
 func (t *transport) CloseIdleConnections() {
-	if base, is := t.present().(interface{ CloseIdleConnections() }); is {
+	if base, ok := t.present().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
 }

@@ -326,8 +326,8 @@ func TestCertificatesAreFollowed(t *testing.T) {
 		t.Errorf("with the old authority; the client is %q", name)
 	}
 	bundle := [][]byte{}
-	for _, of := range []string{old, new} {
-		text, err := os.ReadFile(filepath.Join(of, "ca.pem"))
+	for _, folder := range []string{old, new} {
+		text, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
 		must(t, err)
 		bundle = append(bundle, text)
 	}

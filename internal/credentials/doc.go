@@ -1,21 +1,19 @@
-// Package credentials gives the requests of a client its token and its certificate, and
-// decides which certificates of nodes it trusts.
+// Package credentials adds the token and the certificate of a client to its requests, and decides which certificates of
+// nodes the client trusts.
 //
 // # What callers can rely on
 //
-//  1. The token goes to the given addresses alone: no redirect takes it elsewhere. New
+//  1. The token is sent only to the given addresses: no redirect takes it elsewhere. New
 //     refuses an address of plain HTTP on another machine, where everybody on the way
 //     could read the token, unless Config.Plain allows it.
 //  2. No error and no warning contains the token.
-//  3. Each file is read by New, which fails if it can't, and again before a request once
-//     it has changed. A file that can't be read any more leaves the values from before in
-//     use, with a warning.
-//  4. A reply 401 makes the token's file be read again. If it has another token, the
-//     request is repeated with that one, once: 401 says that it had no effect.
+//  3. New reads each file, and fails if it can't. A request reads a file again if the file
+//     has changed. If that fails, the values from before stay in use, with a warning.
+//  4. After a reply 401 the token's file is read again. If it has another token, the
+//     request is repeated once with that token, since 401 says that the request had no effect.
 //
-// Packages client/internal/calls and cmd/signalbox/internal/target call it. It decides
-// nothing about nodes and retries. It starts no goroutine; a request costs one stat of
-// each file. Everything is safe for concurrent use.
+// Packages client/internal/calls and cmd/signalbox/internal/target call it. It makes no decision about nodes and retries.
+// It starts no goroutine; a request costs one stat of each file. All of it is safe for concurrent use.
 //
 //   - credentials.go: Config, and the transport that adds the token to requests
 //   - file.go: values read from files, and again when these change

@@ -11,46 +11,46 @@ import (
 	"sync"
 )
 
-// followed is a value that was read from files, and is read again once they change.
+// followed is a value that was read from files, and is read again after they change.
 type followed[T any] struct {
 	paths []string
 	read  func() (T, error)
-	warn  func(error) // a change that can't be read; may be nil
+	warn  func(error) // called if changed files can't be read; may be nil
 
 	mu    sync.Mutex
-	seen  []os.FileInfo // of the paths before the latest reading; nil: no such file
-	value T             // the latest one that could be read
+	seen  []os.FileInfo // of the paths, from before the latest read; nil: no such file
+	value T             // the latest value that could be read
 }
 
-// follow reads the files for the first time.
+// follow returns the value of the files, which it reads.
 func follow[T any](read func() (T, error), warn func(error), paths ...string) (*followed[T], error) {
-	f := &followed[T]{paths: paths, read: read, warn: warn, seen: look(paths)}
+	f := &followed[T]{paths: paths, read: read, warn: warn, seen: statAll(paths)}
 	var err error
 	f.value, err = read()
 	return f, err
 }
 
-// get returns the value as of the files now. With force it reads them also if they look
-// unchanged: a file may be written twice within one tick of its system's clock.
+// get returns the value that the files have now. With force it reads them even if they seem unchanged: a file may be
+// written twice within one tick of its file system's clock.
 func (f *followed[T]) get(force bool) T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := look(f.paths) // before they are read, so that no later change is missed
-	if !force && slices.EqualFunc(f.seen, now, same) {
+	now := statAll(f.paths) // before the read, so that no change after it is missed
+	if !force && slices.EqualFunc(f.seen, now, unchanged) {
 		return f.value
 	}
 	value, err := f.read()
 	switch {
 	case err == nil:
 		f.value = value
-	case f.warn != nil && !slices.EqualFunc(f.seen, now, same):
+	case f.warn != nil && !slices.EqualFunc(f.seen, now, unchanged):
 		f.warn(fmt.Errorf("%w; the values from before stay in use", err))
 	}
 	f.seen = now
 	return f.value
 }
 
-func look(paths []string) (seen []os.FileInfo) {
+func statAll(paths []string) (seen []os.FileInfo) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -61,14 +61,14 @@ func look(paths []string) (seen []os.FileInfo) {
 	return seen
 }
 
-func same(a, b os.FileInfo) bool {
+func unchanged(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
 	}
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// readToken reads a file that has a token and space around it.
+// readToken reads a file that contains a token, and removes the space around it.
 func readToken(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -81,7 +81,7 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// checkToken refuses a text that can't be the token of a header.
+// checkToken returns an error for a text that can't be a token in a header.
 func checkToken(token string) error {
 	if token == "" {
 		return &FieldError{"Token", errors.New("there is no token")}
@@ -92,7 +92,7 @@ func checkToken(token string) error {
 	return nil
 }
 
-// readTLS reads the authorities and the certificate, where they are given.
+// readTLS reads the authorities and the certificate, if their files are set.
 func readTLS(cfg *Config) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cfg.CA != "" {

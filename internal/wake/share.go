@@ -8,32 +8,32 @@ import (
 )
 
 const (
-	// shareSlice is how long a turn keeps others from theirs: work that blocks, as a write to a client that
-	// does not read, goes on beside the next turn.
+	// shareSlice is how long a turn may keep its slot while it works. The next turn then begins beside it, since the
+	// work may be blocked, for example by a write to a client that does not read.
 	shareSlice = 2 * time.Millisecond
-	// shareBurst is how much work may be done without a rest after an idle time. It is also as long as
-	// other goroutines wait at most for what has a share.
+	// shareBurst is how much work may be done without a rest after an idle time. It also bounds how long other
+	// goroutines wait for the processors that the share uses.
 	shareBurst = 5 * time.Millisecond
-	// shareRest is how long a slot rests, in relation to the work of its turns.
+	// shareRest is the rest of a slot, as a multiple of the work of its turns.
 	shareRest = 1
 )
 
-// Share lets goroutines that one change has woken do their work in turns, in the order in which they
-// came. Together they take at most a share of the processors: all at once they would take all of them for as long as it
-// takes, while Raft's goroutines wait in the same queue and miss a heartbeat. A turn is measured by the clock: on a
-// busy machine it takes longer, and so does the rest after it. It is safe for concurrent use.
+// Share lets goroutines that one change has woken work in turns, in the order in which they came. Together they use at
+// most a share of the processors. Without it they would use all processors until their work is done, while Raft's
+// goroutines wait in the same queue and miss a heartbeat. The length of a turn is wall-clock time: on a busy machine a
+// turn takes longer, and so does the rest after it. Safe for concurrent use.
 type Share struct {
 	free chan *slot
 	over <-chan struct{}
 }
 
-// slot is what a turn takes. Only the goroutine that has it uses it.
+// slot is the right to work for one turn. Only the goroutine that has it uses it.
 type slot struct {
-	paid time.Time // until when work and rest have been paid for
+	paid time.Time // the end of the rests for the turns so far
 }
 
-// NewShare returns a share of an eighth of the processors, and of half of one at least. Once over is
-// closed, a turn begins at once.
+// NewShare returns a share of an eighth of the processors, but at least of half a processor. Once over is closed, every
+// turn begins at once.
 func NewShare(over <-chan struct{}) *Share { return newShare(max(1, runtime.GOMAXPROCS(0)/4), over) }
 
 func newShare(slots int, over <-chan struct{}) *Share {
@@ -44,8 +44,8 @@ func newShare(slots int, over <-chan struct{}) *Share {
 	return s
 }
 
-// Begin blocks until it is the caller's turn, or ctx ends with its cause. The caller works, and then
-// calls end, once. The turn counts as cost at least: for work that its goroutine does after the end.
+// Begin blocks until it is the caller's turn; it returns ctx's cause if ctx ends first. The caller works, and then
+// calls end once. The turn counts as at least cost, for the work that its goroutine does after end.
 func (s *Share) Begin(ctx context.Context, cost time.Duration) (end func(), err error) {
 	select {
 	case mine := <-s.free:
@@ -72,7 +72,7 @@ func (s *Share) begun(mine *slot, cost time.Duration) (end func()) {
 	}
 }
 
-// rest gives a slot back once its work is paid for.
+// rest returns a slot to the share, after the rest for its work.
 func (s *Share) rest(mine *slot, began time.Time, cost time.Duration) {
 	now := time.Now()
 	if mine.paid.Before(began) {

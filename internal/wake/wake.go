@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Signal wakes one goroutine that receives from it. Signals that are set before it
-// receives count as one: it says "look again", not how often.
+// Signal wakes one goroutine that receives from it. Several calls of Set before it receives count as one: the receiver
+// learns that it has to check again, but not how often Set was called.
 type Signal chan struct{}
 
 // NewSignal returns a signal that is not set.
@@ -21,16 +21,15 @@ func (s Signal) Set() {
 	}
 }
 
-// Watchers wakes the watchers of a key. Each may be woken without need, and must
-// look at what it watches. The zero value has no watchers.
+// Watchers wakes the watchers of a key. A watcher may be woken without need, and must check what it watches. The zero
+// value has no watchers.
 type Watchers[K comparable] struct {
 	mu    sync.Mutex
 	byKey map[K]map[Signal]struct{}
 }
 
-// Watch returns a signal that is set whenever the key is woken, until stop is
-// called. To miss no change, a caller watches before it looks. stop may be called
-// more than once.
+// Watch returns a signal that is set whenever the key is woken, until stop is called. To miss no change, a caller calls
+// Watch before it checks. stop may be called more than once.
 func (w *Watchers[K]) Watch(key K) (news <-chan struct{}, stop func()) {
 	s := NewSignal()
 	w.mu.Lock()
@@ -61,8 +60,8 @@ func (w *Watchers[K]) Count(key K) int {
 	return len(w.byKey[key])
 }
 
-// Wake wakes the watchers of each key that keys yields. keys is not called when
-// there are no watchers; it must not call w.
+// Wake wakes the watchers of each key that keys yields. It does not call keys if there are no watchers. keys must not
+// call w.
 func (w *Watchers[K]) Wake(keys func(yield func(K) bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,8 +73,7 @@ func (w *Watchers[K]) Wake(keys func(yield func(K) bool)) {
 	}
 }
 
-// WakeIf wakes the watchers of the keys for which match is true. Its cost grows
-// with the number of keys that are watched.
+// WakeIf wakes the watchers of the keys for which match returns true. Its cost grows with the number of watched keys.
 func (w *Watchers[K]) WakeIf(match func(K) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,15 +94,13 @@ func (w *Watchers[K]) set(key K) {
 	}
 }
 
-// Bell wakes all goroutines that wait for the next change of something. The zero
-// value is ready for use.
+// Bell wakes all goroutines that wait for the next change. The zero value is ready for use.
 type Bell struct {
 	mu   sync.Mutex
 	next chan struct{} // nil if no goroutine waits
 }
 
-// Next returns a channel that the next Ring closes. To miss no change, a caller takes
-// it before it looks.
+// Next returns a channel that the next Ring closes. To miss no change, a caller calls Next before it checks.
 func (b *Bell) Next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,7 +110,7 @@ func (b *Bell) Next() <-chan struct{} {
 	return b.next
 }
 
-// Ring closes the channel that Next returned. It does not block.
+// Ring closes the channels that Next has returned since the last Ring. It does not block.
 func (b *Bell) Ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,9 +127,8 @@ func (b *Bell) Awaited() bool {
 	return b.next != nil
 }
 
-// Gathering lets all callers that wait when a run starts share it; those that come
-// later share the next one. So a thousand callers cost one or two runs, and no
-// caller gets a result that was found before it came.
+// Gathering lets all callers that wait when a run starts share the run; later callers share the next run. So a thousand
+// callers cost one or two runs, and no caller gets a result that was computed before its call.
 type Gathering[T any] struct {
 	run func() (T, error)
 
@@ -149,12 +144,11 @@ type gathered[T any] struct {
 	err  error
 }
 
-// NewGathering returns a gathering that calls run, from one goroutine at a time,
-// when there are callers.
+// NewGathering returns a gathering that calls run when there are callers, from one goroutine at a time.
 func NewGathering[T any](run func() (T, error)) *Gathering[T] { return &Gathering[T]{run: run} }
 
-// Join blocks until a run that starts after the call is over, and returns its
-// results; or until ctx ends, and returns its cause.
+// Join blocks until a run that starts after the call has ended, and returns its results. If ctx ends first it returns
+// ctx's cause.
 func (g *Gathering[T]) Join(ctx context.Context) (got T, err error) {
 	mine := g.start()
 	if err := Until(ctx, mine.done); err != nil {
@@ -163,7 +157,7 @@ func (g *Gathering[T]) Join(ctx context.Context) (got T, err error) {
 	return mine.got, mine.err
 }
 
-// Start sees to a run that starts after the call, and does not wait for it.
+// Start causes a run that starts after the call, and does not wait for it.
 func (g *Gathering[T]) Start() { g.start() }
 
 func (g *Gathering[T]) start() *gathered[T] {
@@ -181,14 +175,14 @@ func (g *Gathering[T]) start() *gathered[T] {
 
 // work runs until no caller waits.
 func (g *Gathering[T]) work() {
-	for mine := g.take(); mine != nil; mine = g.take() {
+	for mine := g.takeNext(); mine != nil; mine = g.takeNext() {
 		mine.got, mine.err = g.run()
 		close(mine.done)
 	}
 }
 
-// take closes the next run to further callers and returns it, or nil.
-func (g *Gathering[T]) take() *gathered[T] {
+// takeNext closes the next run to further callers and returns it, or nil if no caller waits.
+func (g *Gathering[T]) takeNext() *gathered[T] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	mine := g.next
@@ -197,8 +191,7 @@ func (g *Gathering[T]) take() *gathered[T] {
 	return mine
 }
 
-// Until blocks until a value comes from done, or done is closed, or ctx ends with
-// its cause.
+// Until blocks until done sends a value or is closed. If ctx ends first it returns ctx's cause.
 func Until(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -208,7 +201,7 @@ func Until(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// Pause blocks for a time, or until ctx ends with its cause.
+// Pause blocks for a time. If ctx ends first it returns ctx's cause.
 func Pause(ctx context.Context, length time.Duration) error {
 	timer := time.NewTimer(length)
 	defer timer.Stop()
@@ -220,20 +213,19 @@ func Pause(ctx context.Context, length time.Duration) error {
 	}
 }
 
-// Next returns the time until the wall clock's next multiple of a period. What is done every so
-// often, and need not be at a moment of its own, pauses for that long: an idle process then wakes up once for
-// all of it. A clock that jumps changes the moments alone. A multiple less than an eighth of the period ahead
-// doesn't count: it may be that of the last pause, on a clock that was slowed down.
+// Next returns the time until the next multiple of a period on the wall clock. Goroutines with periodic work pause for
+// that time if the exact moment does not matter, so that an idle process wakes up once for all of them. A clock that
+// jumps only changes the moments. A multiple less than an eighth of the period ahead does not count: on a clock that
+// was slowed down it may be the multiple at which the last pause was to end.
 func Next(every time.Duration) time.Duration { return NextAfter(every/8, every) }
 
-// NextAfter returns the time until the wall clock's first multiple of a period that is at least ahead from now.
+// NextAfter returns the time until the first multiple of a period on the wall clock that is at least ahead from now.
 func NextAfter(ahead, every time.Duration) time.Duration {
 	past := time.Duration(time.Now().Add(ahead).UnixNano()) % every
 	return ahead + (every-past)%every
 }
 
-// Await calls do and returns its error, or ctx's cause if ctx ends first: do then
-// goes on in a goroutine, until it returns.
+// Await calls do and returns its error. If ctx ends first it returns ctx's cause, and do goes on in its goroutine.
 func Await(ctx context.Context, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -245,16 +237,15 @@ func Await(ctx context.Context, do func() error) error {
 	}
 }
 
-// Within calls do and reports whether it returned within a limit; otherwise do goes
-// on in a goroutine, until it returns.
+// Within calls do and reports whether it has returned within a limit. Otherwise do goes on in its goroutine.
 func Within(limit time.Duration, do func()) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return Await(ctx, func() error { do(); return nil }) == nil
 }
 
-// AtOnce calls do for every item, all at the same time, and returns the results in
-// the order of the items, once all calls have returned.
+// AtOnce calls do for every item, all at the same time. It returns the results, in the order of the items, after all
+// calls have returned.
 func AtOnce[T, R any](items []T, do func(T) R) []R {
 	results := make([]R, len(items))
 	var running sync.WaitGroup
@@ -265,21 +256,19 @@ func AtOnce[T, R any](items []T, do func(T) R) []R {
 	return results
 }
 
-// patienceMax bounds how long a caller's command or read is held at any stretch.
+// patienceMax bounds how long a caller's command or read waits at any stretch.
 const patienceMax = 30 * time.Second
 
-// Stretch is the Raft multiplier, by which all time-outs between nodes grow: what
-// is too short for an election on a slow network is too short for a question, too.
-// 0 counts as 1.
+// Stretch is the Raft multiplier, by which all time-outs between nodes are multiplied: a slow network delays questions
+// as it delays elections. 0 counts as 1.
 type Stretch int
 
-// Of returns a time-out, which is given for stretch 1, at this stretch.
+// Of returns the time-out at this stretch, given the time-out at stretch 1.
 func (s Stretch) Of(timeout time.Duration) time.Duration {
 	return time.Duration(max(s, 1)) * timeout
 }
 
-// Patience returns how long a caller waits at this stretch, given the time for
-// stretch 1: at most 30 s.
+// Patience returns how long a caller waits at this stretch, given the time at stretch 1: at most 30 s.
 func (s Stretch) Patience(timeout time.Duration) time.Duration {
 	return min(s.Of(timeout), patienceMax)
 }

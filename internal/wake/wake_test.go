@@ -276,8 +276,8 @@ func TestStretch(t *testing.T) {
 		{3, 15 * time.Second, 15 * time.Second},
 		{20, 100 * time.Second, 30 * time.Second},
 	} {
-		if of, patience := test.by.Of(5*time.Second), test.by.Patience(5*time.Second); of != test.of || patience != test.patience {
-			t.Errorf("stretch %d: %v and %v, want %v and %v", test.by, of, patience, test.of, test.patience)
+		if timeout, patience := test.by.Of(5*time.Second), test.by.Patience(5*time.Second); timeout != test.of || patience != test.patience {
+			t.Errorf("stretch %d: %v and %v, want %v and %v", test.by, timeout, patience, test.of, test.patience)
 		}
 	}
 }

@@ -5,20 +5,19 @@ import (
 	"errors"
 )
 
-// ErrMalformed is the error of a [Decoder] for bytes that it can't read. The bytes
-// carry a checksum where they are stored, so the cause is a wrong sender and never
-// rot.
+// ErrMalformed is the error of a [Decoder] for bytes that it can't read. Stored bytes have a checksum, so the cause is
+// not damage but a wrong sender.
 var ErrMalformed = errors.New("malformed bytes")
 
-// Decoder reads primitives from the front of Rest. After the first failure every
-// read returns a zero value, so that its user checks once, with [Decoder.Done].
-// What it returns aliases Rest, but for strings. The zero value has nothing to read.
+// Decoder reads primitives from the front of Rest. After the first failure every read returns a zero value, so that a
+// caller checks for errors once, with [Decoder.Done]. Byte slices that it returns alias Rest; strings are copies. The
+// zero value has no bytes to read.
 type Decoder struct {
 	Rest []byte
 	Err  error
 }
 
-// Fail notes that the bytes are malformed and drops the rest of them.
+// Fail records that the bytes are malformed, and drops the remaining bytes.
 func (d *Decoder) Fail() { d.Rest, d.Err = nil, ErrMalformed }
 
 // Uint reads an unsigned varint.
@@ -74,13 +73,11 @@ func (d *Decoder) Bytes(n uint64) []byte {
 	return v
 }
 
-// Text reads a length and that many bytes. It copies them: what keeps the string
-// does not pin the whole message.
+// Text reads a length and that many bytes. It copies them, so that a string does not keep the whole message in memory.
 func (d *Decoder) Text() string { return string(d.Bytes(d.Uint())) }
 
-// Count reads the length of a list. It fails if the rest of the bytes can't hold
-// that many members of at least minBytes each, so that a short message can't
-// demand a large allocation.
+// Count reads the length of a list. It fails if the remaining bytes can't hold that many members of at least minBytes
+// each, so that a short message can't cause a large allocation.
 func (d *Decoder) Count(minBytes int) int {
 	n := d.Uint()
 	if n > uint64(len(d.Rest)/minBytes) {

@@ -1,9 +1,8 @@
-// Package wire decodes the primitives that two formats of Signalbox are made of:
-// the bytes of the state machine's log and snapshots (package fsm), and the frames
-// that nodes forward commands in (package cluster/forward).
+// Package wire decodes the primitives of two formats of Signalbox: the log and the snapshots of the state machine
+// (package fsm), and the frames in which nodes forward commands (package cluster/forward).
 //
-// A [Decoder] belongs to one goroutine. The package does no input or output, and
-// the state machine depends on it: it obeys the same rules of purity.
+// A [Decoder] belongs to one goroutine. The package does no input or output. It obeys the rules of purity of the state
+// machine, which depends on it.
 //
 //   - decoder.go: unsigned and zigzag varints, bytes, strings, lengths of lists
 package wire

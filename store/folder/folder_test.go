@@ -246,11 +246,11 @@ func TestRecordOfADamagedFolderIsNotWritten(t *testing.T) {
 	f, err := Open(c)
 	storetest.Must(t, err)
 	_ = c.Guard.Damaged("one.db", 0, "for this test", nil)
-	storetest.WantError(t, f.SetRestored(1), damage.ErrDamaged)
+	storetest.WantError(t, f.SetRestoredTerm(1), damage.ErrDamaged)
 	storetest.WantError(t, f.SetClusterID("c1", true), damage.ErrDamaged)
 	closeFolder(t, f)
-	if f = openFolder(t, path); f.Restored() != 0 || f.ClusterID() != "" {
-		t.Errorf("restored %d, cluster %q", f.Restored(), f.ClusterID())
+	if f = openFolder(t, path); f.RestoredTerm() != 0 || f.ClusterID() != "" {
+		t.Errorf("restored %d, cluster %q", f.RestoredTerm(), f.ClusterID())
 	}
 }
 

@@ -28,13 +28,13 @@ func (f *Folder) SetClusterID(id string, empty bool) error {
 	})
 }
 
-// Restored returns the term that SetRestored was given last, 0 if it was not called.
-func (f *Folder) Restored() uint64 { return f.now().restored }
+// RestoredTerm returns the term that SetRestoredTerm was given last, 0 if it was not called.
+func (f *Folder) RestoredTerm() uint64 { return f.now().restored }
 
-// SetRestored records that the folder was put back from a backup or a copy, and that this has
+// SetRestoredTerm records that the folder was put back from a backup or a copy, and that this has
 // not been dealt with in a term above the given term; 0 records that it has been. It is durable
 // on return.
-func (f *Folder) SetRestored(term uint64) error {
+func (f *Folder) SetRestoredTerm(term uint64) error {
 	return f.changeRecord(func(r *record) error {
 		r.restored = term
 		return nil

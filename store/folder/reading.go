@@ -15,15 +15,15 @@ import (
 
 // Facts are what the record and the witness of a data folder say, and the damage that Look found.
 type Facts struct {
-	Path      string // absolute
-	Format    int
-	NodeID    string
-	ClusterID string // "" if it is not known
-	FolderID  ID
-	Journal   bool   // see Folder.Journal
-	Restored  uint64 // see Folder.Restored
-	Bounds    Bounds // by its witness; zero if that is damaged
-	Damage    []error
+	Path         string // absolute
+	Format       int
+	NodeID       string
+	ClusterID    string // "" if it is not known
+	FolderID     ID
+	Journal      bool   // see Folder.Journal
+	RestoredTerm uint64 // see Folder.RestoredTerm
+	Bounds       Bounds // by its witness; zero if that is damaged
+	Damage       []error
 }
 
 // Look locks a data folder and reads its facts. Until holder is closed no node can open the
@@ -104,7 +104,7 @@ func readFacts(path string, files []string) (Facts, error) {
 	}
 	facts := Facts{
 		Path: path, Format: found.format, NodeID: found.node, ClusterID: found.cluster, FolderID: found.folder,
-		Journal: found.journal == twoHalves, Restored: found.restored,
+		Journal: found.journal == twoHalves, RestoredTerm: found.restored,
 	}
 	for _, name := range files {
 		if !exists(path, name) {

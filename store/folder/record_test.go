@@ -105,10 +105,10 @@ func TestRestoredIsKeptUntilItIsCleared(t *testing.T) {
 	folder := t.TempDir()
 	for _, term := range []uint64{17, 17, 0, 0} {
 		s := openFolder(t, folder)
-		storetest.Must(t, s.SetRestored(term))
+		storetest.Must(t, s.SetRestoredTerm(term))
 		closeFolder(t, s)
 		s = openFolder(t, folder)
-		if got := s.Restored(); got != term {
+		if got := s.RestoredTerm(); got != term {
 			t.Errorf("restored after term %d, want %d", got, term)
 		}
 		closeFolder(t, s)

@@ -41,10 +41,10 @@ func FuzzSnapshotChunk(f *testing.F) {
 		if err != nil {
 			return
 		}
-		own := append(make([]byte, chunkHead), content...)
-		sealChunk(id, number, own)
-		if !bytes.Equal(own, chunk) {
-			t.Errorf("%x was taken, and is stored as %x", chunk, own)
+		stored := append(make([]byte, chunkHead), content...)
+		sealChunk(id, number, stored)
+		if !bytes.Equal(stored, chunk) {
+			t.Errorf("%x was taken, and is stored as %x", chunk, stored)
 		}
 	})
 }

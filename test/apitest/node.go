@@ -402,7 +402,7 @@ func (n *Node) State(t *testing.T) string {
 		all = append(all, n.machine.WaitList(s.ID))
 	}
 	for _, s := range n.machine.Semaphores("", "", 1<<20) {
-		all = append(all, s, n.machine.Holders(s.Name, 0, 1<<20), n.machine.Waiters(s.Name, 0, 1<<20))
+		all = append(all, s, n.machine.Holders(s.Name, 0, 1<<20), n.machine.Waiters(s.Name, fsm.LinePlace{}, 1<<20))
 	}
 	for i := range n.machine.ItemsAfter("", "") {
 		all = append(all, i)

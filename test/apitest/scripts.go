@@ -43,7 +43,7 @@ func RunScripts(t *testing.T, folder string, change ...func(*Config)) {
 func (s *Site) run(file, text string) {
 	s.Helper()
 	var blocked []<-chan Answer
-	asked := 0
+	replies := 0
 	for i, line := range strings.Split(text, "\n") {
 		line, want, answers := strings.Cut(line, "=> ")
 		line = strings.TrimSpace(line)
@@ -52,7 +52,7 @@ func (s *Site) run(file, text string) {
 		switch {
 		case line == "" && answers:
 			s.Is(<-blocked[0], want)
-			blocked, asked = blocked[1:], asked+1
+			blocked, replies = blocked[1:], replies+1
 		case line == "", strings.HasPrefix(line, "#"):
 		case word == "blocked":
 			synctest.Wait()
@@ -78,7 +78,7 @@ func (s *Site) run(file, text string) {
 		case answers:
 			request, body := scriptRequest(line)
 			s.Is(s.Ask(request, body), want)
-			asked++
+			replies++
 		default:
 			s.Fatalf("%s:%d: %q", file, i+1, line)
 		}
@@ -86,8 +86,8 @@ func (s *Site) run(file, text string) {
 			s.Errorf("%s:%d: %s", file, i+1, line)
 		}
 	}
-	if asked < 5 || len(blocked) > 0 {
-		s.Errorf("%s: %d answers checked, %d left blocked", file, asked, len(blocked))
+	if replies < 5 || len(blocked) > 0 {
+		s.Errorf("%s: %d answers checked, %d left blocked", file, replies, len(blocked))
 	}
 }
 

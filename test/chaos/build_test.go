@@ -15,9 +15,9 @@ import (
 // hook changes one place of the sources of the program.
 type hook struct{ file, find, put string }
 
-// hooks let a test hang or fail the synced writes of a node. Snapshots come after few
-// entries, and few stay in the log before them, so that a node that was away long enough is
-// given a snapshot. All else is the very code under test.
+// hooks let a test make the synced writes of a node hang or fail. They also make snapshots frequent and keep few
+// entries before them in the log, so that a node that was away long enough gets a snapshot. All other code is
+// unchanged.
 var hooks = []hook{
 	{"store/journal/file.go", `\t\treturn file, err\n`, "\t\tif err != nil {\n\t\t\treturn nil, err\n\t\t}\n\t\treturn newFaulty(file), nil\n"},
 	{"cluster/raftlib/config.go", `snapshotFallback = 1 << 20`, "snapshotFallback = 1500"},

@@ -26,7 +26,7 @@ var (
 	enough   = flag.Int("enough", enoughEach, "operations a second before the fault, below which a run is void")
 )
 
-// report is what all runs come to.
+// report is the result of all runs.
 type report struct {
 	network                                      string
 	runs, operations, known, unknown, violations int
@@ -67,7 +67,7 @@ func TestChaos(t *testing.T) {
 	_ = os.RemoveAll(dir)
 }
 
-// runRound makes each fault once, and pairs, in an order of the seed.
+// runRound makes each fault once, and pairs of faults, in an order that depends on the seed.
 func runRound(t *testing.T, all *report, c *cluster, seed uint64, began time.Time) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	all.network = c.net.kind()
@@ -84,13 +84,13 @@ func runRound(t *testing.T, all *report, c *cluster, seed uint64, began time.Tim
 		t.Logf("run %d: %s: %d operations, %d unknown, %d a second before the fault, not decided %v, losses of a leader %v", i, out.faults, out.operations, out.unknown, out.rate, out.undecided, out.losses)
 		if len(out.broken) > 0 {
 			t.Errorf("seed %d, run %d, %s:\n%s\nthe timeline:\n%s", seed, i, out.faults, strings.Join(out.broken[:min(len(out.broken), 30)], "\n"), strings.Join(c.timeline, "\n"))
-			break // what follows would show it again
+			break // later runs would show the same violation
 		}
 	}
 	all.snapshots += c.events.Jumps
 }
 
-// schedule shuffles the faults, and puts a pair after every third.
+// schedule shuffles the faults, and adds a pair after every third.
 func schedule(random *rand.Rand, list []fault) (runs [][]fault) {
 	if *only != "" {
 		list = slices.DeleteFunc(slices.Clone(list), func(f fault) bool { return f.name != *only })

@@ -17,7 +17,7 @@ import (
 type actor struct {
 	*checks.Actor
 	r     *run
-	herd  int // whose semaphores it uses
+	herd  int // the herd whose semaphores it uses
 	plain *checks.Plain
 }
 
@@ -35,14 +35,14 @@ func newActor(r *run, number int) *actor {
 	return a
 }
 
-// act does one thing after the other until the run ends, and ends all that it has.
+// act makes operations one after the other until the run ends, and then ends the client's sessions.
 func (a *actor) act() {
 	defer a.leave()
 	for {
 		select {
 		case <-a.r.stop:
 			return
-		case <-time.After(time.Duration(a.Random.IntN(8)) * time.Millisecond): // as a client that also works
+		case <-time.After(time.Duration(a.Random.IntN(8)) * time.Millisecond): // a client also works
 		}
 		switch role := a.Number % actors; {
 		case role < 9:
@@ -61,17 +61,17 @@ func (a *actor) act() {
 func (a *actor) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	_ = a.Client.Close(ctx) // a session whose end is not confirmed expires
+	_ = a.Client.Close(ctx) // after an error the session expires
 	a.plain.HTTP.CloseIdleConnections()
 }
 
 // Name implements checks.Run.
 func (a *actor) Name(kind string) string { return a.r.name(a.herd, kind) }
 
-// Patience implements checks.Run: these clients are in a hurry.
-func (a *actor) Patience(most time.Duration) time.Duration {
-	most /= 5
-	return most/4 + time.Duration(a.Random.Int64N(int64(most)))
+// Patience implements checks.Run. These clients wait only a fifth of the longest time.
+func (a *actor) Patience(longest time.Duration) time.Duration {
+	longest /= 5
+	return longest/4 + time.Duration(a.Random.Int64N(int64(longest)))
 }
 
 // TTL implements checks.Run.
@@ -90,7 +90,7 @@ func (a *actor) heldFor() time.Duration {
 	return time.Duration(a.Random.IntN(10)) * time.Millisecond
 }
 
-// Hold implements checks.Run. A client that has lost its lease writes once more, as one that was paused would.
+// Hold implements checks.Run. A client that has lost its lease writes once more, as a client would that was paused.
 func (a *actor) Hold(l *client.Lease, fenced bool, gone *atomic.Int64) (to int64) {
 	if fenced {
 		a.Write(l)
@@ -103,7 +103,7 @@ func (a *actor) Hold(l *client.Lease, fenced bool, gone *atomic.Int64) (to int64
 	if fenced {
 		a.Write(l)
 	}
-	to = min(a.Stamp(), int64(l.Deadline().Sub(a.Began))) // as a client that looks at its clock
+	to = min(a.Stamp(), int64(l.Deadline().Sub(a.Began))) // a client checks its clock
 	if at := gone.Load(); at > 0 {
 		to = min(to, at)
 	}

@@ -26,19 +26,19 @@ import (
 
 const (
 	httpPort, peerPort = 19501, 19601
-	// patience bounds the wait for what has to happen once a fault has healed.
+	// patience bounds the wait for a condition after a fault has healed.
 	patience = 60 * time.Second
-	// electionTime is Raft's own, at a multiplier of 1.
+	// electionTime is Raft's election time at a multiplier of 1.
 	electionTime = 500 * time.Millisecond
 )
 
-// cluster is real nodes, their network and their events, from an empty folder on.
+// cluster has the processes of the nodes, their network and their events.
 type cluster struct {
 	t       *testing.T
 	dir     string
 	program string
 	net     network
-	breaks  bool // the network breaks links
+	breaks  bool // the network can break links
 	nodes   []*node
 	spare   *node // joins and leaves
 	events  *checks.EventLog
@@ -52,21 +52,21 @@ type cluster struct {
 	broken   []string
 }
 
-// node is one process, and what it leaves behind when it ends.
+// node is a node of the cluster: its process, and its files.
 type node struct {
 	c      *cluster
 	number int
 	id     string
 	data   string
 	faults string // the file that the hooks read
-	disk   bool   // its folder is a small file system of its own
+	disk   bool   // its folder is on a separate small file system
 
-	mayEnd  atomic.Bool // its process may end by itself: a fault is meant to make it
+	mayEnd  atomic.Bool // its process may end, because of a fault
 	process *exec.Cmd   // nil: it was not started
 	ended   chan struct{}
 }
 
-// newCluster starts as many nodes, and waits until all are ready.
+// newCluster starts the nodes, and waits until all are ready.
 func newCluster(t *testing.T, program, dir string, nodes int) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: dir, program: program, events: checks.NewEventLog(), stop: make(chan struct{}), began: time.Now(),
@@ -94,7 +94,7 @@ func newCluster(t *testing.T, program, dir string, nodes int) *cluster {
 // smallDisk is the size of the file system of one node.
 const smallDisk = 160 << 20
 
-// mountSmall puts a node's folder on a small file system, where that is permitted.
+// mountSmall puts a node's folder on a small file system, if the system permits it.
 func (c *cluster) mountSmall(n *node) {
 	at := filepath.Dir(n.data)
 	if err := unix.Mount("tmpfs", at, "tmpfs", 0, fmt.Sprintf("size=%d", smallDisk)); err != nil {
@@ -122,7 +122,7 @@ func (c *cluster) note(format string, arguments ...any) {
 	c.timeline = append(c.timeline, fmt.Sprintf("%v ", time.Since(c.began).Round(time.Millisecond))+fmt.Sprintf(format, arguments...))
 }
 
-// fail notes what must not be.
+// fail records a violation.
 func (c *cluster) fail(format string, arguments ...any) {
 	text := fmt.Sprintf(format, arguments...)
 	c.note("BROKEN: %s", text)
@@ -131,7 +131,7 @@ func (c *cluster) fail(format string, arguments ...any) {
 	c.broken = append(c.broken, text)
 }
 
-// takeBroken returns what was noted as broken since the last time.
+// takeBroken returns the violations since the last call.
 func (c *cluster) takeBroken() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +144,7 @@ func (n *node) url() string  { return fmt.Sprintf("http://%s:%d", n.c.net.host(n
 func (n *node) peer() string { return fmt.Sprintf("%s:%d", n.c.net.host(n.number), peerPort) }
 func (n *node) log() string  { return filepath.Join(n.c.dir, n.id+".log") }
 
-// urls are those of all nodes, beginning with one.
+// urls returns the URLs of all nodes, the URL of node first at the front.
 func (c *cluster) urls(first int) (list []string) {
 	for i := range c.nodes {
 		list = append(list, c.nodes[(first+i)%len(c.nodes)].url())
@@ -152,10 +152,10 @@ func (c *cluster) urls(first int) (list []string) {
 	return list
 }
 
-// start starts the process of a node, which is to run until it is told to end.
+// start starts the process of a node, which must not end by itself.
 func (n *node) start() { n.launch(false) }
 
-// launch starts the process of a node, which may end by itself if a fault is to make it.
+// launch starts the process of a node. mayEnd: a fault may end the process.
 func (n *node) launch(mayEnd bool) {
 	c := n.c
 	c.t.Helper()
@@ -228,10 +228,10 @@ func (n *node) terminate() {
 	}
 }
 
-// set puts faults of the hooks in force, none for "".
+// set puts faults of the hooks in force; "" removes them.
 func (n *node) set(faults string) { must(n.c.t, os.WriteFile(n.faults, []byte(faults), 0o600)) }
 
-// status is what GET /v1/cluster shows.
+// status is the reply to GET /v1/cluster.
 type status struct {
 	Node      string  `json:"node"`
 	Leader    *string `json:"leader"`
@@ -240,7 +240,7 @@ type status struct {
 	StateHash string  `json:"state_hash"`
 }
 
-// ask sends a request to a node, and decodes the reply into one that is not nil.
+// ask sends a request to a node, and decodes the reply into into, unless that is nil.
 func (c *cluster) ask(n *node, method, path, body string, into any) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -264,7 +264,7 @@ func (c *cluster) askFor(ctx context.Context, n *node, method, path, body string
 	return response.StatusCode, err
 }
 
-// leader returns the node that leads by the account of any, or nil.
+// leader returns the node that leads by the report of any node, or nil.
 func (c *cluster) leader() *node {
 	for _, n := range c.nodes {
 		var s status
@@ -288,7 +288,7 @@ func (c *cluster) target(random *rand.Rand) *node {
 	return c.nodes[random.IntN(len(c.nodes))]
 }
 
-// until waits for a condition, and reports whether it came.
+// until waits for a condition, and reports whether it was met in time.
 func (c *cluster) until(what string, within time.Duration, holds func() bool) bool {
 	late, again := time.After(within), time.NewTicker(25*time.Millisecond)
 	defer again.Stop()
@@ -303,7 +303,7 @@ func (c *cluster) until(what string, within time.Duration, holds func() bool) bo
 	return true
 }
 
-// ready waits until all nodes are.
+// ready waits until all nodes are ready.
 func (c *cluster) ready() bool {
 	return c.until("all nodes are ready", patience, func() bool {
 		for _, n := range c.nodes {

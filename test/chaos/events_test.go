@@ -29,8 +29,8 @@ var kinds, causes = func() (map[string]fsm.EffectKind, map[string]fsm.Cause) {
 	return kinds, causes
 }()
 
-// effect is an event as the state machine made it. An event names a request for one
-// semaphore as one for all of its semaphores, which makes no difference to its rules.
+// effect returns the effect of the state machine that an event describes. An event does not show whether a request for
+// one semaphore was made alone or for several; the checks don't need that.
 func effect(e *operator.Event) (fsm.Effect, error) {
 	kind, known := kinds[e.Kind]
 	cause, named := causes[e.Cause]
@@ -58,7 +58,7 @@ func effect(e *operator.Event) (fsm.Effect, error) {
 	return f, nil
 }
 
-// followEvents takes the events of a node, over all its lives, until the cluster is closed.
+// followEvents reads the events of a node, across its restarts, until the cluster is closed.
 func (c *cluster) followEvents(n *node) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-c.stop; cancel() }()
@@ -71,7 +71,7 @@ func (c *cluster) followEvents(n *node) {
 	watcher := operator.New(api)
 	for after := (replica.EventID{}); ctx.Err() == nil; {
 		err := c.takeEvents(ctx, n, watcher, &after)
-		if errors.Is(err, operator.ErrHistoryGone) { // a snapshot came into the place of the log: go on with what comes
+		if errors.Is(err, operator.ErrHistoryGone) { // a snapshot has replaced the log: continue with later events
 			var s status
 			if _, err := c.ask(n, http.MethodGet, "/v1/cluster", "", &s); err == nil {
 				c.events.Jumped()
@@ -84,7 +84,8 @@ func (c *cluster) followEvents(n *node) {
 	}
 }
 
-// takeEvents reads the events after an entry, and moves after to the last entry that it has taken whole: a later one has begun.
+// takeEvents reads the events after an entry. It moves after to the last entry whose events it has read completely,
+// which it knows when a later entry begins.
 func (c *cluster) takeEvents(ctx context.Context, n *node, watcher *operator.Operator, after *replica.EventID) error {
 	entry := replica.EventEntry{}
 	for e, err := range watcher.Events(ctx, operator.Since(strconv.FormatUint(after.Index, 10))) {

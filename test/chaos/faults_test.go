@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// fault is one disturbance: begin makes it and returns its end.
+// fault is one disturbance. begin makes it and returns a function that ends it.
 type fault struct {
 	name  string
 	needs need
 	begin func(r *run, random *rand.Rand) (detail string, end func())
 }
 
-// need is what a fault can't be made without, and whether another may be made beside it.
+// need says what a fault requires, and whether it may be one of a pair.
 type need int
 
 const (
-	beside need = 1 << iota // of a pair
+	beside need = 1 << iota // it may be made beside another fault
 	links                   // a network that breaks links
 	small                   // a small file system
 )
@@ -85,7 +85,8 @@ func (r *run) some(random *rand.Rand, count int) (list []*node) {
 	return list
 }
 
-// killLeaders kills leaders again and again, each once all nodes are ready, or each after 2 s.
+// killLeaders kills leaders repeatedly. If patient is set it waits before each kill until all nodes are ready, else for
+// 2 s.
 func killLeaders(patient bool) func(*run, *rand.Rand) (string, func()) {
 	return func(r *run, random *rand.Rand) (string, func()) {
 		chance := rand.New(rand.NewPCG(random.Uint64(), 0))
@@ -117,7 +118,7 @@ func vanish(r *run, random *rand.Rand) (string, func()) {
 	}
 }
 
-// streamsEnd resets streams between nodes at random. A leader whose port accepts connections is never found dead.
+// streamsEnd resets streams between nodes at random. No leader may be found dead, since its port accepts connections.
 func streamsEnd(r *run, random *rand.Rand) (string, func()) {
 	share := 0.002 + 0.01*random.Float64()
 	before := r.foundDead("")
@@ -135,7 +136,8 @@ func streamsEnd(r *run, random *rand.Rand) (string, func()) {
 	}
 }
 
-// refusedLeader ends the streams of a living leader and refuses new connections. It is found dead once, once more after 30 s, and so on.
+// refusedLeader ends the streams of a living leader and refuses new connections. The leader may be found dead once,
+// once more after 30 s, and so on.
 func refusedLeader(r *run, random *rand.Rand) (string, func()) {
 	n, began := r.leaderOr(random), time.Now()
 	before, allowed := r.foundDead(n.id), 1
@@ -144,10 +146,10 @@ func refusedLeader(r *run, random *rand.Rand) (string, func()) {
 		r.reset(n, "! --syn", 0.02, on)
 	}
 	set(true)
-	lead := again(func(done <-chan struct{}) { // for it to be deposed again
+	lead := again(func(done <-chan struct{}) { // so that it can be deposed again
 		if leader := r.leader(); leader != nil && leader != n {
 			set(false)
-			_, _ = r.ask(leader, http.MethodPost, "/v1/cluster/leader", fmt.Sprintf(`{"id":%q}`, n.id), nil) // it may still be behind
+			_, _ = r.ask(leader, http.MethodPost, "/v1/cluster/leader", fmt.Sprintf(`{"id":%q}`, n.id), nil) // it fails while the node has not caught up
 			set(true)
 		}
 		rest(done, 300*time.Millisecond)
@@ -166,14 +168,15 @@ func refusedLeader(r *run, random *rand.Rand) (string, func()) {
 	}
 }
 
-// reset answers a share of the packets of peers that reach a node with a reset, so that the other node sees the end of its stream: of
-// the packets that open a connection, or of the others.
+// reset answers a share of the packets from peers to a node with a reset, so that the peer sees the end of its stream.
+// packets selects the packets that open a connection, or the other packets.
 func (c *cluster) reset(n *node, packets string, share float64, on bool) {
 	c.net.rule(n.number, on, fmt.Sprintf("INPUT -p tcp %s -m multiport --ports %d -m statistic --mode random --probability %.4f -j REJECT --reject-with tcp-reset",
 		packets, peerPort, share))
 }
 
-// foundDead counts the campaigns because a process of a node had died; of any node for "".
+// foundDead counts the campaigns that began because the process of a node was found dead; with the id "" it counts for
+// all nodes.
 func (c *cluster) foundDead(id string) (count int) {
 	for _, n := range c.nodes {
 		text, err := os.ReadFile(n.log())
@@ -183,13 +186,13 @@ func (c *cluster) foundDead(id string) (count int) {
 	return count
 }
 
-// killSome kills so many nodes at once; 0: all.
+// killSome kills count nodes at once; 0: all nodes.
 func killSome(count int) func(*run, *rand.Rand) (string, func()) {
 	return func(r *run, random *rand.Rand) (names string, end func()) {
 		list := r.some(random, cmp.Or(count, len(r.nodes)))
 		for _, n := range list {
 			n.mayEnd.Store(true)
-			n.signal(syscall.SIGKILL) // all before one is waited for
+			n.signal(syscall.SIGKILL) // to all nodes before the wait
 		}
 		for _, n := range list {
 			n.kill()
@@ -222,7 +225,7 @@ func rollingRestart(r *run, _ *rand.Rand) (string, func()) {
 	return "", func() {}
 }
 
-// again does something over and over, until the returned function is called.
+// again calls step repeatedly, until the returned function is called.
 func again(step func(done <-chan struct{})) (end func()) {
 	done, over := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -239,7 +242,7 @@ func again(step func(done <-chan struct{})) (end func()) {
 	return func() { close(done); <-over }
 }
 
-// rest waits, but not beyond the end of a fault.
+// rest waits for a time, or until the end of a fault.
 func rest(done <-chan struct{}, d time.Duration) {
 	select {
 	case <-done:
@@ -247,7 +250,7 @@ func rest(done <-chan struct{}, d time.Duration) {
 	}
 }
 
-// pause stops a node for 0.5 to 3 election times, again and again.
+// pause stops a node for 0.5 to 3 election times, repeatedly.
 func pause(r *run, random *rand.Rand) (string, func()) {
 	n := r.target(random)
 	chance := rand.New(rand.NewPCG(random.Uint64(), 0))
@@ -265,7 +268,7 @@ func isolate(r *run, random *rand.Rand) (string, func()) {
 	return fmt.Sprintf("%s, from clients too: %v", n.id, withClients), func() { r.around(n, withClients, false) }
 }
 
-// cut drops all packets from a node, or from the clients, to a node once more, or takes one cut away.
+// cut adds a rule that drops all packets from a node, or from the clients, to a node, or removes one such rule.
 func (c *cluster) cut(from, to int, on bool) {
 	c.net.rule(to, on, "INPUT -s "+c.net.host(from)+" -j DROP")
 }
@@ -283,8 +286,8 @@ func (c *cluster) around(n *node, withClients, on bool) {
 	}
 }
 
-// ring leaves each node links with its two neighbours alone, of three nodes with one of them:
-// every node sees a majority, or one node does.
+// ring leaves each node only the links with its two neighbours. So every node sees a majority; of three nodes, only one
+// node does.
 func ring(r *run, random *rand.Rand) (string, func()) {
 	order := random.Perm(len(r.nodes))
 	cut := func(on bool) {
@@ -333,7 +336,7 @@ func lossy(r *run, random *rand.Rand) (string, func()) {
 	return fmt.Sprintf("%.0f %% of all that nodes get", 100*share), func() { set(false) }
 }
 
-// narrow makes the links of a node slow: packets beyond some hundreds a second are lost.
+// narrow makes the links of a node slow: it drops packets above some hundreds per second.
 func narrow(r *run, random *rand.Rand) (string, func()) {
 	n, packets := r.target(random), 50+random.IntN(250)
 	set := func(on bool) {
@@ -348,8 +351,7 @@ func narrow(r *run, random *rand.Rand) (string, func()) {
 	return fmt.Sprintf("%s, %d packets a second from each", n.id, packets), func() { set(false) }
 }
 
-// fullDisk fills the file system of one node, which leads if it can, and leaves a little or
-// nothing.
+// fullDisk fills the file system of one node, except for a little space or none. The node leads if possible.
 func fullDisk(r *run, random *rand.Rand) (string, func()) {
 	n := r.nodes[len(r.nodes)-1]
 	_, _ = r.ask(r.leaderOr(random), http.MethodPost, "/v1/cluster/leader", fmt.Sprintf(`{"id":%q}`, n.id), nil)
@@ -369,8 +371,8 @@ func hungDisk(r *run, random *rand.Rand) (string, func()) {
 	return n.id, func() { n.set("") }
 }
 
-// failingDisk makes each synced write of a node fail. It must not go on as if it had
-// written: it ends, or is started anew.
+// failingDisk makes each synced write of a node fail. The node must not continue as if it had written: it must end, or
+// be restarted.
 func failingDisk(r *run, random *rand.Rand) (string, func()) {
 	n := r.target(random)
 	n.mayEnd.Store(true)
@@ -384,8 +386,8 @@ func failingDisk(r *run, random *rand.Rand) (string, func()) {
 	}
 }
 
-// damaged harms a file of a node that is down. It must start sound, or refuse to; then it
-// is wiped, as its message says.
+// damaged damages a file of a node that is down. The node must start with sound data, or refuse to start. Then we empty
+// its folder, as its message says.
 func damaged(r *run, random *rand.Rand) (string, func()) {
 	n := r.target(random)
 	n.kill()
@@ -420,7 +422,7 @@ func damaged(r *run, random *rand.Rand) (string, func()) {
 	}
 }
 
-// damage flips bits, or puts zeros in the place of a page, or takes the end of a file.
+// damage flips bits of a file, replaces a page by zeros, or cuts the end off.
 func (r *run) damage(file string, random *rand.Rand) string {
 	text, err := os.ReadFile(file)
 	must(r.t, err)
@@ -440,7 +442,7 @@ func (r *run) damage(file string, random *rand.Rand) string {
 	return how
 }
 
-// wiped takes the folder of a node while it is down, so that it is given a snapshot.
+// wiped removes the folder of a node while the node is down, so that it gets a snapshot.
 func wiped(r *run, random *rand.Rand) (string, func()) {
 	n := r.target(random)
 	n.kill()
@@ -451,12 +453,12 @@ func wiped(r *run, random *rand.Rand) (string, func()) {
 func transfers(r *run, random *rand.Rand) (string, func()) {
 	chance := rand.New(rand.NewPCG(random.Uint64(), 0))
 	return "", again(func(done <-chan struct{}) {
-		_, _ = r.ask(r.nodes[chance.IntN(len(r.nodes))], http.MethodPost, "/v1/cluster/leader", "{}", nil) // it may find no successor
+		_, _ = r.ask(r.nodes[chance.IntN(len(r.nodes))], http.MethodPost, "/v1/cluster/leader", "{}", nil) // fails if there is no successor
 		rest(done, time.Duration(50+chance.IntN(500))*time.Millisecond)
 	})
 }
 
-// members adds a node, and takes it away again.
+// members adds a node, and removes it again.
 func members(r *run, random *rand.Rand) (string, func()) {
 	n, through := r.spare, r.nodes[random.IntN(len(r.nodes))]
 	n.start()

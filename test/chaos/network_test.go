@@ -14,11 +14,11 @@ import (
 
 // network connects the nodes, and breaks links between them where it can.
 type network interface {
-	// host is the address that a node binds, and clients that of all requests.
+	// host returns the address that a node binds; host(clients) is the address from which clients call.
 	host(node int) string
-	// command makes a program run where the node is.
+	// command returns a command that runs a program in the network of the node.
 	command(node int, program string, arguments ...string) *exec.Cmd
-	// rule adds a rule to the filter of packets of a node, or deletes it.
+	// rule adds a rule to a node's packet filter, or deletes it.
 	rule(node int, on bool, rule string)
 	kind() string
 }
@@ -26,7 +26,7 @@ type network interface {
 // clients stands for the clients as an end of a link.
 const clients = -1
 
-// newNetwork returns namespaces, or loopback where there can be none: its links are sound.
+// newNetwork returns namespaces if the system permits them, or else loopback, which can't break links.
 func newNetwork(t *testing.T, nodes int) (n network, breaks bool) {
 	t.Helper()
 	if spaces, err := newNamespaces(t, nodes); err == nil {
@@ -39,7 +39,7 @@ func newNetwork(t *testing.T, nodes int) (n network, breaks bool) {
 	return loopback{}, false
 }
 
-// namespaces give each node a network of its own, joined by a bridge in one more.
+// namespaces gives each node a separate network, and connects them by a bridge in another namespace.
 type namespaces struct {
 	t      *testing.T
 	prefix string // of the names of all namespaces and links
@@ -77,10 +77,10 @@ func newNamespaces(t *testing.T, nodes int) (*namespaces, error) {
 	return n, nil
 }
 
-// ofRun matches the namespaces of a run, and finds its process id.
+// ofRun matches the names of a run's namespaces, and extracts its process id.
 var ofRun = regexp.MustCompile(`^sbx(\d+)(h|n\d+)$`)
 
-// removeStale takes away what runs have left that were killed.
+// removeStale removes what killed runs have left.
 func removeStale() {
 	list, err := exec.Command("ip", "netns", "list").Output()
 	if err != nil {
@@ -98,8 +98,8 @@ func removeStale() {
 	}
 }
 
-// remove takes everything away. The kernel removes the links of a namespace some time after it, and the next
-// cluster has the same names: so the link goes first.
+// remove removes all namespaces and links. The kernel removes the links of a namespace some time after the namespace,
+// and the next cluster has the same names, so we remove the link first.
 func (n *namespaces) remove() {
 	_ = exec.Command("ip", "link", "del", n.prefix+"c").Run()
 	list, _ := exec.Command("ip", "netns", "list").Output()
@@ -137,7 +137,7 @@ func (n *namespaces) rule(node int, on bool, rule string) {
 	}
 }
 
-// loopback is the network without links to break.
+// loopback is a network that can't break links.
 type loopback struct{}
 
 func (loopback) kind() string           { return "loopback" }

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// enoughEach is how many operations a second must be known before the fault.
+	// enoughEach is how many operations per second must have a known outcome before the fault.
 	enoughEach = 200
 	warmUp     = 4 * time.Second
 	// actors is how many clients a herd has.
 	actors = 14
 )
 
-// run is one fault, or a pair, amid the work of clients.
+// run is one fault, or a pair, while clients work.
 type run struct {
 	*cluster
 	*checks.History
@@ -41,12 +41,13 @@ type run struct {
 	losses []loss
 }
 
-// loss is an end of a leader.
+// loss is the end of a leader.
 type loss struct {
 	how  string
 	at   int64 // stamp
 	term uint64
-	// What it cost: the longest time without a change, new terms, and the time until the next loss of the run, 0 if none came.
+	// The cost of the loss: the longest time without a change, the new terms, and the time until the next loss of the
+	// run, 0 if there is none.
 	gap   time.Duration
 	terms uint64
 	until time.Duration
@@ -57,7 +58,7 @@ func (r *run) name(herd int, kind string) string {
 	return fmt.Sprintf("%sh%d-%s", r.prefix, herd, kind)
 }
 
-// permits has those of all semaphores.
+// permits returns the permits of all semaphores, by name.
 func (r *run) permits() map[string]int64 {
 	all := map[string]int64{}
 	for herd := range *herds {
@@ -66,7 +67,7 @@ func (r *run) permits() map[string]int64 {
 	return all
 }
 
-// eachHerd calls a function for each herd, at the same time, with a client whose operations are not noted.
+// eachHerd calls f for all herds at the same time, with a client whose operations are not recorded.
 func (r *run) eachHerd(f func(a *actor)) {
 	var all sync.WaitGroup
 	for herd := range *herds {
@@ -79,7 +80,7 @@ func (r *run) eachHerd(f func(a *actor)) {
 	all.Wait()
 }
 
-// lost notes that a leader goes.
+// lost records that a leader ends.
 func (r *run) lost(how string) {
 	term := r.term()
 	r.ending.Lock()
@@ -98,7 +99,7 @@ func (c *cluster) term() (highest uint64) {
 	return highest
 }
 
-// outcome is what a run comes to.
+// outcome is the result of a run.
 type outcome struct {
 	operations, known, unknown, rate int
 	undecided                        []string
@@ -107,7 +108,7 @@ type outcome struct {
 	faults                           string
 }
 
-// run lets clients work, breaks something, and checks all that was seen.
+// run lets clients work, makes the faults, and checks all that was seen.
 func (c *cluster) run(number int, seed uint64, list []fault, lasts time.Duration) outcome {
 	r := &run{cluster: c, History: checks.NewHistory(), prefix: fmt.Sprintf("r%d-", number), seed: seed, stop: make(chan struct{})}
 	random := rand.New(rand.NewPCG(seed, uint64(number)))
@@ -148,7 +149,7 @@ func (r *run) disturb(random *rand.Rand, list []fault, lasts time.Duration) stri
 		ends = append(ends, end)
 	}
 	held := time.Duration(float64(lasts-warmUp) * (0.2 + 0.25*random.Float64()))
-	<-time.After(max(held, lasts-warmUp-20*time.Second)) // how long they last: long runs are for measurements
+	<-time.After(max(held, lasts-warmUp-20*time.Second)) // long runs are for measurements
 	for _, end := range slices.Backward(ends) {
 		end()
 	}
@@ -157,7 +158,7 @@ func (r *run) disturb(random *rand.Rand, list []fault, lasts time.Duration) stri
 	return strings.Join(names, "; ")
 }
 
-// finish acquires every semaphore whole, and waits until nothing is left of the run.
+// finish acquires all permits of every semaphore, and waits until no lease and no request of the run is left.
 func (r *run) finish() (unserved []string) {
 	r.ready()
 	var mu sync.Mutex
@@ -173,8 +174,8 @@ func (r *run) finish() (unserved []string) {
 	return unserved
 }
 
-// settled waits until the events of all that was done have been seen: those of an entry
-// are known once a later one has begun.
+// settled waits until all events of the run have been read. The events of an entry are complete once a later entry has
+// begun.
 func (r *run) settled() {
 	a := newActor(r, 0)
 	defer a.leave()
@@ -216,12 +217,13 @@ func (r *run) judge(out *outcome, unserved []string) {
 	}
 }
 
-// String returns what the loss has cost.
+// String returns the cost of the loss.
 func (l loss) String() string {
 	return fmt.Sprintf("%s: %v, %d terms", l.how, l.gap.Round(time.Millisecond), l.terms)
 }
 
-// gaps finds what each loss of a leader has cost. A gap begins within a second after the loss, and before the next loss.
+// gaps returns the cost of each loss of a leader. A gap must begin within a second after the loss, and before the next
+// loss.
 func (r *run) gaps() (list []loss) {
 	var ends []int64
 	for _, o := range r.Operations {
@@ -245,7 +247,7 @@ func (r *run) gaps() (list []loss) {
 	return list
 }
 
-// keep writes the history beside the logs.
+// keep writes the history into a folder beside the logs.
 func (r *run) keep(out *outcome) {
 	folder := filepath.Join(r.dir, strings.TrimSuffix(r.prefix, "-"))
 	entries, _ := r.events.All()

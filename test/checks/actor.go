@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// Kind is a semaphore of a run: its permits, and whether a refusal says something about the
-// state. Others may be refused since requests wait in line.
+// Kind is a semaphore of a run. Exact says that a refusal proves that too few permits were available. For the other
+// semaphores a request may also be refused because requests wait in line.
 type Kind struct {
 	Name    string
 	Permits int64
@@ -21,15 +21,15 @@ type Kind struct {
 
 // Kinds are the semaphores on which an Actor acts.
 var Kinds = []Kind{
-	{"lock", 1, true}, {"mutex", 1, true}, {"db", 3, false}, {"pool", 10, false}, // asked for one at a time
-	{"left", 1, false}, {"right", 1, false}, // asked for together
+	{"lock", 1, true}, {"mutex", 1, true}, {"db", 3, false}, {"pool", 10, false}, // acquired alone
+	{"left", 1, false}, {"right", 1, false}, // acquired together
 	{"count", 5, true}, {"jobs", 0, false}, {"listed", 0, false}, // without leases
 }
 
-// single is how many of Kinds are asked for one at a time.
+// single is how many of Kinds, from the first on, are acquired alone.
 const single = 4
 
-// Permits returns the permits of Kinds, by the names that a run has given to them.
+// Permits returns the permits of Kinds, by the names that the run uses.
 func Permits(name func(kind string) string) map[string]int64 {
 	permits := map[string]int64{}
 	for _, k := range Kinds {
@@ -41,24 +41,24 @@ func Permits(name func(kind string) string) map[string]int64 {
 // Run is the part of a client that differs between runs: names, durations, and how it works with a
 // lease. One Actor calls it.
 type Run interface {
-	// Name returns the name that the run has given to a kind of semaphore.
+	// Name returns the run's name for a kind of semaphore.
 	Name(kind string) string
-	// Patience draws how long an operation may take; most is that of a run in no hurry.
-	Patience(most time.Duration) time.Duration
-	// TTL draws a ttl; most is that of a run in no hurry.
-	TTL(most time.Duration) time.Duration
-	// Hold blocks while the client works with a lease, and writes to the resource that a
-	// fenced semaphore protects. gone has the stamp of the lease's end once it has one. Hold returns
-	// the stamp until which the client counted on the lease.
+	// Patience draws how long an operation may take: in a run without hurry up to longest.
+	Patience(longest time.Duration) time.Duration
+	// TTL draws a ttl: in a run without hurry up to longest.
+	TTL(longest time.Duration) time.Duration
+	// Hold blocks while the client works with a lease. For a fenced semaphore it also writes to the resource that the
+	// semaphore protects. gone is the stamp of the lease's end, 0 before the end. Hold returns the stamp until which
+	// the client counted on the lease.
 	Hold(l *client.Lease, fenced bool, gone *atomic.Int64) (to int64)
-	// Lost is called after a lease has ended without its client's doing.
+	// Lost is called after a lease has ended that its client had not released.
 	Lost(l *client.Lease, fenced bool)
 	// Go runs a function that ends with the run.
 	Go(f func())
 }
 
-// Actor is a user of the Go client, which notes what it saw. It is for one goroutine. Each of
-// Lease, OneShot, Together, Counting, Working, Listing and Look makes one kind of operation and notes its outcome.
+// Actor is a user of the Go client that records what it saw. Only one goroutine may use it. Each of Lease, OneShot,
+// Together, Counting, Working, Listing and Look makes one kind of operation and records its outcome.
 type Actor struct {
 	*History
 	Run    Run
@@ -66,13 +66,13 @@ type Actor struct {
 	Random *rand.Rand
 	Client *client.Client
 
-	session *client.Session // nil, or the last one
+	session *client.Session // the last session; nil before the first
 	leases  int
 }
 
 // Patient returns a context for one operation.
-func (a *Actor) Patient(most time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), a.Run.Patience(most))
+func (a *Actor) Patient(longest time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), a.Run.Patience(longest))
 }
 
 // SetUp creates all semaphores of the run.
@@ -108,15 +108,14 @@ func (a *Actor) Once() {
 // HasSession reports whether the client has opened a session.
 func (a *Actor) HasSession() bool { return a.session != nil }
 
-// CloseSession ends the session, if a node confirms it in time; else it expires.
+// CloseSession ends the session. If no node confirms it in time, the session expires.
 func (a *Actor) CloseSession() {
 	ctx, cancel := a.Patient(20 * time.Second)
 	defer cancel()
 	_ = a.session.Close(ctx)
 }
 
-// opened returns the session of the client, a new one if the last is over; nil if none can be
-// opened.
+// opened returns the client's session, or a new session if the last one has ended; nil if it can't be opened.
 func (a *Actor) opened() *client.Session {
 	if a.session != nil && a.session.Err() == nil && a.Random.IntN(15) == 0 {
 		a.CloseSession()
@@ -135,21 +134,21 @@ func (a *Actor) opened() *client.Session {
 	return a.session
 }
 
-// Pick draws one of the semaphores that are asked for one at a time, and a count of it.
+// Pick draws a semaphore that is acquired alone, and a count of permits.
 func (a *Actor) Pick() (Kind, int64) {
 	pick := Kinds[a.Random.IntN(single)]
 	return pick, 1 + a.Random.Int64N(min(pick.Permits, 4))
 }
 
-// Asking is an acquire of a kind as an operation, which has a name of its own.
+// Asking returns the operation of an acquire, with a new lease name.
 func (a *Actor) Asking(kind string, count int64, exact bool) Operation {
 	a.leases++
 	return Operation{Client: a.Number, Kind: "acquire", Semaphore: a.Run.Name(kind), Lease: fmt.Sprintf("%d.%d", a.Number, a.leases),
 		Count: count, Exact: exact, Call: a.Stamp()}
 }
 
-// noteAcquire notes how an acquire ended. One whose withdrawal was confirmed may have been granted
-// before it; it holds nothing from then on, also if the network delivers the request late.
+// noteAcquire records how an acquire ended. If its withdrawal was confirmed, it may have been granted before that, but
+// it holds no permit from then on, even if the network delivers the request late.
 func (a *Actor) noteAcquire(o Operation, l *client.Lease, err error, waits bool) {
 	unsure := errors.Is(err, client.ErrOutcomeUnknown)
 	switch {
@@ -169,12 +168,12 @@ func (a *Actor) noteAcquire(o Operation, l *client.Lease, err error, waits bool)
 	}
 }
 
-// noEffect reports whether a refusal makes sure that nothing was done.
+// noEffect reports whether a refusal proves that the operation had no effect.
 func noEffect(err error) bool {
 	return errors.Is(err, client.ErrLeaseExists) || errors.Is(err, client.ErrNever) || errors.Is(err, client.ErrUnknownSemaphore)
 }
 
-// Lease acquires in the session, by waiting or trying, and uses the lease.
+// Lease acquires in the client's session, by waiting or trying, and uses the lease.
 func (a *Actor) Lease() {
 	s := a.opened()
 	if s == nil {
@@ -196,7 +195,7 @@ func (a *Actor) Lease() {
 	}
 }
 
-// OneShot acquires a lease of its own.
+// OneShot acquires with a separate session for the lease.
 func (a *Actor) OneShot() {
 	pick, count := a.Pick()
 	ttl := a.Run.TTL(24 * time.Second)
@@ -222,7 +221,7 @@ func (a *Actor) OneShot() {
 	}
 }
 
-// Together acquires two semaphores, or one of them.
+// Together acquires two semaphores, or either of them.
 func (a *Actor) Together() {
 	s := a.opened()
 	if s == nil {
@@ -232,11 +231,11 @@ func (a *Actor) Together() {
 	defer cancel()
 	kinds := []string{"left", "right"}
 	a.Random.Shuffle(2, func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
-	asked := []Operation{a.Asking(kinds[0], 1, false), a.Asking(kinds[1], 1, false)}
-	wants := []client.Want{{Name: asked[0].Semaphore}, {Name: asked[1].Semaphore}}
+	operations := []Operation{a.Asking(kinds[0], 1, false), a.Asking(kinds[1], 1, false)}
+	wants := []client.Want{{Name: operations[0].Semaphore}, {Name: operations[1].Semaphore}}
 	if a.Random.IntN(2) == 0 {
 		leases, err := s.AcquireAll(ctx, wants...)
-		for i, o := range asked {
+		for i, o := range operations {
 			var l *client.Lease
 			if err == nil {
 				l = leases[i]
@@ -245,15 +244,15 @@ func (a *Actor) Together() {
 		}
 		if err == nil {
 			second := a.watch(leases[1])
-			a.use(asked[0], leases[0], a.watch(leases[0]))
-			a.use(asked[1], leases[1], second)
+			a.use(operations[0], leases[0], a.watch(leases[0]))
+			a.use(operations[1], leases[1], second)
 		}
 		return
 	}
 	l, err := s.AcquireAny(ctx, wants...)
-	for _, o := range asked {
+	for _, o := range operations {
 		if err == nil && l.Semaphore != o.Semaphore {
-			continue // not this one
+			continue // this semaphore was not granted
 		}
 		a.noteAcquire(o, l, err, true)
 		if err == nil {
@@ -262,7 +261,7 @@ func (a *Actor) Together() {
 	}
 }
 
-// watch returns the stamp of the end of a lease, once it has one.
+// watch returns a variable that gets the stamp of a lease's end.
 func (a *Actor) watch(l *client.Lease) *atomic.Int64 {
 	over := new(atomic.Int64)
 	a.Run.Go(func() {
@@ -313,7 +312,7 @@ func (a *Actor) release(o Operation, l *client.Lease) {
 	a.Add(r)
 }
 
-// Counting moves a semaphore that no request waits for, whose every reply is exact.
+// Counting changes the value of a semaphore for which no request waits, so that every reply is exact.
 func (a *Actor) Counting() {
 	ctx, cancel := a.Patient(20 * time.Second)
 	defer cancel()
@@ -335,7 +334,7 @@ func (a *Actor) Counting() {
 	a.Moved(o, err)
 }
 
-// Moved notes how an operation without a lease ended.
+// Moved records how an operation without a lease ended.
 func (a *Actor) Moved(o Operation, err error) {
 	switch {
 	case err == nil:
@@ -348,26 +347,26 @@ func (a *Actor) Moved(o Operation, err error) {
 	a.Add(o)
 }
 
-// Working puts a job into a semaphore, or waits for one.
+// Working adds a job to a semaphore, or waits for a job.
 func (a *Actor) Working() {
 	o := Operation{Client: a.Number, Kind: "up", Semaphore: a.Run.Name("jobs"), Count: 1}
-	move, most := a.Client.Up, 20*time.Second
+	move, longest := a.Client.Up, 20*time.Second
 	if a.Random.IntN(2) > 0 {
-		o.Kind, most = "down", 40*time.Second
+		o.Kind, longest = "down", 40*time.Second
 		move = func(ctx context.Context, name string, n int64, _ ...client.CallOption) (int64, error) {
 			taken, err := a.Client.Down(ctx, name, n)
 			return taken.Value, err
 		}
 	}
-	ctx, cancel := a.Patient(most)
+	ctx, cancel := a.Patient(longest)
 	defer cancel()
 	o.Call = a.Stamp()
 	_, err := move(ctx, o.Semaphore, 1)
 	a.Moved(o, err)
 }
 
-// Listing puts a job into a semaphore, and waits for one by the wait list of a session of its
-// own. A job that was granted and not delivered comes back when the session ends.
+// Listing adds a job to a semaphore, and waits for a job with the wait list of a separate session. A job that was
+// granted and not delivered comes back when the session ends.
 func (a *Actor) Listing() {
 	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
@@ -389,7 +388,7 @@ func (a *Actor) Listing() {
 	if delivered {
 		a.Moved(down, nil)
 	}
-	closed := s.Close(ctx) // else it expires
+	closed := s.Close(ctx) // after an error the session expires
 	if delivered {
 		return
 	}
@@ -403,7 +402,7 @@ func (a *Actor) Listing() {
 	a.Add(back)
 }
 
-// Look reads one of the semaphores linearizably.
+// Look makes a linearizable read of a semaphore.
 func (a *Actor) Look() {
 	kind := Kinds[a.Random.IntN(len(Kinds))].Name
 	ctx, cancel := a.Patient(15 * time.Second)
@@ -414,8 +413,8 @@ func (a *Actor) Look() {
 	}
 }
 
-// Whole acquires each semaphore whole and gives it back, each within a time, and returns which
-// it could not: what was held or waited for then is served or over.
+// Whole acquires all permits of each semaphore and releases them, each within a time. It returns the semaphores for
+// which that failed. So all earlier leases and requests have ended when it succeeds.
 func (a *Actor) Whole(within time.Duration) (unserved []string) {
 	for _, k := range Kinds {
 		if k.Permits == 0 || k.Name == "count" {

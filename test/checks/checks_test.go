@@ -104,11 +104,11 @@ func TestEventLogChecker(t *testing.T) {
 		p.Next.Index = next
 		return p
 	}
-	one, other := logOf(effects{made()}), logOf(effects{made()})
-	other[0].Effects[0].Permits = 2
+	logged, differing := logOf(effects{made()}), logOf(effects{made()})
+	differing[0].Effects[0].Permits = 2
 	l := NewEventLog()
-	l.Take("n1", page(5, one...), replica.EventID{})
-	l.Take("n2", page(5, one...), replica.EventID{})
+	l.Take("n1", page(5, logged...), replica.EventID{})
+	l.Take("n2", page(5, logged...), replica.EventID{})
 	l.Take("n3", page(9), replica.EventID{Index: 3})
 	if _, gap := l.All(); gap != 0 || len(l.Differ) > 0 {
 		t.Errorf("a gap at %d; %v", gap, l.Differ)
@@ -117,7 +117,7 @@ func TestEventLogChecker(t *testing.T) {
 	if _, gap := l.All(); gap != 10 {
 		t.Errorf("the gap is at %d, not at 10", gap)
 	}
-	l.Take("n3", page(5, other...), replica.EventID{})
+	l.Take("n3", page(5, differing...), replica.EventID{})
 	broke(t, l.Differ, "index 1 is")
 }
 

@@ -16,8 +16,8 @@ type Outcome int
 const (
 	Refused   Outcome = iota // certainly no effect
 	Done                     // carried out between call and return
-	Unknown                  // at any time since the call, or never
-	Withdrawn                // perhaps granted, and over since the withdrawal
+	Unknown                  // carried out at any time since the call, or never
+	Withdrawn                // perhaps granted, and ended by the withdrawal
 )
 
 // String returns the outcome's name in reports.
@@ -28,8 +28,8 @@ type Operation struct {
 	Client    int
 	Kind      string // acquire, withdraw, release, drop, read, up, down, set
 	Semaphore string
-	Lease     string // names one lease, granted or asked for
-	Count     int64  // asked for; of a set: the value
+	Lease     string // names one lease, granted or requested
+	Count     int64  // of permits; of a set: the value
 	Exact     bool   // a refusal proves that fewer than Count permits were available; up, down, set: Available is known
 	Call, Ret int64  // stamps; Ret is endless for an unknown outcome
 
@@ -39,7 +39,7 @@ type Operation struct {
 	Available int64  // read; or the value after up, down and set
 }
 
-// endless is the stamp of what never returned.
+// endless is the stamp of the return of an operation that never returned.
 const endless = int64(1) << 62
 
 // String returns the operation as one line of a report.
@@ -71,25 +71,25 @@ type Belief struct {
 	From, To  int64 // stamps
 }
 
-// Write is one that a resource got.
+// Write is a write that a resource received.
 type Write struct {
 	Semaphore string
 	Session   string
 	Token     uint64
 	At        int64 // stamp
 	Accepted  bool
-	Valid     bool // its client counted on the lease when it arrived
+	Valid     bool // the client counted on the lease when the write arrived
 }
 
-// SeenIndex is the index that a linearizable read has shown of a semaphore.
+// SeenIndex is the index of a semaphore that a linearizable read returned.
 type SeenIndex struct {
 	Semaphore string
 	Index     uint64
 	Call, Ret int64
 }
 
-// History is what all clients of a run saw. Its methods are safe for concurrent use; its fields may be read
-// after the run. A stamp is a moment in ns since Began.
+// History is what all clients of a run saw. Its methods are safe for concurrent use; its fields may be read after the
+// run. A stamp is a time in ns since Began.
 type History struct {
 	Began time.Time
 
@@ -100,18 +100,17 @@ type History struct {
 	Writes     []Write
 	Indexes    []SeenIndex
 	resource   map[string]uint64        // the highest token that each resource has seen
-	Deadlines  map[string]time.Time     // of sessions: until when the client was promised them
-	ttls       map[string]time.Duration // of sessions
-	lostEarly  []string                 // leases that were lost before the client's time was over
+	Deadlines  map[string]time.Time     // by session: the last deadline that its client was promised
+	ttls       map[string]time.Duration // by session
+	lostEarly  []string                 // leases that were lost before their deadline
 }
 
-// NewHistory begins a history, now.
+// NewHistory returns a history that begins now.
 func NewHistory() *History {
 	return &History{Began: time.Now(), resource: map[string]uint64{}, Deadlines: map[string]time.Time{}, ttls: map[string]time.Duration{}}
 }
 
-// Stamp returns the present moment. No two stamps are equal, and they are in the
-// order in which things really happen within one moment.
+// Stamp returns the present time. No two stamps are equal, and stamps have the order of the calls.
 func (h *History) Stamp() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,7 +122,7 @@ func (h *History) stampLocked() int64 {
 	return h.last
 }
 
-// Add notes an operation, which has returned now unless it has a stamp of its return.
+// Add records an operation. It returns now unless it has a stamp of its return.
 func (h *History) Add(o Operation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,8 +135,7 @@ func (h *History) Add(o Operation) {
 	h.Operations = append(h.Operations, o)
 }
 
-// Withdrawn notes an acquire that may have been granted since its call, and holds nothing
-// from its return on.
+// Withdrawn records an acquire that may have been granted since its call, and that holds no permit after its return.
 func (h *History) Withdrawn(o Operation) {
 	o.Outcome, o.Ret = Withdrawn, h.Stamp()
 	h.Add(o)
@@ -145,27 +143,26 @@ func (h *History) Withdrawn(o Operation) {
 	h.Add(o)
 }
 
-// Drop notes that a lease, if it exists, may end at any time between two stamps.
+// Drop records that a lease, if it exists, may end at any time between two stamps.
 func (h *History) Drop(o Operation, call, ret int64) {
 	h.Add(Operation{Client: o.Client, Kind: "drop", Semaphore: o.Semaphore, Lease: o.Lease, Call: call, Ret: ret, Outcome: Unknown})
 }
 
-// NoteTTL notes the ttl of a session.
+// NoteTTL records the ttl of a session.
 func (h *History) NoteTTL(session string, ttl time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ttls[session] = ttl
 }
 
-// Early notes a lease that was lost while its client had been promised more time: in a run no
-// operator takes leases away.
+// Early records a lease that was lost before its deadline. No operator revokes leases in a run, so this is a violation.
 func (h *History) Early(l *client.Lease, why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lostEarly = append(h.lostEarly, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(h.Began), l.Token, l.Semaphore, why))
 }
 
-// NoteDeadline notes until when a client counts on a session at most.
+// NoteDeadline records the time until which a client may count on a session.
 func (h *History) NoteDeadline(session string, until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,21 +171,21 @@ func (h *History) NoteDeadline(session string, until time.Time) {
 	}
 }
 
-// NoteBelief notes the time for which a client counted on a lease.
+// NoteBelief records the time for which a client counted on a lease.
 func (h *History) NoteBelief(b Belief) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Beliefs = append(h.Beliefs, b)
 }
 
-// Write brings a write to the resource that a semaphore protects. It is valid while the
-// client counts on the lease: Err alone is as late as the goroutine that sets it.
+// Write sends a write to the resource that a semaphore protects. It is valid while the client counts on the lease: Err
+// alone may be late, since a goroutine sets it.
 func (h *History) Write(l *client.Lease) {
 	h.Arrive(Write{Semaphore: l.Semaphore, Session: l.Session, Token: l.Token}, func() bool { return l.Err() == nil && time.Now().Before(l.Deadline()) })
 }
 
-// Arrive brings a write to its resource, which refuses a token smaller than one that it has
-// seen. valid reports, at that moment, whether the writer counts on its lease.
+// Arrive delivers a write to its resource, which refuses a token smaller than the highest token that it has seen. valid
+// reports, at that moment, whether the writer counts on its lease.
 func (h *History) Arrive(w Write, valid func() bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,7 +196,7 @@ func (h *History) Arrive(w Write, valid func() bool) {
 	h.Writes = append(h.Writes, w)
 }
 
-// Read notes a linearizable read.
+// Read records a linearizable read.
 func (h *History) Read(o Operation, s *client.Semaphore) {
 	o.Held, o.Available, o.Outcome, o.Ret = s.Held, s.Available, Done, h.Stamp()
 	h.Add(o)
@@ -220,15 +217,15 @@ func (h *History) Known() (n int) {
 	return n
 }
 
-// Tail prints the last lines of a list.
-func Tail[T any](list []T, most int) string {
+// Tail returns the last count items of a list, one per line.
+func Tail[T any](list []T, count int) string {
 	var text strings.Builder
-	if skipped := len(list) - most; skipped > 0 {
+	if skipped := len(list) - count; skipped > 0 {
 		fmt.Fprintf(&text, "  (%d before)\n", skipped)
 		list = list[skipped:]
 	}
-	for _, one := range list {
-		fmt.Fprintf(&text, "  %v\n", one)
+	for _, item := range list {
+		fmt.Fprintf(&text, "  %v\n", item)
 	}
 	return text.String()
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// SearchTimeout bounds the search for an order of one run's operations.
+// SearchTimeout bounds the search for an order of the operations on one semaphore.
 const SearchTimeout = 30 * time.Second
 
-// view is a semaphore as clients see it: its holders, how far its offset has moved, and
-// the last token that a client knows.
+// view is a semaphore as clients see it: its holders, the sum of all changes of its offset, and the highest token that
+// a client knows.
 type view struct {
 	holders string // ";lease=count" by lease
 	held    int64
@@ -33,8 +33,7 @@ func (v view) of(lease string) int64 {
 	return n
 }
 
-// knows reports whether the holders have an entry of a lease, which of a withdrawn acquire
-// may be one of no permits.
+// knows reports whether holders has an entry of a lease. The entry of a withdrawn acquire may have no permits.
 func (v view) knows(lease string) bool { return strings.Contains(v.holders, ";"+lease+"=") }
 
 func (v view) without(lease string) view {
@@ -54,13 +53,13 @@ func (v view) with(lease string, count int64) view {
 	return v
 }
 
-// step returns the states that an operation may lead to; none: it can't have happened.
+// step returns the states to which an operation may lead, and nil if the operation is impossible in this state.
 func step(v view, o Operation, permits int64) []any {
 	available := permits + v.offset - v.held
 	switch o.Kind {
 	case "acquire":
 		return stepAcquire(v, o, available)
-	case "withdraw": // of the acquire and its withdrawal, the first leaves an entry, the second removes it
+	case "withdraw": // of the acquire and its withdrawal, the first in the order adds an entry, the second removes it
 		if v.knows(o.Lease) {
 			return []any{v.without(o.Lease)}
 		}
@@ -107,7 +106,7 @@ func stepAcquire(v view, o Operation, available int64) []any {
 	return nil
 }
 
-// stepUnowned is for up, down and set.
+// stepUnowned is step for up, down and set.
 func stepUnowned(v view, o Operation, available int64) []any {
 	next := v
 	switch o.Kind {
@@ -133,8 +132,8 @@ func stepUnowned(v view, o Operation, available int64) []any {
 	return nil
 }
 
-// Linear finds the semaphores whose operations have no order that explains them, and
-// those for which the search was not over in time.
+// Linear returns the semaphores whose operations have no order that explains them, and the semaphores for which the
+// search did not end in time.
 func Linear(operations []Operation, permits map[string]int64, within time.Duration) (broken, undecided []string) {
 	parts := map[string][]porcupine.Operation{}
 	for _, o := range operations {
@@ -158,7 +157,7 @@ func Linear(operations []Operation, permits map[string]int64, within time.Durati
 	return broken, undecided
 }
 
-// around prints the operations near the end of the longest order that was found.
+// around describes the operations near the end of the longest order that was found.
 func around(part []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	longest := 0
 	inOrder := map[int]bool{}

@@ -12,31 +12,31 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Logged is the effects of one entry, and when a node was first seen to have applied it.
+// Logged has the effects of one entry. seen is when a node was first seen to have applied it.
 type Logged struct {
 	replica.EventEntry
 	by   string
 	seen time.Time
 }
 
-// span is indexes of the log, both ends included.
+// span is a range of indexes, both ends included.
 type span struct{ from, to uint64 }
 
-// EventLog is the events of all nodes, as one log. Its methods are safe for concurrent use; Jumps and
-// Differ may be read after the run.
+// EventLog merges the events of all nodes into one log. Its methods are safe for concurrent use; Jumps and Differ may
+// be read after the run.
 type EventLog struct {
 	mu      sync.Mutex
 	entries map[uint64]Logged
 	last    uint64   // the highest index of entries
-	known   []span   // the indexes whose events some node has shown
-	Jumps   int      // how often a snapshot came into the place of the log of a node
-	Differ  []string // what nodes show differently
+	known   []span   // the indexes whose events a node has reported
+	Jumps   int      // how often a snapshot replaced the log of a node
+	Differ  []string // differences between the reports of nodes
 }
 
 // NewEventLog returns a log without events.
 func NewEventLog() *EventLog { return &EventLog{entries: map[uint64]Logged{}} }
 
-// Jumped counts a snapshot that came into the place of the log of a node.
+// Jumped counts a snapshot that replaced the log of a node.
 func (l *EventLog) Jumped() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *EventLog) Note(text string) {
 	l.Differ = append(l.Differ, text)
 }
 
-// Take adds a page, and compares it with that of other nodes.
+// Take adds a page of a node's events, and compares it with the events of other nodes.
 func (l *EventLog) Take(id string, page replica.EventPage, after replica.EventID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *EventLog) Take(id string, page replica.EventPage, after replica.EventID
 	}
 }
 
-// All returns the entries by index, and the first index whose events no node has shown.
+// All returns the entries by index, and the first index whose events no node has reported, 0 if there is no such gap.
 func (l *EventLog) All() (list []Logged, gap uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,20 +87,20 @@ func (l *EventLog) All() (list []Logged, gap uint64) {
 	return list, gap
 }
 
-// Last returns the highest index whose events some node has shown, 0 for none.
+// Last returns the highest index whose events a node has reported, 0 before the first.
 func (l *EventLog) Last() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
 }
 
-// GrantKey names a grant as its client knows it.
+// GrantKey identifies a grant as its client knows it.
 type GrantKey struct {
 	semaphore, session string
 	token              uint64
 }
 
-// line is a semaphore as the events give it.
+// line is a semaphore as the events describe it.
 type line struct {
 	permits, offset, held int64
 	leases                map[uint64]lease // by session
@@ -126,16 +126,16 @@ func (l *line) find(place uint64) int {
 	return slices.IndexFunc(l.waiting, func(w waiting) bool { return w.place == place })
 }
 
-// Replay is an obvious state machine that is driven by events and distrusts them.
+// Replay is a simple state machine that applies events and checks each against the rules.
 type Replay struct {
 	lines     map[string]*line
-	deadlines map[uint64]int64 // of the sessions that live, in cluster time
+	deadlines map[uint64]int64 // by open session: its deadline in cluster time
 	nowMS     int64
 	token     uint64
 	place     uint64
 	index     uint64
-	Grants    map[GrantKey]uint64 // the index of each
-	Ended     map[uint64]Logged   // sessions that expired, by their id
+	Grants    map[GrantKey]uint64 // by grant: its index
+	Ended     map[uint64]Logged   // by expired session: the entry of its end
 	Broken    []string
 	at        string
 }
@@ -150,7 +150,7 @@ func (r *Replay) fail(format string, arguments ...any) {
 	}
 }
 
-// Log replays entries, whose indexes rise, and finds what they break.
+// Log replays entries, whose indexes rise, and records the rules that they break.
 func Log(entries []Logged) *Replay {
 	r := newReplay()
 	for _, e := range entries {
@@ -205,8 +205,8 @@ func (r *Replay) apply(e Logged) {
 	r.settled(e)
 }
 
-// changed moves permits and offset. An offset that falls while requests wait has been
-// taken past the line: no client of a checked run sets the value of a semaphore with one.
+// changed applies new permits and a new offset. If the offset falls while requests wait, permits were given to a
+// request that had to wait in line: no client of a checked run sets the value of a semaphore with a line.
 func (r *Replay) changed(f fsm.Effect, served bool) {
 	l := r.lines[f.Semaphore]
 	if served && f.Offset != l.offset {
@@ -243,7 +243,7 @@ func (r *Replay) granted(f fsm.Effect) {
 	}
 }
 
-// servedElsewhere checks the other lines of a request for all of several semaphores.
+// servedElsewhere checks the other lines of a request that wants all of several semaphores.
 func (r *Replay) servedElsewhere(f fsm.Effect) {
 	for name, other := range r.lines {
 		i := other.find(f.Place)
@@ -260,7 +260,7 @@ func (r *Replay) leased(l *line, f fsm.Effect) {
 	if _, lives := r.deadlines[f.Session]; !lives {
 		r.fail("the session does not live")
 	}
-	if held, is := l.leases[f.Session]; is {
+	if held, ok := l.leases[f.Session]; ok {
 		r.fail("the session has token %d already", held.token)
 	}
 	r.token = max(r.token, f.Token)
@@ -271,8 +271,8 @@ func (r *Replay) leased(l *line, f fsm.Effect) {
 
 func (r *Replay) released(f fsm.Effect) {
 	l := r.lines[f.Semaphore]
-	held, is := l.leases[f.Session]
-	if !is || held.token != f.Token || held.count != f.Count {
+	held, ok := l.leases[f.Session]
+	if !ok || held.token != f.Token || held.count != f.Count {
 		r.fail("the session holds %+v", held)
 		return
 	}
@@ -310,13 +310,13 @@ func (r *Replay) sessionEnded(e Logged, f fsm.Effect) {
 	}
 	delete(r.deadlines, f.Session)
 	for name, l := range r.lines {
-		if held, is := l.leases[f.Session]; is {
+		if held, ok := l.leases[f.Session]; ok {
 			r.fail("it leaves a lease of %s behind, token %d", name, held.token)
 		}
 	}
 }
 
-// settled checks that no request at the head of its lines could be served.
+// settled checks that no request at the head of all its lines could be granted.
 func (r *Replay) settled(e Logged) {
 	r.at = fmt.Sprintf("after index %d", e.Index)
 	for name, l := range r.lines {
@@ -345,9 +345,9 @@ func (r *Replay) fits(l *line, w waiting) bool {
 	return l.available() >= w.count || w.partial && l.available() > 0
 }
 
-// Expiries finds sessions that were seen to expire while their clients still counted
-// on them. ended, promised and lives are by session id: promised has deadlines, and lives has
-// ttls. rate is by how much the clocks of nodes may differ from those of clients.
+// Expiries returns the sessions that were seen to expire while their clients still counted on them. ended, promised and
+// lives are by session id; promised has deadlines, and lives has ttls. rate is how much the clocks of nodes and clients
+// may differ, as a fraction of a ttl.
 func Expiries(ended map[uint64]Logged, promised map[string]time.Time, lives map[string]time.Duration, rate float64) (broken []string) {
 	for id, e := range ended {
 		session := fmt.Sprint(id)

@@ -16,18 +16,18 @@ import (
 	"github.com/signalbox/signalbox/test/throttleclient"
 )
 
-// Plain uses plain HTTP, and notes outcomes as an Actor does. Acquires, ups and downs go under a key; a request is
-// repeated at the next node until it has an outcome. Throttle's requests have no key and stay at one node. It is for
-// one goroutine. Each of Once, Throttle and NodeRED makes one operation.
+// Plain is a user of plain HTTP that records outcomes as an Actor does. Acquires, ups and downs have an idempotency
+// key, and a request is repeated at the next node until it has an outcome. Throttle's requests have no key, and are
+// sent to one node only. Only one goroutine may use it. Each of Once, Throttle and NodeRED makes one operation.
 type Plain struct {
 	*Actor
 	Addresses []string // of the nodes
 	HTTP      *http.Client
-	Attempt   time.Duration        // one attempt is given up after it
+	Attempt   time.Duration        // bounds one attempt
 	Pause     time.Duration        // between attempts
 	Held      func() time.Duration // draws how long a lease is held
-	Stop      <-chan struct{}      // ends what is held
-	Keys      string               // the start of its keys, which keeps the runs on one cluster apart
+	Stop      <-chan struct{}      // closed: leases are released
+	Keys      string               // the prefix of the keys; differs between runs on one cluster
 	Fail      func(format string, arguments ...any)
 
 	keys int
@@ -43,7 +43,7 @@ type plainReply struct {
 	Value   int64  `json:"value"`
 }
 
-// errNoOutcome reports that no reply had an outcome before ctx ended: the call may have been carried out.
+// errNoOutcome is returned if ctx ended before a reply with an outcome: the call may have been carried out.
 var errNoOutcome = errors.New("no outcome")
 
 // send repeats a request until it has an outcome, or ctx ends.
@@ -63,13 +63,13 @@ func (a *Plain) send(ctx context.Context, method, path, body, key string) (plain
 	}
 }
 
-// final reports whether a status is that of an outcome. A fault may be the cause of the others:
-// 202 is the reply to a repeat that stopped listening before the outcome.
+// final reports whether a status shows the outcome. Other statuses may be due to a fault. 202 is the reply to a repeat
+// that stopped listening before the outcome.
 func final(status int) bool {
 	return status < 500 && status != http.StatusTooManyRequests && status != http.StatusAccepted
 }
 
-// unexpected reports whether no fault explains an error of a dialect's client.
+// unexpected reports whether a fault can't be the cause of an error of a dialect's client.
 func unexpected(err error) bool {
 	var network net.Error // a context that has ended is one, too
 	var nodered *noderedclient.StatusError
@@ -111,7 +111,7 @@ func (a *Plain) key() string {
 	return fmt.Sprintf("%sclient-%03d-key-%06d", a.Keys, a.Number, a.keys)
 }
 
-// Once makes one operation of the native interface.
+// Once makes one operation with the native API.
 func (a *Plain) Once() {
 	if a.Random.IntN(3) == 0 {
 		a.count()
@@ -120,7 +120,7 @@ func (a *Plain) Once() {
 	}
 }
 
-// count moves the semaphore without leases.
+// count changes the value of the semaphore without leases.
 func (a *Plain) count() {
 	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
@@ -143,7 +143,7 @@ func (a *Plain) count() {
 	a.Add(o)
 }
 
-// lease acquires a lease of its own under a key, does not renew it, and ends its session.
+// lease acquires under a key, with a separate session, does not renew the lease, and ends the session.
 func (a *Plain) lease() {
 	pick, count := a.Pick()
 	ttl := a.Run.TTL(24 * time.Second)
@@ -174,7 +174,7 @@ func (a *Plain) lease() {
 	}
 }
 
-// use counts on a lease for a while, and for nine tenths of its ttl at most.
+// use counts on a lease for a while, at most for nine tenths of its ttl.
 func (a *Plain) use(o Operation, r plainReply, sent time.Time, ttl time.Duration) {
 	a.NoteTTL(r.Session, ttl)
 	a.NoteDeadline(r.Session, sent.Add(ttl))
@@ -202,7 +202,7 @@ func (a *Plain) use(o Operation, r plainReply, sent time.Time, ttl time.Duration
 	a.Add(end)
 }
 
-// hurry waits less between attempts than the clients of the dialects do.
+// hurry is the pause between attempts, which is shorter than in the clients of the dialects.
 func (a *Plain) hurry(ctx context.Context, _ time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -212,8 +212,7 @@ func (a *Plain) hurry(ctx context.Context, _ time.Duration) error {
 	}
 }
 
-// Throttle acquires by the interface of throttle, through a peer of its own. The token is
-// that of the peer's lease.
+// Throttle acquires with the interface of throttle, through a new peer. The token is the token of the peer's lease.
 func (a *Plain) Throttle() {
 	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
@@ -244,7 +243,7 @@ func (a *Plain) Throttle() {
 		a.use(o, lease, sent, ttl)
 		return
 	}
-	// Its request or lease ends with the peer.
+	// The end of the peer ends its request or lease.
 	ctx, cancel = a.Patient(40 * time.Second)
 	defer cancel()
 	if ended, err := a.send(ctx, http.MethodDelete, "/v1/sessions/"+session, "", ""); err == nil && ended.status == http.StatusNoContent {
@@ -256,8 +255,7 @@ func (a *Plain) Throttle() {
 	a.Drop(o, o.Call, 0)
 }
 
-// NodeRED moves the semaphore without leases by the interface of Node-RED's subflow, under
-// keys.
+// NodeRED changes the value of the semaphore without leases with the interface of Node-RED's subflow, under keys.
 func (a *Plain) NodeRED() {
 	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Judge holds what clients saw, and what nodes showed, to all layers. The clocks of the nodes
-// differ by a rate at most. It returns what is broken, and the semaphores for whose operations no order was
-// found or excluded in time: if these are more than half of all, the run is void.
+// Judge makes all checks of a run. rate is how much the clocks of the nodes may differ. It returns the violations, and
+// the semaphores for whose operations an order was neither found nor excluded in time. If these are more than half of
+// all, the run is void.
 func Judge(h *History, events *EventLog, permits map[string]int64, rate float64) (broken, undecided []string) {
 	entries, gap := events.All()
 	log := Log(entries)
@@ -25,7 +25,7 @@ func Judge(h *History, events *EventLog, permits map[string]int64, rate float64)
 	return broken, undecided
 }
 
-// Beliefs finds moments at which clients count on more permits than exist.
+// Beliefs returns the moments at which clients count on more permits than exist.
 func Beliefs(beliefs []Belief, permits map[string]int64) (broken []string) {
 	type edge struct {
 		at    int64
@@ -51,10 +51,9 @@ func Beliefs(beliefs []Belief, permits map[string]int64) (broken []string) {
 	return broken
 }
 
-// Writes finds writes that a resource should not have taken, or not refused. grants
-// has the index of each grant.
+// Writes returns the writes that a resource accepted or refused wrongly. grants has the index of each grant.
 func Writes(writes []Write, grants map[GrantKey]uint64) (broken []string) {
-	newest := map[string]uint64{} // the index of the latest grant that a resource has taken a write of
+	newest := map[string]uint64{} // by resource: the index of the latest grant with an accepted write
 	for _, w := range writes {
 		granted, known := grants[GrantKey{w.Semaphore, w.Session, w.Token}]
 		switch {
@@ -75,8 +74,7 @@ func Writes(writes []Write, grants map[GrantKey]uint64) (broken []string) {
 	return broken
 }
 
-// Indexes finds reads that show an older state than a read that had returned before
-// they were called.
+// Indexes returns the reads that show an older state than a read that had returned before they were called.
 func Indexes(reads []SeenIndex) (broken []string) {
 	ended := slices.Clone(reads)
 	slices.SortFunc(ended, func(a, b SeenIndex) int { return cmp.Compare(a.Ret, b.Ret) })
@@ -95,7 +93,7 @@ func Indexes(reads []SeenIndex) (broken []string) {
 	return broken
 }
 
-// Grants finds leases that clients were given and that no event has granted.
+// Grants returns the leases that clients got and that no event has granted.
 func Grants(beliefs []Belief, grants map[GrantKey]uint64) (broken []string) {
 	for _, b := range beliefs {
 		if _, known := grants[GrantKey{b.Semaphore, b.Session, b.Token}]; !known {

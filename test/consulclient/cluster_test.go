@@ -155,9 +155,9 @@ func (c *cluster) leader() (node int) {
 	c.t.Helper()
 	eventually(c.t, time.Minute, func() error {
 		node = -1
-		for asked := range nodes {
+		for follower := range nodes {
 			var address string
-			if _, text, err := c.ask(asked, http.MethodGet, "/v1/status/leader", ""); err == nil {
+			if _, text, err := c.ask(follower, http.MethodGet, "/v1/status/leader", ""); err == nil {
 				_ = json.Unmarshal([]byte(text), &address)
 			}
 			for other := range nodes {

@@ -62,21 +62,21 @@ type measured struct {
 }
 
 // judge holds the counts to their bounds. Times belong to the machine, and are printed alone.
-func (m measured) judge(t *testing.T, of crowd) {
+func (m measured) judge(t *testing.T, herd crowd) {
 	t.Helper()
-	if of.most > 0 && m.commands > of.most {
-		t.Errorf("%s: %.1f commands a hold, more than %.1f", of.name, m.commands, of.most)
+	if herd.most > 0 && m.commands > herd.most {
+		t.Errorf("%s: %.1f commands a hold, more than %.1f", herd.name, m.commands, herd.most)
 	}
-	if of.contenders == 1 || of.most == 0 {
+	if herd.contenders == 1 || herd.most == 0 {
 		return
 	}
 	if m.again*5 > m.holds {
-		t.Errorf("%s: of %d holds %d followed one of the same contender", of.name, m.holds, m.again)
+		t.Errorf("%s: of %d holds %d followed one of the same contender", herd.name, m.holds, m.again)
 	}
 }
 
 // run lets all contenders take their holds, and waits until their sessions are gone.
-func (of crowd) run(t *testing.T, c *cluster, name string) (m measured) {
+func (herd crowd) run(t *testing.T, c *cluster, name string) (m measured) {
 	t.Helper()
 	var mu sync.Mutex
 	var waits []time.Duration
@@ -84,21 +84,21 @@ func (of crowd) run(t *testing.T, c *cluster, name string) (m measured) {
 	var refused atomic.Int64
 	var all sync.WaitGroup
 	before, began := c.logged(), time.Now()
-	for i := range of.contenders {
+	for i := range herd.contenders {
 		node := 0
-		if of.spread {
+		if herd.spread {
 			node = i % nodes
 		}
-		take, give := of.contender(t, client(t, c.address(node), func(own *http.Transport) http.RoundTripper { return refusals{own, &refused} }), name)
+		take, give := herd.contender(t, client(t, c.address(node), func(transport *http.Transport) http.RoundTripper { return refusals{transport, &refused} }), name)
 		all.Go(func() {
 			for range holdsEach {
-				asked := time.Now()
+				called := time.Now()
 				if lost, err := take(nil); err != nil || lost == nil {
-					t.Errorf("%s: not held: %v", of.name, err)
+					t.Errorf("%s: not held: %v", herd.name, err)
 					return
 				}
 				mu.Lock()
-				waits, order = append(waits, time.Since(asked)), append(order, i)
+				waits, order = append(waits, time.Since(called)), append(order, i)
 				mu.Unlock()
 				<-time.After(holdFor)
 				if err := give(); err != nil {
@@ -130,10 +130,10 @@ func (of crowd) run(t *testing.T, c *cluster, name string) (m measured) {
 }
 
 // contender returns how one contender takes and gives back.
-func (of crowd) contender(t *testing.T, c *api.Client, name string) (take func(<-chan struct{}) (<-chan struct{}, error), give func() error) {
+func (herd crowd) contender(t *testing.T, c *api.Client, name string) (take func(<-chan struct{}) (<-chan struct{}, error), give func() error) {
 	t.Helper()
-	if of.limit > 0 {
-		semaphore, err := c.SemaphorePrefix(name, of.limit)
+	if herd.limit > 0 {
+		semaphore, err := c.SemaphorePrefix(name, herd.limit)
 		ok(t, err)
 		return semaphore.Acquire, semaphore.Release
 	}

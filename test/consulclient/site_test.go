@@ -135,14 +135,14 @@ func (s *site) within(bound, took time.Duration) {
 }
 
 // works is what a holder does: it takes a while, so that another one would be seen beside it.
-func works(t *testing.T, inside *atomic.Int64, most int64, do func()) {
-	if now := inside.Add(1); now > most {
-		t.Errorf("%d hold what %d may", now, most)
+func works(t *testing.T, inside *atomic.Int64, limit int64, do func()) {
+	if now := inside.Add(1); now > limit {
+		t.Errorf("%d hold what %d may", now, limit)
 	}
 	<-time.After(2 * time.Millisecond)
 	do()
-	if now := inside.Add(-1); now >= most {
-		t.Errorf("%d others held what %d may", now, most)
+	if now := inside.Add(-1); now >= limit {
+		t.Errorf("%d others held what %d may", now, limit)
 	}
 }
 
@@ -236,11 +236,11 @@ func checklist(t *testing.T, c *cluster, stage string) {
 	t.Run(stage, func(t *testing.T) {
 		for node := range nodes {
 			for _, cases := range [][]checklistCase{semaphoreCases, lockCases, sessionCases, keyCases, recipeCases} {
-				for _, one := range cases {
-					name := c.name(node) + " " + one.name
+				for _, test := range cases {
+					name := c.name(node) + " " + test.name
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()
-						one.run(&site{T: t, Client: client(t, c.address(node)), cluster: c, node: node, prefix: stage + "/" + name + "/"})
+						test.run(&site{T: t, Client: client(t, c.address(node)), cluster: c, node: node, prefix: stage + "/" + name + "/"})
 					})
 				}
 			}

@@ -105,8 +105,8 @@ func functionsOf(file, content string) (functions, error) {
 	found := functions{byName: map[string]function{}, packageName: parsed.Name.Name}
 	at := 0
 	for _, declared := range parsed.Decls {
-		d, is := declared.(*ast.FuncDecl)
-		if !is || d.Body == nil {
+		d, ok := declared.(*ast.FuncDecl)
+		if !ok || d.Body == nil {
 			continue
 		}
 		start, body, end := offset(d.Pos()), offset(d.Body.Pos()), offset(d.Body.End())

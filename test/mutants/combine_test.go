@@ -15,8 +15,8 @@ type number[T any] struct{ v T }
 func (n *number[T]) set(v T) { n.v = v }
 
 func sum(first int, more ...int) (total int, err error) {
-	for _, one := range more {
-		total += one
+	for _, value := range more {
+		total += value
 	}
 	return first + total, nil
 }
@@ -31,7 +31,7 @@ const most = 3
 func TestCombine(t *testing.T) {
 	var changes []change
 	for i, replaced := range [][2]string{
-		{"n.v = v", "_ = v"}, {"first + total", "first - total"}, {"total += one", "total = one"}, {"return 1", "return 2"}, {"most = 3", "most = 4"},
+		{"n.v = v", "_ = v"}, {"first + total", "first - total"}, {"total += value", "total = value"}, {"return 1", "return 2"}, {"most = 3", "most = 4"},
 	} {
 		changes = append(changes, change{i + 1, strings.Replace(sample, replaced[0], replaced[1], 1)})
 	}
@@ -45,7 +45,7 @@ func TestCombine(t *testing.T) {
 	for _, want := range []string{
 		`func (n *number[T]) set(v T) { if faultInForce == "1" { n.set_fault1(v); return }; n.v = v }`,
 		`{ return sum_fault2(first, more...) }; if faultInForce == "3" { return sum_fault3(first, more...) };`,
-		"func sum_fault2(first int, more ...int) (total int, err error) {\n\tfor _, one := range more {\n\t\ttotal += one\n\t}\n\treturn first - total, nil\n}",
+		"func sum_fault2(first int, more ...int) (total int, err error) {\n\tfor _, value := range more {\n\t\ttotal += value\n\t}\n\treturn first - total, nil\n}",
 		"func (*number[T]) nameless() int { return 1 }\n",
 	} {
 		if !strings.Contains(combined, want) {

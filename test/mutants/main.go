@@ -168,8 +168,8 @@ func (r *runner) each(ctx context.Context, folder string, jobs []job, report fun
 // stages runs the tests of a job until one catches its fault. These tests must pass without it,
 // and the processor time that they take then bounds what they may take with it.
 func (r *runner) stages(ctx context.Context, p program, j job, sound *baseline) (o outcome, err error) {
-	if why, is := p.invalid[j.change.number]; is {
-		return outcome{verdict: invalid, detail: why}, nil
+	if reason, ok := p.invalid[j.change.number]; ok {
+		return outcome{verdict: invalid, detail: reason}, nil
 	}
 	for _, t := range j.stages {
 		if r.quick && slices.Contains(slow[t.folder], t.run) {

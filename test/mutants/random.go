@@ -187,8 +187,8 @@ func editsOf(file, content string) (edits []edit, err error) {
 		case *ast.GenDecl:
 			return n.Tok != token.IMPORT
 		case *ast.CallExpr: // the texts and values of a broken invariant
-			called, is := n.Fun.(*ast.Ident)
-			return !is || called.Name != "panic"
+			called, ok := n.Fun.(*ast.Ident)
+			return !ok || called.Name != "panic"
 		case *ast.IfStmt:
 			negate(n.Cond)
 		case *ast.SwitchStmt:
@@ -200,7 +200,7 @@ func editsOf(file, content string) (edits []edit, err error) {
 				}
 			}
 		case *ast.BinaryExpr:
-			if to, is := swapped[n.Op]; is {
+			if to, ok := swapped[n.Op]; ok {
 				add(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), "now "+to.String(), to.String())
 			}
 		case *ast.BasicLit:

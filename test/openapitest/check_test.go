@@ -81,7 +81,7 @@ func TestCheck(t *testing.T) {
 	} {
 		method, target, _ := strings.Cut(c.line, " ")
 		r := httptest.NewRequest(method, target, strings.NewReader(c.body))
-		if name, value, given := strings.Cut(c.header, ": "); given {
+		if name, value, ok := strings.Cut(c.header, ": "); ok {
 			r.Header.Set(name, value)
 		}
 		w, sent := httptest.NewRecorder(), Record(r)

@@ -83,10 +83,10 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.headers = append(c.headers, r.Header)
 	for _, resource := range got.ResourceSpans {
-		of := valuesOf(resource.Resource.Attributes)
+		attributes := valuesOf(resource.Resource.Attributes)
 		for _, scope := range resource.ScopeSpans {
 			for _, s := range scope.Spans {
-				c.spans = append(c.spans, spanOf(s, of))
+				c.spans = append(c.spans, spanOf(s, attributes))
 			}
 		}
 	}

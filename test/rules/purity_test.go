@@ -60,15 +60,15 @@ func folderIsPure(p tree, folder string) (broken []string) {
 	if err != nil {
 		return []string{"types are not known: " + err.Error()}
 	}
-	of := packages[folder]
-	if of == nil {
+	types := packages[folder]
+	if types == nil {
 		return nil
 	}
-	if of.err != nil {
-		return []string{"the types of " + folder + " are not known: " + of.err.Error()}
+	if types.err != nil {
+		return []string{"the types of " + folder + " are not known: " + types.err.Error()}
 	}
-	for _, s := range of.files {
-		broken = append(broken, impureStatements(p, s.file, of.info)...)
+	for _, s := range types.files {
+		broken = append(broken, impureStatements(p, s.file, types.info)...)
 	}
 	return broken
 }
@@ -173,13 +173,13 @@ func assignedVariable(info *types.Info, target ast.Expr) string {
 // inputOrOutput reports functions of fmt that read or print: the package is
 // allowed for its errors and strings.
 func inputOrOutput(info *types.Info, called *ast.SelectorExpr) string {
-	of := info.Uses[called.Sel]
-	if of == nil || of.Pkg() == nil || of.Pkg().Path() != "fmt" {
+	function := info.Uses[called.Sel]
+	if function == nil || function.Pkg() == nil || function.Pkg().Path() != "fmt" {
 		return ""
 	}
 	for _, prefix := range []string{"Print", "Fprint", "Scan", "Fscan"} {
-		if strings.HasPrefix(of.Name(), prefix) {
-			return "input or output with fmt." + of.Name()
+		if strings.HasPrefix(function.Name(), prefix) {
+			return "input or output with fmt." + function.Name()
 		}
 	}
 	return ""

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/test/checks"
 )
 
-// clients is how many there are, each a host of its own.
+// clients is the number of clients. Each is a separate host of the network.
 const clients = 12
 
 func clientHost(i int) string { return fmt.Sprintf("c%d", i) }
@@ -29,8 +29,8 @@ type actor struct {
 	stop  <-chan struct{} // closed when the episode ends
 }
 
-// way carries the requests of a client, over the network in memory. While it is
-// unreliable, it also brings some of them twice, or late, and loses replies.
+// way is the transport of a client's requests over the network in memory. While it is unreliable, it also delivers some
+// requests twice or late, and loses some replies.
 type way struct {
 	*http.Transport
 	e      *episode
@@ -47,11 +47,11 @@ func (w *way) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch fate {
 	case 0: // twice
 		return w.Transport.RoundTrip(w.again(r, late))
-	case 1: // late, when the client has given up
+	case 1: // late, after the client has given up
 		w.again(r, late)
 		<-r.Context().Done()
 		return nil, r.Context().Err()
-	case 2: // done, but the reply is lost
+	case 2: // carried out, but the reply is lost
 		response, err := w.Transport.RoundTrip(r)
 		if err == nil {
 			_ = response.Body.Close()
@@ -62,8 +62,7 @@ func (w *way) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Transport.RoundTrip(r)
 }
 
-// again sends a copy of a request after a while, whose reply is dropped, and returns the
-// request itself.
+// again sends a copy of a request after a while and drops the reply. It returns a request that can still be sent.
 func (w *way) again(r *http.Request, late time.Duration) *http.Request {
 	var body []byte
 	if r.Body != nil {
@@ -74,7 +73,7 @@ func (w *way) again(r *http.Request, late time.Duration) *http.Request {
 	w.e.copies.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), late+10*time.Second)
 		defer cancel()
-		time.Sleep(late) // virtual: how long it is under way
+		time.Sleep(late) // virtual: the delay of the copy
 		copied := r.Clone(ctx)
 		copied.Body = io.NopCloser(bytes.NewReader(body))
 		if response, err := w.Transport.RoundTrip(copied); err == nil {
@@ -106,7 +105,7 @@ func newActor(e *episode, number int, seed uint64) *actor {
 	return a
 }
 
-// act does one thing after the other until stop is closed, and ends all that it has.
+// act makes operations one after the other until stop is closed, and then ends the client's sessions.
 func (a *actor) act(stop <-chan struct{}) {
 	a.stop, a.plain.Stop = stop, stop
 	for {
@@ -136,8 +135,7 @@ func (a *actor) act(stop <-chan struct{}) {
 	}
 }
 
-// rest ends the session, unless the client is in a hurry: without sessions an hour of
-// virtual time costs little.
+// rest ends the session, unless the client is in a hurry, since an hour of virtual time costs little without sessions.
 func (a *actor) rest() {
 	if hurry, _ := a.e.pace(); !hurry && a.HasSession() && a.Random.IntN(4) > 0 {
 		a.CloseSession()
@@ -148,7 +146,7 @@ func (a *actor) rest() {
 func (a *actor) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_ = a.Client.Close(ctx) // a session whose end is not confirmed expires
+	_ = a.Client.Close(ctx) // after an error the session expires
 	a.way.CloseIdleConnections()
 }
 
@@ -159,13 +157,13 @@ func (a *actor) Name(kind string) string { return sameName(kind) }
 func sameName(kind string) string { return kind }
 
 // Patience implements checks.Run.
-func (a *actor) Patience(most time.Duration) time.Duration {
-	return time.Duration(1 + a.Random.Int64N(int64(most)))
+func (a *actor) Patience(longest time.Duration) time.Duration {
+	return time.Duration(1 + a.Random.Int64N(int64(longest)))
 }
 
 // TTL implements checks.Run.
-func (a *actor) TTL(most time.Duration) time.Duration {
-	return time.Duration(4000+a.Random.IntN(int(most.Milliseconds())-4000)) * time.Millisecond
+func (a *actor) TTL(longest time.Duration) time.Duration {
+	return time.Duration(4000+a.Random.IntN(int(longest.Milliseconds())-4000)) * time.Millisecond
 }
 
 // Go implements checks.Run.
@@ -205,7 +203,7 @@ func (a *actor) Hold(l *client.Lease, fenced bool, gone *atomic.Int64) (to int64
 	return to
 }
 
-// Lost implements checks.Run. The client behaves as one that was paused: it writes on.
+// Lost implements checks.Run. The client writes once more, as a client would that was paused.
 func (a *actor) Lost(l *client.Lease, fenced bool) {
 	if fenced {
 		time.Sleep(time.Duration(a.Random.IntN(20)) * time.Second) // virtual: how long it was paused

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// fault is one disturbance: begin makes it and returns its end.
+// fault is one disturbance. begin makes it and returns a function that ends it.
 type fault struct {
 	name  string
 	begin func(e *episode, random *rand.Rand) (detail string, end func())
 }
 
-// faults are all that a schedule is made of.
+// faults are the faults from which a schedule is made.
 var faults = []fault{
 	{"isolate", isolate},
 	{"cut peers", cutPeers},
@@ -73,7 +73,7 @@ func oneWay(e *episode, random *rand.Rand) (string, func()) {
 	return a.id + " to " + b.id, func() { e.cuts.cut(a.id, b.id, -1) }
 }
 
-// mute cuts all that a node sends, or all that it gets, of its peers and clients.
+// mute drops all packets that a node sends to its peers and clients, or all that it gets from them.
 func mute(e *episode, random *rand.Rand) (string, func()) {
 	n, deaf := e.target(random), random.IntN(2) == 0
 	cut := func(by int) {
@@ -135,7 +135,7 @@ func again(pause time.Duration, step func()) (end func()) {
 	return func() { close(stop); <-over }
 }
 
-// flap cuts and resets a pair again and again.
+// flap cuts and resets the links of a pair repeatedly.
 func flap(e *episode, random *rand.Rand) (string, func()) {
 	a, b := e.pair(random)
 	every := time.Duration(200+random.IntN(2000)) * time.Millisecond
@@ -156,8 +156,8 @@ func flap(e *episode, random *rand.Rand) (string, func()) {
 	}
 }
 
-// streamsEnd resets all streams between nodes again and again. A leader whose port accepts connections keeps its followers; a leader
-// whose port refuses them while it lives is deposed once in 30 s.
+// streamsEnd resets all streams between nodes repeatedly. A leader whose port accepts connections keeps its followers.
+// A living leader whose port refuses connections may be deposed once in 30 s.
 func streamsEnd(e *episode, random *rand.Rand) (string, func()) {
 	leader, every, refused := e.leader(), time.Duration(50+random.IntN(1000))*time.Millisecond, random.IntN(2)
 	if leader == nil {
@@ -197,7 +197,7 @@ func crash(e *episode, random *rand.Rand) (string, func()) {
 	return n.id, n.restart
 }
 
-// crashMore kills two nodes or all three.
+// crashMore kills two of the nodes, or all three.
 func crashMore(e *episode, random *rand.Rand) (string, func()) {
 	some := e.nodes[random.IntN(2):3]
 	for _, n := range some {
@@ -216,7 +216,7 @@ func drain(e *episode, random *rand.Rand) (string, func()) {
 	return n.id, n.start
 }
 
-// wipe takes the folder of a node that is down; the others have to give it the state.
+// wipe removes the folder of a node that is down, so that the others have to send it the state.
 func wipe(e *episode, random *rand.Rand) (string, func()) {
 	n := e.target(random)
 	n.crash()
@@ -227,8 +227,7 @@ func wipe(e *episode, random *rand.Rand) (string, func()) {
 	}
 }
 
-// pause holds back all that a node sends, gets and writes, as a process that is stopped
-// does. Its timers go on.
+// pause delays all that a node sends, gets and writes, as if its process was stopped. Its timers continue.
 func pause(e *episode, random *rand.Rand) (string, func()) {
 	n := e.target(random)
 	e.cuts.around(n, +1)
@@ -248,7 +247,7 @@ func hungDisk(e *episode, random *rand.Rand) (string, func()) {
 // start the process again.
 const longestHang = 25 * time.Second
 
-// hang lets the disk of a node hang until the returned function is called, at most for longestHang.
+// hang makes the disk of a node hang until the returned function is called, for at most longestHang.
 func hang(n *node) (end func()) {
 	n.disk.hang(true)
 	timer := time.AfterFunc(longestHang, func() { n.disk.hang(false) })
@@ -258,18 +257,18 @@ func hang(n *node) (end func()) {
 	}
 }
 
-// transfer hands leadership over again and again.
+// transfer hands leadership over repeatedly.
 func transfer(e *episode, random *rand.Rand) (string, func()) {
 	times := 1 + random.IntN(6)
 	for range times {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		_ = e.nodes[random.IntN(3)].live.TransferLeadership(ctx, "") // it may find no other node
+		_ = e.nodes[random.IntN(3)].live.TransferLeadership(ctx, "") // fails if there is no other node
 		cancel()
 	}
 	return fmt.Sprintf("%d times", times), func() {}
 }
 
-// changeMembers adds a fourth node, and takes it away with the end of the fault.
+// changeMembers adds a fourth node, and removes it at the end of the fault.
 func changeMembers(e *episode, random *rand.Rand) (string, func()) {
 	n4, through := e.nodes[3], e.nodes[random.IntN(3)]
 	n4.start()
@@ -306,13 +305,13 @@ func loseClients(e *episode, random *rand.Rand) (string, func()) {
 	}
 }
 
-// duplicates makes the way to the nodes bring some requests twice or late, and lose replies.
+// duplicates makes the clients' transports deliver some requests twice or late, and lose replies.
 func duplicates(e *episode, _ *rand.Rand) (string, func()) {
 	e.unreliable.Store(true)
 	return "", func() { e.unreliable.Store(false) }
 }
 
-// hosts names all of the network.
+// hosts returns the names of all hosts of the network.
 func (e *episode) hosts() (names []string) {
 	for _, n := range e.nodes {
 		names = append(names, n.id)
@@ -323,11 +322,10 @@ func (e *episode) hosts() (names []string) {
 	return names
 }
 
-// alone are the faults that stop nodes, or change the members: no other is made beside them.
+// alone has the faults that stop nodes or change the members. They are not combined with another fault.
 var alone = map[string]bool{"crash": true, "crash more": true, "drain": true, "wipe": true, "membership": true, "transfer": true, "streams end": true}
 
-// disturb makes faults for as long as the episode lasts, and heals each. A short one has
-// them closer together.
+// disturb makes and heals faults until the episode ends. In a short episode the pauses between them are shorter.
 func (e *episode) disturb(random *rand.Rand, lasts time.Duration) {
 	rest := max(int(lasts.Seconds())/16, 10)
 	for until := e.service.began.Add(lasts); time.Now().Before(until); {

@@ -29,13 +29,12 @@ import (
 )
 
 const (
-	// snapshotEntries and trailingEntries are few, so that nodes that come back are often
-	// given a snapshot.
+	// snapshotEntries and trailingEntries are small, so that nodes that come back often get a snapshot.
 	snapshotEntries, trailingEntries = 400, 50
-	// clockRate is by how much the clock of a node may run faster or slower than those of
-	// the clients, whose margin covers it.
+	// clockRate is how much faster or slower than the clients' clocks a node's clock may run. The clients' margin
+	// covers it.
 	clockRate = 0.03
-	// patience bounds, in virtual time, the wait for what has to happen.
+	// patience bounds, in virtual time, the wait for a condition.
 	patience = 3 * time.Minute
 )
 
@@ -56,7 +55,7 @@ type service struct {
 	log      bytes.Buffer // of all nodes
 }
 
-// node is one of them. Its store outlives a crash.
+// node is a node of the service. Its store survives a crash.
 type node struct {
 	s     *service
 	id    string
@@ -66,11 +65,11 @@ type node struct {
 
 	live   *cluster.Node // nil: it does not run
 	server *httpapi.Server
-	stop   chan struct{}  // ends those that follow its events
-	work   sync.WaitGroup // its server and those that follow it
+	stop   chan struct{}  // closed: the goroutine that follows its events ends
+	work   sync.WaitGroup // its server, and the goroutine that follows its events
 }
 
-// newService makes nodes that don't run yet. Each has a clock of its own rate.
+// newService makes nodes that don't run yet. Each has a clock with a different rate.
 func newService(t *testing.T, random *rand.Rand, ids ...string) *service {
 	s := &service{t: t, net: memnet.New(), multiplier: 1, events: checks.NewEventLog(), cuts: cuts{held: map[[2]string]int{}}, began: time.Now()}
 	s.cuts.net = s.net
@@ -149,15 +148,15 @@ func (n *node) start() {
 	n.work.Go(func() { follow(s.events, n.id, live, stop) })
 }
 
-// failed notes what fails the episode: a node that must not go on, or an unexpected reply.
+// failed records a failure of the episode: a node that stopped with an error, or an unexpected reply.
 func (s *service) failed(format string, arguments ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fatal = append(s.fatal, fmt.Sprintf(format, arguments...))
 }
 
-// crash does to the others what the death of the process does. The node's goroutines are
-// then ended in order, where no other host can see it.
+// crash lets the other hosts see the death of the node's process. Then it ends the node's goroutines in order, which no
+// other host sees.
 func (n *node) crash() {
 	n.disk.hang(false)
 	n.s.cuts.around(n, +1)
@@ -173,7 +172,7 @@ func (n *node) restart() {
 	n.start()
 }
 
-// drain ends a node as SIGTERM does.
+// drain ends a node as a SIGTERM would.
 func (n *node) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -181,7 +180,7 @@ func (n *node) drain() {
 	n.end(ctx)
 }
 
-// end stops the parts of a node, within ctx as far as they have work to finish.
+// end stops the parts of a node, and waits for their work until ctx ends.
 func (n *node) end(ctx context.Context) {
 	n.s.t.Helper()
 	_ = n.server.Shutdown(ctx) // its error: some requests were cut off
@@ -193,7 +192,7 @@ func (n *node) end(ctx context.Context) {
 	n.live = nil
 }
 
-// wipe takes the store of a node that has crashed.
+// wipe removes the store of a node that has crashed.
 func (n *node) wipe() {
 	n.s.must(n.store.Close())
 	n.store = nil
@@ -209,7 +208,7 @@ func (s *service) running() (list []*node) {
 	return list
 }
 
-// leader returns a node that leads by its own account, or nil.
+// leader returns a node that reports that it leads, or nil.
 func (s *service) leader() *node {
 	for _, n := range s.running() {
 		if n.live.Status().Leader == n.id {
@@ -219,7 +218,7 @@ func (s *service) leader() *node {
 	return nil
 }
 
-// until waits, in virtual time, for a condition, and reports whether it came.
+// until waits, in virtual time, for a condition, and reports whether it was met.
 func (s *service) until(what string, holds func() bool) bool {
 	s.t.Helper()
 	for began := time.Now(); !holds(); {
@@ -232,7 +231,7 @@ func (s *service) until(what string, holds func() bool) bool {
 	return true
 }
 
-// ready waits until all nodes that run are.
+// ready waits until all running nodes are ready.
 func (s *service) ready() bool {
 	return s.until("all nodes are ready", func() bool {
 		for _, n := range s.running() {
@@ -244,7 +243,7 @@ func (s *service) ready() bool {
 	})
 }
 
-// close ends all nodes, the leader last: no other one begins a term meanwhile.
+// close ends all nodes, the leader last, so that no other node begins a term meanwhile.
 func (s *service) close() {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -264,14 +263,14 @@ func (s *service) close() {
 	}
 }
 
-// cuts counts who has cut each direction between two hosts, so that faults may overlap.
+// cuts counts the cuts of each direction between two hosts, so that faults may overlap.
 type cuts struct {
 	net  *memnet.Network
 	mu   sync.Mutex
 	held map[[2]string]int
 }
 
-// cut cuts a direction once more, or takes one cut away.
+// cut adds by to the cuts of a direction, which works while the sum is 0.
 func (c *cuts) cut(from, to string, by int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,7 +288,7 @@ func (c *cuts) cut(from, to string, by int) {
 	}
 }
 
-// between cuts both directions.
+// between adds by to the cuts of both directions.
 func (c *cuts) between(a, b string, by int) {
 	c.cut(a, b, by)
 	c.cut(b, a, by)
@@ -318,7 +317,7 @@ func newDisk() *disk {
 	return d
 }
 
-// hang makes all writes from now on hang, or go on.
+// hang makes all writes hang from now on, or continue.
 func (d *disk) hang(hung bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -336,7 +335,7 @@ func (d *disk) pass() {
 
 func (d *disk) wrap(log raft.LogStore) raft.LogStore { return hanging{log, d} }
 
-// hanging is a log on such a disk.
+// hanging is a log store on a disk that can hang.
 type hanging struct {
 	raft.LogStore
 	disk *disk
@@ -352,13 +351,13 @@ func (h hanging) StoreLogs(entries []*raft.Log) error {
 	return h.LogStore.StoreLogs(entries)
 }
 
-// follow takes the events of a node, until stop is closed and all that it has are taken.
+// follow reads the events of a node until stop is closed and no event is left.
 func follow(l *checks.EventLog, id string, n *cluster.Node, stop <-chan struct{}) {
 	var after replica.EventID
 	for stopped := false; ; {
 		page, err := n.EventsAfter(after)
 		switch {
-		case errors.Is(err, outcome.ErrHistoryGone): // a snapshot came into the place of the log
+		case errors.Is(err, outcome.ErrHistoryGone): // a snapshot has replaced the log
 			l.Jumped()
 			after = replica.EventID{Index: n.Status().AppliedIndex}
 			time.Sleep(time.Millisecond) // virtual: the node reads the snapshot first

@@ -23,7 +23,7 @@ var (
 // enough is how many operations with a known outcome a virtual hour must have at least.
 const enough = 1000
 
-// TestSimulation runs episodes, each with a seed of its own.
+// TestSimulation runs episodes, each with a different seed.
 func TestSimulation(t *testing.T) {
 	first := *seed
 	if first == 0 {
@@ -45,16 +45,16 @@ type episode struct {
 	*service
 	*checks.History
 	seed    uint64
-	latency time.Duration // of the network while all is well
+	latency time.Duration // of the network without faults
 
 	moment     sync.Mutex
 	busy       bool          // clients hurry
 	changed    chan struct{} // closed and replaced when busy changes
-	unreliable atomic.Bool   // the ways of clients repeat, delay and lose requests
+	unreliable atomic.Bool   // the clients' transports repeat, delay and lose requests
 	chance     sync.Mutex
 	copies     sync.WaitGroup
 	made       map[string]int // faults by name
-	deposed    int            // leaders that lived, while their streams ended
+	deposed    int            // living leaders that were deposed while their streams ended
 
 	unserved []string
 }
@@ -66,7 +66,7 @@ func (e *episode) pace() (hurry bool, changed <-chan struct{}) {
 	return e.busy, e.changed
 }
 
-// hurry makes clients hurry, or act now and then.
+// hurry makes clients hurry, or act only now and then.
 func (e *episode) hurry(busy bool) {
 	e.moment.Lock()
 	defer e.moment.Unlock()
@@ -88,7 +88,7 @@ func runEpisode(t *testing.T, seed uint64, lasts time.Duration) {
 	e.judge(t, lasts)
 }
 
-// run is the episode, within the bubble.
+// run runs the episode, within the bubble.
 func (e *episode) run(random *rand.Rand, lasts time.Duration) {
 	for _, n := range e.nodes[:3] {
 		n.start()
@@ -127,7 +127,7 @@ func (e *episode) setUp() {
 	}
 }
 
-// finish holds the service to its liveness: all is over or served, and all nodes agree.
+// finish checks liveness: all requests have ended, and all nodes agree.
 func (e *episode) finish() {
 	e.ready()
 	a := newActor(e, 0, e.seed)
@@ -145,7 +145,7 @@ func (e *episode) finish() {
 	})
 }
 
-// judge checks all layers, and prints what a failure needs.
+// judge checks all layers, and prints the information that a failure needs.
 func (e *episode) judge(t *testing.T, lasts time.Duration) {
 	broken, undecided := checks.Judge(e.History, e.events, checks.Permits(sameName), clockRate)
 	broken = slices.Concat(e.fatal, e.unserved, broken)

@@ -94,10 +94,10 @@ func (b *rig) asked() string {
 }
 
 // took fails the test unless so much time has passed since began.
-func (b *rig) took(began time.Time, least, most time.Duration) {
+func (b *rig) took(began time.Time, shortest, longest time.Duration) {
 	b.Helper()
-	if d := time.Since(began); d < least || d > most {
-		b.Errorf("took %v, wanted %v … %v", d, least, most)
+	if d := time.Since(began); d < shortest || d > longest {
+		b.Errorf("took %v, wanted %v … %v", d, shortest, longest)
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 const flight = 4 * time.Millisecond
 
 // sharing is a node that replies after a time: to a shared request with one result for
-// each member, made by of, and to any other request with 200 and {}.
-func sharing(after time.Duration, of func(member map[string]any) string) script {
+// each member, made by replyTo, and to any other request with 200 and {}.
+func sharing(after time.Duration, replyTo func(member map[string]any) string) script {
 	return func(r *http.Request, _ int) (*http.Response, error) {
 		body, _ := io.ReadAll(r.Body)
 		select {
@@ -36,7 +36,7 @@ func sharing(after time.Duration, of func(member map[string]any) string) script 
 		}
 		var results []string
 		for _, member := range batch.Operations {
-			results = append(results, of(member))
+			results = append(results, replyTo(member))
 		}
 		return replying(200, ` {"results":[`+strings.Join(results, ",")+`]}`, "X-Signalbox-Index", "7")
 	}
@@ -234,9 +234,9 @@ func TestGatherRepeats(t *testing.T) {
 				}
 				return sharing(flight, ok)(r, nth)
 			}, func(b *rig) {
-				first, one, two := b.begin(b.Context(), numbered(0)), b.begin(b.Context(), numbered(1)), b.begin(b.Context(), numbered(2))
+				first, second, third := b.begin(b.Context(), numbered(0)), b.begin(b.Context(), numbered(1)), b.begin(b.Context(), numbered(2))
 				<-first
-				r1, r2 := <-one, <-two
+				r1, r2 := <-second, <-third
 				if r1.err != nil || r2.err != nil {
 					t.Fatal(r1.err, r2.err)
 				}

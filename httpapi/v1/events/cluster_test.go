@@ -94,7 +94,7 @@ func (r *eventsRun) session() string {
 // step does one random thing.
 func (r *eventsRun) step(ctx context.Context) {
 	name, session, n := r.name(), r.session(), r.random.IntN(3)
-	of := "/v1/sessions/" + session
+	path := "/v1/sessions/" + session
 	switch r.random.IntN(26) {
 	case 0:
 		r.send("PUT /v1/semaphores/"+name, fmt.Sprintf(`{"permits":%d,"metadata":{"n":"%d"}}`, n+1, n))
@@ -107,25 +107,25 @@ func (r *eventsRun) step(ctx context.Context) {
 	case 3, 4:
 		r.send("POST /v1/sessions", fmt.Sprintf(`{"ttl":"%ds","metadata":{"host":"w%d"}}`, 2+8*n, n))
 	case 5:
-		r.send("PUT "+of, fmt.Sprintf(`{"ttl":"%ds"}`, 5+n))
+		r.send("PUT "+path, fmt.Sprintf(`{"ttl":"%ds"}`, 5+n))
 	case 6:
 		if n == 0 {
-			r.send("DELETE "+of, "")
+			r.send("DELETE "+path, "")
 		} else if n == 1 {
-			r.send("POST "+of+"/revoke", `{"reason":"drill"}`)
+			r.send("POST "+path+"/revoke", `{"reason":"drill"}`)
 		}
 	case 7, 8, 9, 10:
-		r.send("PUT "+of+"/leases/"+name, fmt.Sprintf(`{"count":%d}`, n+1))
+		r.send("PUT "+path+"/leases/"+name, fmt.Sprintf(`{"count":%d}`, n+1))
 	case 11:
-		r.send("PUT "+of+"/leases/"+name+"?try=true", `{"ttl":"9s"}`)
+		r.send("PUT "+path+"/leases/"+name+"?try=true", `{"ttl":"9s"}`)
 	case 12, 13:
-		r.send("DELETE "+of+"/leases/"+name, "")
+		r.send("DELETE "+path+"/leases/"+name, "")
 	case 14:
-		r.send("PATCH "+of+"/leases/"+name, `{"count":1}`)
+		r.send("PATCH "+path+"/leases/"+name, `{"count":1}`)
 	case 15:
 		r.send("DELETE /v1/semaphores/"+name+"/holders/"+session+"?reason=slow", "")
 	case 16:
-		r.send("POST "+of+"/acquire", fmt.Sprintf(`{"semaphores":[{"name":"a"},{"name":"b/1","count":%d}],"mode":"%s"}`, n+1, []string{"all", "any", "any"}[n]))
+		r.send("POST "+path+"/acquire", fmt.Sprintf(`{"semaphores":[{"name":"a"},{"name":"b/1","count":%d}],"mode":"%s"}`, n+1, []string{"all", "any", "any"}[n]))
 	case 17:
 		r.send("POST /v1/semaphores/"+name+"/up", fmt.Sprintf(`{"count":%d}`, n+1))
 	case 18:
@@ -137,11 +137,11 @@ func (r *eventsRun) step(ctx context.Context) {
 	case 21:
 		r.send("POST /v1/sessions/"+fmt.Sprint(70+n)+"/restore", fmt.Sprintf(`{"ttl":"6s","leases":[{"name":%s,"count":2}]}`, exchange.AppendText(nil, r.plain())))
 	case 22, 23:
-		r.send("PUT "+of+"/waitlist/"+name, fmt.Sprintf(`{"count":%d}`, n+1))
+		r.send("PUT "+path+"/waitlist/"+name, fmt.Sprintf(`{"count":%d}`, n+1))
 	case 24:
-		r.send("DELETE "+of+"/waitlist/"+name, "")
+		r.send("DELETE "+path+"/waitlist/"+name, "")
 	case 25:
-		r.send("POST "+of+"/waitlist/wait", "")
+		r.send("POST "+path+"/waitlist/wait", "")
 	}
 }
 

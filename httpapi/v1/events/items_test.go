@@ -14,7 +14,7 @@ func TestEventsOfItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := apitest.New(t)
 		all := watchEvents(t, a.Handler, "?since=0")
-		named, below, of := watchEvents(t, a.Handler, "?since=0&name=b/1"), watchEvents(t, a.Handler, "?since=0&prefix=b/"), watchEvents(t, a.Handler, "?since=0&session=1001")
+		named, below, bySession := watchEvents(t, a.Handler, "?since=0&name=b/1"), watchEvents(t, a.Handler, "?since=0&prefix=b/"), watchEvents(t, a.Handler, "?since=0&session=1001")
 		a.Must(201, "POST /v1/sessions", `{"ttl":"30s","about":"s3cret"}`)
 		a.Must(201, "PUT /v1/items/b%2F1", `{"value":"s3cret","session":"1001"}`)
 		a.Must(200, "PUT /v1/items/b%2F1", `{"value":"s3cret too","session":"1001","release":true}`)
@@ -27,7 +27,7 @@ func TestEventsOfItems(t *testing.T) {
 		all.is("1.1 session-opened", "2.1 item-changed", "3.1 item-changed", "4.1 item-changed", "5.1 item-changed", "7.1 item-deleted", "8.1 item-changed", "8.2 session-ended")
 		named.is("2.1 item-changed", "3.1 item-changed")
 		below.is("2.1 item-changed", "3.1 item-changed", "4.1 item-changed", "8.1 item-changed")
-		of.is("1.1 session-opened", "2.1 item-changed", "4.1 item-changed", "8.2 session-ended")
+		bySession.is("1.1 session-opened", "2.1 item-changed", "4.1 item-changed", "8.2 session-ended")
 		events, _ := all.told()
 		for i, want := range map[int]string{
 			1: `{"index":2,"cluster_time_ms":0,"item":"b/1","session":"1001","version":2}`,
@@ -45,7 +45,7 @@ func TestEventsOfItems(t *testing.T) {
 				t.Errorf("an event has a value: %s", e.data)
 			}
 		}
-		for _, w := range []*watching{all, named, below, of} {
+		for _, w := range []*watching{all, named, below, bySession} {
 			w.stop()
 		}
 	})

@@ -63,11 +63,11 @@ func TestWaitForAnItem(t *testing.T) {
 // A wait for one item does not end by the end of a session that holds another one.
 func TestWaitForTheHolder(t *testing.T) {
 	a := apitest.New(t)
-	one, two := a.Open("1m"), a.Open("1h")
-	a.Must(201, "PUT /v1/items/a", `{"value":"1","session":"`+one+`"}`)
-	a.Must(201, "PUT /v1/items/b", `{"value":"1","session":"`+two+`"}`)
+	first, second := a.Open("1m"), a.Open("1h")
+	a.Must(201, "PUT /v1/items/a", `{"value":"1","session":"`+first+`"}`)
+	a.Must(201, "PUT /v1/items/b", `{"value":"1","session":"`+second+`"}`)
 	waiting := ask(a, "/v1/items/a?index=1&wait=60s")
-	a.Must(204, "DELETE /v1/sessions/"+two, "")
+	a.Must(204, "DELETE /v1/sessions/"+second, "")
 	a.Node.Advance(60_001)
 	(<-waiting).Is(200, "session=null", "index=4", "version=4", "locks=1")
 }
@@ -186,13 +186,13 @@ func TestWaitForItemsOnFollower(t *testing.T) {
 		for _, id := range site.IDs {
 			a := &apitest.API{T: t, Handler: site.APIs[id]}
 			index := leader.Do("GET /v1/items", "").Is(200).Member("index")
-			one := a.GoDo("GET /v1/items/b%2F1?wait=60s&index="+index, "")
+			item := a.GoDo("GET /v1/items/b%2F1?wait=60s&index="+index, "")
 			below := a.GoDo("GET /v1/items?prefix=b/&wait=60s&index="+index, "")
 			synctest.Wait()
 			time.Sleep(time.Second) // virtual: they wait
 			leader.Do("PUT /v1/items/b%2F1", `{"value":"for `+id+`"}`)
 			began := time.Now()
-			(<-one).Is(200, "value=for "+id)
+			(<-item).Is(200, "value=for "+id)
 			(<-below).Is(200, "items.length=1", "items.0.value=for "+id)
 			if took := time.Since(began); took > time.Second {
 				t.Errorf("%s: heard after %v", id, took)

@@ -24,8 +24,8 @@ func pagesOf(a *apitest.API, path, list, member string, limit int, between func(
 	for {
 		got := a.Do(fmt.Sprintf("GET %s?limit=%d%s", path, limit, next), "").Is(200)
 		var page []string
-		for _, one := range got.Body[list].([]any) {
-			page = append(page, fmt.Sprint(one.(map[string]any)[member]))
+		for _, item := range got.Body[list].([]any) {
+			page = append(page, fmt.Sprint(item.(map[string]any)[member]))
 		}
 		pages = append(pages, page)
 		if got.Member("next") == "null" {
@@ -167,16 +167,16 @@ func TestListsRefuse(t *testing.T) {
 	holders, _ := crowd(a)
 	epoch := a.Do("GET /v1/semaphores/db", "").Member("epoch")
 	lists := map[string]byte{"/v1/semaphores/db/holders": 'h', "/v1/semaphores/db/waiters": 'w', "/v1/sessions/" + holders[0] + "/leases": 'l'}
-	for path, own := range lists {
+	for path, listKind := range lists {
 		for _, kind := range []byte{'h', 'w', 'l', 's', 'n'} {
 			got := a.Do("GET "+path+"?cursor="+cursor(kind, 1), "")
-			if kind == own {
+			if kind == listKind {
 				got.Is(200)
 			} else {
 				got.RefusedWith(400, "invalid-request", "field=cursor")
 			}
 		}
-		for _, bad := range []string{"cursor=", "cursor=!", "cursor=" + cursor(own, 0), "cursor=" + cursor(own, 1)[:8], "cursor=" + cursor(own, 1) + "AAAA",
+		for _, bad := range []string{"cursor=", "cursor=!", "cursor=" + cursor(listKind, 0), "cursor=" + cursor(listKind, 1)[:8], "cursor=" + cursor(listKind, 1) + "AAAA",
 			"limit=0", "limit=1001", "limit=x", "limit=", "consistency=strong", "min_index=-1"} {
 			field, _, _ := strings.Cut(bad, "=")
 			a.Do("GET "+path+"?"+bad, "").RefusedWith(400, "invalid-request", "field="+field)
@@ -193,7 +193,7 @@ func TestListsRefuse(t *testing.T) {
 		}
 		a.Do("GET "+path+"/", "").RefusedWith(404, "unknown-route")
 		a.Do("POST "+path, "").RefusedWith(405, "method-not-allowed")
-		if own == 'l' {
+		if listKind == 'l' {
 			continue
 		}
 		a.Do("GET "+path+"?epoch="+epoch, "").Is(200)

@@ -34,11 +34,11 @@ func TestConsistency(t *testing.T) {
 		a.Do("GET "+path+"?consistency=strong", "").RefusedWith(400, "invalid-request", "field=consistency")
 		a.Do("GET "+path+"?min_index=-1", "").RefusedWith(400, "invalid-request", "field=min_index")
 	}
-	for query, asked := range map[string]cluster.Consistency{
+	for query, consistency := range map[string]cluster.Consistency{
 		"consistency=linearizable": {Linearizable: true}, "consistency=linearizable&min_index=7": {Linearizable: true, MinIndex: 7},
 		"consistency=stale&min_index=7": {Stale: true, MinIndex: 7},
 	} {
-		if a.Do("GET /v1/semaphores?"+query, "").Is(200); a.Node.LastRead != asked {
+		if a.Do("GET /v1/semaphores?"+query, "").Is(200); a.Node.LastRead != consistency {
 			t.Errorf("?%s: read %+v", query, a.Node.LastRead)
 		}
 	}

@@ -1,0 +1,304 @@
+package fsm
+
+import (
+	"math"
+
+	"github.com/tidwall/btree"
+)
+
+// A semaphore with groups has a lane for each group that is in use: its limit, what it uses, and
+// its line of waiting requests. Nothing is created before its first use, and a lane goes with the
+// last lease, request and entry that names its group, unless the group has a limit of its own.
+
+// lane is the record of one group of a semaphore.
+type lane struct {
+	semaphore ref
+	group     string
+	limit     int64  // or NoLimit
+	own       bool   // the limit is the group's own, and not Settings.PerGroup
+	turn      uint64 // rises: drawn when the lane is filed, and at each grant to the group
+
+	held  int64 // derived: the sum of its leases' counts
+	users int32 // derived: the leases, the members of waiting requests and the entries of wait lists that name the group
+	filed bool  // derived: it is in the index of its semaphore; false for a group that a command names first
+	line  *line // derived: as of a semaphore
+	head  head  // derived: as it is in the trees of a pool, zero if it is not there
+}
+
+// groups has the lanes of one semaphore. It is derived, and nil for a semaphore without lanes.
+type groups struct {
+	byName  btree.Map[string, ref]
+	waiting int         // members of requests that wait in the lines of all lanes
+	asked   askedCounts // the requests for leases among them
+	heads   heads       // of a pool
+}
+
+// target is what a session has at most one lease and one waiting request of: a group of a
+// semaphore, or a semaphore without groups.
+type target uint32
+
+const laneBit target = 1 << 31
+
+func targetOf(semaphore, lane ref) target {
+	if lane != 0 {
+		return target(lane) | laneBit
+	}
+	return target(semaphore)
+}
+
+func (w member) target() target { return targetOf(w.semaphore, w.lane) }
+
+func (l *lease) target() target { return targetOf(l.semaphore, l.lane) }
+
+func (e *entry) target() target { return targetOf(e.semaphore, e.lane) }
+
+// settingsOf returns the settings of a semaphore, for reading.
+func (s *semaphore) with() *Settings {
+	if s.settings == nil {
+		return &noSettings
+	}
+	return s.settings
+}
+
+var noSettings Settings
+
+func (s *semaphore) grouped() bool { return s.settings != nil && s.settings.Groups != NoGroups }
+
+// family reports whether each group is on its own: there are no permits in all.
+func (s *semaphore) family() bool { return s.settings != nil && s.settings.Family }
+
+// pool reports whether the groups share permits.
+func (s *semaphore) pool() bool { return s.grouped() && !s.settings.Family }
+
+// groupCount returns the number of groups that are in use or have limits of their own.
+func (s *semaphore) groupCount() int64 {
+	if s.groups == nil {
+		return 0
+	}
+	return int64(s.groups.byName.Len())
+}
+
+// groupLimit returns the limit of a group without a limit of its own.
+func (s *semaphore) groupLimit() int64 {
+	if !s.grouped() || s.settings.PerGroup == 0 {
+		return NoLimit
+	}
+	return s.settings.PerGroup
+}
+
+// lane returns the lane of a group, or 0.
+func (s *semaphore) lane(group string) ref {
+	if s.groups == nil {
+		return 0
+	}
+	r, _ := s.groups.byName.Get(group)
+	return r
+}
+
+// member returns what a request asks for, in its group. A lane that it makes here is not filed
+// yet: dropFresh removes it after the command unless the request is granted or waits. asker is the
+// session that asks, 0 for a new one. Without such a group result is the refusal.
+func (m *Machine) member(semaphore, asker ref, want Want, result *Result) (member, bool) {
+	s := m.semaphores.at(semaphore)
+	if !s.grouped() {
+		if want.Group != "" {
+			result.Code, result.Rule, result.Subject, result.Epoch = Malformed, RuleGroup, s.name, s.epoch
+		}
+		return member{semaphore: semaphore, count: want.Count}, want.Group == ""
+	}
+	return member{semaphore: semaphore, lane: m.laneFor(semaphore, m.groupFor(s, asker, want.Group)), count: want.Count}, true
+}
+
+// groupFor returns the group of a request of a session, 0 for a new one: the group that it names,
+// or the identity that asks.
+func (m *Machine) groupFor(s *semaphore, asker ref, named string) string {
+	switch {
+	case s.settings.Groups == ByRequest:
+		return named
+	case asker != 0 && m.sessions.at(asker).owner != "":
+		return m.sessions.at(asker).owner
+	}
+	return m.caller.Owner
+}
+
+// laneFor returns the lane of a group, which it makes if there is none.
+func (m *Machine) laneFor(semaphore ref, group string) ref {
+	s := m.semaphores.at(semaphore)
+	if r := s.lane(group); r != 0 {
+		return r
+	}
+	for _, r := range m.fresh {
+		if l := m.lanes.at(r); l.semaphore == semaphore && l.group == group && !l.filed {
+			return r
+		}
+	}
+	r := m.lanes.add(lane{semaphore: semaphore, group: group, limit: s.groupLimit(), turn: m.turns + 1})
+	m.fresh = append(m.fresh, r)
+	return r
+}
+
+// fileLane adds a lane to the index of its semaphore.
+func (m *Machine) fileLane(r ref) {
+	l := m.lanes.mut(r)
+	l.filed = true
+	s := m.semaphores.mut(l.semaphore)
+	if s.groups == nil {
+		s.groups = &groups{heads: newHeads()} // state: it lives while the semaphore has lanes
+	}
+	s.groups.byName.Set(l.group, r)
+}
+
+// useLane counts a record that names a group. The first one files the lane with the next turn.
+func (m *Machine) useLane(r ref) {
+	if r == 0 {
+		return
+	}
+	if l := m.lanes.mut(r); !l.filed {
+		m.turns++
+		l.turn = m.turns
+		m.fileLane(r)
+	}
+	m.lanes.mut(r).users++
+}
+
+// leaveLane is the end of a record that names a group.
+func (m *Machine) leaveLane(r ref) {
+	if r == 0 {
+		return
+	}
+	m.lanes.mut(r).users--
+	m.dropLane(r)
+}
+
+// dropLane removes the lane of a group that is not in use and has no limit of its own.
+func (m *Machine) dropLane(r ref) {
+	l := m.lanes.at(r)
+	if l.users > 0 || l.own {
+		return
+	}
+	if l.filed {
+		s := m.semaphores.mut(l.semaphore)
+		s.groups.byName.Delete(l.group)
+		if s.groups.byName.Len() == 0 {
+			s.groups = nil // state: see fileLane
+		}
+	}
+	m.lanes.remove(r)
+}
+
+// dropFresh removes the lanes that the command named first and did not use.
+func (m *Machine) dropFresh() {
+	for _, r := range m.fresh {
+		if l := m.lanes.at(r); l.semaphore != 0 && !l.filed { // else its slot is free, or has another lane
+			m.dropLane(r)
+		}
+	}
+	m.fresh = m.fresh[:0]
+}
+
+// targets returns where a lease, a request or an entry of a session may be that a command names by
+// semaphore and group, in the order in which they are looked at: in the group; for the empty group
+// in the semaphore itself, from a time without groups; with ByOwner in the group of the session's owner.
+func (m *Machine) targets(owner, semaphore ref, group string) (found [3]target, n int) {
+	s := m.semaphores.at(semaphore)
+	if lane := s.lane(group); lane != 0 {
+		found[n] = targetOf(semaphore, lane)
+		n++
+	}
+	if group == "" {
+		found[n] = target(semaphore)
+		n++
+	}
+	if owner != 0 && s.with().Groups == ByOwner {
+		if lane := s.lane(m.sessions.at(owner).owner); lane != 0 {
+			found[n] = targetOf(semaphore, lane)
+			n++
+		}
+	}
+	return found, n
+}
+
+// leaseNamed returns the lease of a session in a group of a semaphore.
+func (m *Machine) leaseNamed(owner, semaphore ref, group string) (ref, bool) {
+	if owner == 0 || semaphore == 0 {
+		return 0, false
+	}
+	found, n := m.targets(owner, semaphore, group)
+	for _, t := range found[:n] {
+		if r, ok := m.leaseOf(owner, t); ok {
+			return r, true
+		}
+	}
+	return 0, false
+}
+
+// waitNamed returns the waiting request of a session for a lease in a group of a semaphore, and
+// where it waits, or 0.
+func (m *Machine) waitNamed(owner, semaphore ref, group string) (waiting ref, in target) {
+	found, n := m.targets(owner, semaphore, group)
+	for _, t := range found[:n] {
+		if r := m.byWait[leaseKey{owner, t}]; r != 0 {
+			return r, t
+		}
+	}
+	return 0, 0
+}
+
+// groupOf returns the group of a member, lease or entry, "" without one.
+func (m *Machine) groupOf(lane ref) string {
+	if lane == 0 {
+		return ""
+	}
+	return m.lanes.at(lane).group
+}
+
+// lineOf returns the line of a target, nil while no request waits there.
+func (m *Machine) lineOf(t target) *line {
+	if t&laneBit != 0 {
+		return m.lanes.at(ref(t &^ laneBit)).line
+	}
+	return m.semaphores.at(ref(t)).line
+}
+
+// limit returns what a lease of a member could have at most: the semaphore's full count, and no
+// more than the limit of its group.
+func (m *Machine) limit(w member) int64 {
+	s := m.semaphores.at(w.semaphore)
+	most := s.full()
+	if s.family() {
+		most = math.MaxInt64
+	}
+	if w.lane != 0 && s.grouped() && m.lanes.at(w.lane).limit != NoLimit {
+		most = min(most, m.lanes.at(w.lane).limit)
+	}
+	return most
+}
+
+// hasTotal reports whether a semaphore has permits that can be taken without a lease.
+func (m *Machine) hasTotal(w member, result *Result) bool {
+	if m.semaphores.at(w.semaphore).family() {
+		m.refuse(result, NoTotal, w)
+		return false
+	}
+	return true
+}
+
+// entryNamed returns the entry of a session's wait list for what a request asks for, or 0.
+func (m *Machine) entryNamed(owner ref, asked member) ref {
+	found, n := m.targets(owner, asked.semaphore, m.groupOf(asked.lane))
+	for _, t := range found[:n] {
+		if r := m.byEntry[leaseKey{owner, t}]; r != 0 {
+			return r
+		}
+	}
+	return 0
+}
+
+// hold adds to what a group's leases have, or takes away.
+func (m *Machine) hold(lane ref, count int64) {
+	if lane == 0 || count == 0 {
+		return
+	}
+	m.lanes.mut(lane).held += count
+	m.refile(lane)
+}

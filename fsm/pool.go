@@ -1,0 +1,396 @@
+package fsm
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/tidwall/btree"
+)
+
+// A pool has a line for each group, and serves one head at a time: of the first requests of all
+// lines for which their groups have room, it chooses the head of the group that uses least; among
+// equals, of the group whose last turn is longest ago. So a group with a thousand waiting requests
+// takes no more than its turn. After passedAtMost grants to other heads in a row, the choice is the
+// head that waits longest.
+
+// passedAtMost bounds how often in a row the head of lowest rank is passed.
+const passedAtMost = 1_000
+
+// rank is the order within a line, and the order in which heads of several lines are served. Nobody
+// with a higher place is before a request unless it was granted a head start.
+type rank struct {
+	ms    int64 // when the request began to wait, less its head start
+	place uint64
+}
+
+func (r *request) rank() rank { return rank{r.rankMS, r.place} }
+
+// before reports whether r comes before other.
+func (r rank) before(other rank) bool {
+	return r.ms < other.ms || r.ms == other.ms && r.place < other.place
+}
+
+// lowestRank is before every request: a head start may reach back to before the cluster began.
+var lowestRank = rank{ms: math.MinInt64}
+
+// next returns the lowest rank after r.
+func (r rank) next() rank {
+	if r.place == math.MaxUint64 {
+		return rank{r.ms + 1, 0}
+	}
+	return rank{r.ms, r.place + 1}
+}
+
+// head is the first standing request of a group, if the group has room for it.
+type head struct {
+	used int64
+	turn uint64
+	rank rank
+	lane ref // 0: no head
+}
+
+// chosenBefore reports whether h comes before other in the choice of a pool that passed the head of
+// lowest rank so often.
+func (h head) chosenBefore(other head, passed uint16) bool {
+	if passed >= passedAtMost {
+		return h.rank.before(other.rank)
+	}
+	return h.usesLess(other)
+}
+
+func (h head) usesLess(other head) bool {
+	return cmp.Or(cmp.Compare(h.used, other.used), cmp.Compare(h.turn, other.turn)) < 0
+}
+
+// heads has the heads of a pool in both orders.
+type heads struct{ byUse, byRank *btree.BTreeG[head] }
+
+func newHeads() heads {
+	return heads{
+		byUse:  btree.NewBTreeGOptions(head.usesLess, btree.Options{NoLocks: true}),
+		byRank: btree.NewBTreeGOptions(func(a, b head) bool { return a.rank.before(b.rank) }, btree.Options{NoLocks: true}),
+	}
+}
+
+// choice returns the head that a pool serves next, without a lane if it has no head.
+func (s *semaphore) choice() head {
+	if s.groups == nil {
+		return head{}
+	}
+	order := s.groups.heads.byUse
+	if s.passed >= passedAtMost {
+		order = s.groups.heads.byRank
+	}
+	h, _ := order.Min()
+	return h
+}
+
+// refile brings the head of a pool's group up to date: after a change of its line, of what it uses,
+// of its limit or of its turn.
+func (m *Machine) refile(r ref) {
+	l := m.lanes.at(r)
+	s := m.semaphores.at(l.semaphore)
+	if !s.pool() || !l.filed {
+		return
+	}
+	now := head{}
+	if l.line != nil {
+		if first, ok := l.line.first(); ok && m.groupHasRoom(r, m.requests.at(first.request)) {
+			now = head{l.held, l.turn, first.rank, r}
+		}
+	}
+	if now == l.head {
+		return
+	}
+	all := &s.groups.heads
+	if l.head.lane != 0 {
+		all.byUse.Delete(l.head)
+		all.byRank.Delete(l.head)
+	}
+	if now.lane != 0 {
+		all.byUse.Set(now)
+		all.byRank.Set(now)
+	}
+	m.lanes.mut(r).head = now
+	m.touch(member{semaphore: l.semaphore, lane: r})
+}
+
+// groupHasRoom reports whether a group may use what a request asks for in it.
+func (m *Machine) groupHasRoom(lane ref, r *request) bool {
+	l := m.lanes.at(lane)
+	return l.limit == NoLimit || r.atLeast(countOf(r.members, targetOf(l.semaphore, lane))) <= l.limit-l.held
+}
+
+// atLeast returns how many permits a request must get of a member's count.
+func (r *request) atLeast(count int64) int64 {
+	if r.partial {
+		return 1
+	}
+	return count
+}
+
+// hasRoom reports whether a request has room in one of its members: permits enough are available,
+// and its group may use them.
+func (m *Machine) hasRoom(r *request, w member) bool {
+	s := m.semaphores.at(w.semaphore)
+	if s.settings == nil {
+		return s.available() >= r.atLeast(w.count)
+	}
+	return s.settings.Paused == "" && (s.settings.Family || s.available() >= r.atLeast(w.count)) &&
+		(w.lane == 0 || m.groupHasRoom(w.lane, r))
+}
+
+// isFirst reports whether a request is the first in one of its lines, or would be if it is new. In
+// a pool it is the choice.
+func (m *Machine) isFirst(r *request, w member) bool {
+	if waiting := m.lineOf(w.target()); waiting != nil {
+		if first, ok := waiting.first(); ok && first.rank.before(r.rank()) {
+			return false
+		}
+	}
+	s := m.semaphores.at(w.semaphore)
+	return !s.pool() || m.isChoice(s, r, w)
+}
+
+// isChoice reports whether a request is the choice of a pool, or would be if it stood first in the
+// line of its group.
+func (m *Machine) isChoice(s *semaphore, r *request, w member) bool {
+	l := m.lanes.at(w.lane)
+	best := s.choice()
+	return m.groupHasRoom(w.lane, r) &&
+		(best.lane == 0 || best.lane == w.lane || head{l.held, l.turn, r.rank(), w.lane}.chosenBefore(best, s.passed))
+}
+
+// drawTurn is a grant to a group: its turn is over, and its pool counts whether the grant passed
+// the head that waits longest.
+func (m *Machine) drawTurn(r *request, w member) {
+	if w.lane == 0 {
+		return
+	}
+	m.turns++
+	m.lanes.mut(w.lane).turn = m.turns
+	s := m.semaphores.at(w.semaphore)
+	if !s.pool() {
+		return
+	}
+	passed := uint16(0)
+	if s.groups != nil {
+		if oldest, ok := s.groups.heads.byRank.Min(); ok && oldest.rank.before(r.rank()) {
+			passed = s.passed + 1
+		}
+	}
+	if before := s.passed; before != passed {
+		m.semaphores.mut(w.semaphore).passed = passed
+		if max(before, passed) >= passedAtMost { // the other order holds now
+			m.touch(w)
+		}
+	}
+	m.refile(w.lane)
+}
+
+// A request for all of a list stands in the line of its pool only while it is ready in all of its
+// other lines: first there, with room. So a request that waits for something of its own keeps
+// nobody waiting in the pool. It is the front of these other lines then.
+
+// standsAside reports whether a request stands in the line of its pool only at times.
+func (m *Machine) standsAside(r *request) bool {
+	return r.mode == All && len(r.members) > 1 && m.poolOf(r) >= 0
+}
+
+// poolOf returns the index of the member of a list that is a pool, or -1.
+func (m *Machine) poolOf(r *request) int {
+	for i, w := range r.members {
+		if w.lane != 0 && m.semaphores.at(w.semaphore).pool() {
+			return i
+		}
+	}
+	return -1
+}
+
+// readyIn reports whether a request is first with room in a line that is no pool's.
+func (m *Machine) readyIn(r *request, w member) bool { return m.isFirst(r, w) && m.hasRoom(r, w) }
+
+// restand makes requests stand or step aside after a change of a line that is no pool's. Whether a
+// request stands depends on the state alone, so that a machine from a snapshot agrees.
+func (m *Machine) restand(t target) {
+	waiting := m.lineOf(t)
+	if waiting == nil {
+		return
+	}
+	if waiting.front != 0 {
+		r := m.requests.at(waiting.front)
+		if !m.readyIn(r, memberOf(r.members, t)) {
+			m.stepAside(waiting.front)
+		}
+	}
+	if first, ok := waiting.first(); ok && waiting.front != first.request {
+		if r := m.requests.at(first.request); m.standsAside(r) && m.readyElsewhere(r) {
+			m.stand(first.request)
+		}
+	}
+}
+
+// readyElsewhere reports whether a request is ready in each of its lines that is no pool's.
+func (m *Machine) readyElsewhere(r *request) bool {
+	pool := m.poolOf(r)
+	for i, w := range r.members {
+		if i != pool && !m.readyIn(r, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// stand puts a request into the line of its pool, at its rank. The requests that were the fronts of
+// its other lines step aside before: a head start may put one list before another.
+func (m *Machine) stand(waiting ref) {
+	r := m.requests.at(waiting)
+	pool := m.poolOf(r)
+	for i, w := range r.members {
+		if i == pool {
+			continue
+		}
+		if other := m.lineOf(w.target()); other.front != waiting {
+			if other.front != 0 {
+				m.stepAside(other.front)
+			}
+			other.front = waiting
+		}
+	}
+	w := r.members[pool]
+	in := m.lineOf(w.target())
+	in.aside.Delete(waiter{r.rank(), waiting})
+	in.order.Set(waiter{r.rank(), waiting})
+	m.refile(w.lane)
+}
+
+// stepAside takes a front out of the line of its pool. It keeps its rank.
+func (m *Machine) stepAside(waiting ref) {
+	r := m.requests.at(waiting)
+	w := r.members[m.poolOf(r)]
+	in := m.lineOf(w.target())
+	in.order.Delete(waiter{r.rank(), waiting})
+	in.putAside(waiter{r.rank(), waiting})
+	m.leaveFronts(r, waiting)
+	m.refile(w.lane)
+}
+
+// leaveFronts makes a request the front of no line.
+func (m *Machine) leaveFronts(r *request, waiting ref) {
+	for _, w := range r.members {
+		if other := m.lineOf(w.target()); other != nil && other.front == waiting {
+			other.front = 0
+		}
+	}
+}
+
+// groupsAhead returns how many groups of a pool are chosen before a group, or would be: 0 for a
+// group without a head.
+func (m *Machine) groupsAhead(lane ref) int64 {
+	l := m.lanes.at(lane)
+	s := m.semaphores.at(l.semaphore)
+	if l.head.lane == 0 || !s.pool() {
+		return 0
+	}
+	order := s.groups.heads.byUse
+	if s.passed >= passedAtMost {
+		order = s.groups.heads.byRank
+	}
+	low, high := 0, order.Len()
+	for low < high {
+		middle := (low + high) / 2
+		if at, _ := order.GetAt(middle); at.chosenBefore(l.head, s.passed) {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return int64(low)
+}
+
+// sweepGroups gives the groups of a semaphore that are left to the sweep their limits, and ends the
+// requests that ask for more: in the order of the names, within the entry's budget. It reports
+// whether it has come to the end.
+func (m *Machine) sweepGroups(r ref, limit int) bool {
+	for m.semaphores.at(r).sweep != nil {
+		s := m.semaphores.at(r)
+		lane, found := ref(0), false
+		if s.groups != nil {
+			s.groups.byName.Ascend(*s.sweep, func(_ string, at ref) bool {
+				lane, found = at, true
+				return false
+			})
+		}
+		if !found {
+			m.setSweep(r, nil)
+			return true
+		}
+		if m.done.lanes >= m.budget.lanes || m.done.ended >= limit {
+			m.setSweep(r, &m.lanes.at(lane).group)
+			return false
+		}
+		m.done.lanes++
+		group := m.lanes.at(lane).group
+		if !m.sweepLane(r, lane, limit) {
+			m.setSweep(r, &group)
+			return false
+		}
+		next := group + "\x00"
+		m.setSweep(r, &next)
+	}
+	return true
+}
+
+// sweepLane gives a group its limit and ends the requests that ask for more. It reports whether
+// all are gone.
+func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
+	l := m.lanes.mut(r)
+	if most := m.semaphores.at(semaphore).groupLimit(); !l.own && l.limit != most {
+		l.limit = most
+		m.refile(r)
+		m.touch(member{semaphore: semaphore, lane: r}) // a family's line
+	}
+	if l.limit == NoLimit || l.line == nil {
+		return true
+	}
+	t := targetOf(semaphore, r)
+	most := l.limit
+	for l.line != nil && l.line.asked.largest() > most {
+		if m.done.ended >= limit {
+			return false
+		}
+		for _, waiting := range l.line.asked.above(most, limit-m.done.ended) {
+			if m.done.ended >= limit {
+				break
+			}
+			m.loseMember(waiting, t, CauseNever, Never)
+		}
+		if l = m.lanes.at(r); l.semaphore == 0 {
+			break // the last request has taken the lane with it
+		}
+	}
+	return true
+}
+
+// setSweep files how far a sweep of a semaphore's groups is: the name with which it goes on, nil
+// for the end.
+func (m *Machine) setSweep(r ref, from *string) {
+	s := m.semaphores.mut(r)
+	s.sweep = from
+	m.fileUnswept(r)
+}
+
+// sweepFrom makes a sweep begin at a group, unless it is to come there anyway.
+func (m *Machine) sweepFrom(r ref, group string) {
+	if s := m.semaphores.at(r); s.sweep == nil || *s.sweep > group {
+		m.setSweep(r, &group)
+	}
+}
+
+// shownTotal returns a count of permits as results show it: a family has none.
+func (s *semaphore) shownTotal(count int64) int64 {
+	if s.family() {
+		return 0
+	}
+	return count
+}
