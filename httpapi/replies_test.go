@@ -186,10 +186,15 @@ func given[T any](value T) fsm.Change[T] { return fsm.Change[T]{Given: true, Val
 // one are commands after which one request may wait for ci/x, and drop says that it makes room for
 // another one.
 func one(drop bool) []fsm.Command {
-	return []fsm.Command{settings(fsm.SettingsChange{MaxWaiting: given[int64](1), DropOldest: given(drop)}), fsm.OpenSession{Session: 91, TTLMS: 600_000}}
+	return []fsm.Command{settings(fsm.SettingsChange{MaxWaiting: given[int64](1), DropOldest: given(drop)}), fsm.OpenSession{Session: 91, TTLMS: 600_000},
+		fsm.OpenSession{Session: 92, TTLMS: 600_000}, fsm.OpenSession{Session: 93, TTLMS: 600_000}}
 }
 
-var waits = fsm.Acquire{Session: 91, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL}
+// newer are three requests more: in some scenes two wait before the one of the row.
+var newer = []fsm.Command{
+	fsm.Acquire{Session: 91, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL}, fsm.Acquire{Session: 92, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL},
+	fsm.Acquire{Session: 93, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL},
+}
 
 // states are refusals by the state machine, and its other successes.
 func (p *provoked) states() {
@@ -209,7 +214,7 @@ func (p *provoked) states() {
 		{fsm.Up{Name: "ci/x", Count: math.MaxInt64 - 5}},
 		{fsm.RestoreSession{Session: 88, TTLMS: 600_000, Leases: []fsm.Want{{Semaphore: "ci/x", Count: math.MaxInt64}}}},
 		{fsm.ListAdd{Session: 77, Name: "ci/x", Count: 1}},
-		slices.Concat(full, one(false), []fsm.Command{waits}),
+		slices.Concat(full, one(false), newer),
 		{settings(fsm.SettingsChange{Groups: given(fsm.ByRequest), Family: true, PerGroup: given[int64](5)})},
 		{level("ci/z", 1), level("ci/x", 5), fsm.Acquire{Session: 77, Name: "ci/z", Count: 1, TTLMS: fsm.KeepTTL}},
 	} {
@@ -237,15 +242,15 @@ func (p *provoked) waits() {
 	}
 	for _, scene := range []struct {
 		before []fsm.Command
-		during func() fsm.Command
+		during func() []fsm.Command
 	}{
-		{full, func() fsm.Command { return fsm.DeleteSemaphore{Name: "ci/x"} }},
-		{full, func() fsm.Command { return fsm.PutSemaphore{Name: "ci/x", Permits: given[int64](0)} }},
-		{full, func() fsm.Command { return fsm.EndSession{Session: p.waiter()} }},
-		{full, func() fsm.Command { return fsm.EndSession{Session: p.waiter(), Operator: true, Reason: "drill"} }},
-		{full, func() fsm.Command { return fsm.Release{Session: p.waiter(), Name: "ci/x"} }},
-		{full, func() fsm.Command { return fsm.Up{Name: "ci/z", Count: 1} }},
-		{slices.Concat(full, one(true)), func() fsm.Command { return waits }},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.DeleteSemaphore{Name: "ci/x"}} }},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.PutSemaphore{Name: "ci/x", Permits: given[int64](0)}} }},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.EndSession{Session: p.waiter()}} }},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.EndSession{Session: p.waiter(), Operator: true, Reason: "drill"}} }},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.Release{Session: p.waiter(), Name: "ci/x"}} }},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.Up{Name: "ci/z", Count: 1}} }},
+		{slices.Concat(full, one(true)), func() []fsm.Command { return newer }},
 	} {
 		p.set(scene.before...)
 		done := make(chan struct{})
@@ -264,11 +269,11 @@ func (p *provoked) waits() {
 			p.a.Fatalf("%s does not wait", p.route)
 		}
 		p.ask(header("Idempotency-Key", key)) // stops listening
-		p.do(scene.during())
+		p.do(scene.during()...)
 		p.a.Node.Advance(5_000)
 		<-done
 	}
-	p.set(slices.Concat(full, one(false), []fsm.Command{waits})...)
+	p.set(slices.Concat(full, one(false), newer)...)
 	p.ask(query("wait=5s"))
 }
 

@@ -468,7 +468,7 @@ func (d described) allCodes(r exchange.Route) string {
 }
 
 // groupSegment is a group in a path.
-var groupSegment = object{"type": "string", "minLength": 1, "maxLength": 129, "pattern": `^(-|[^-\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*|--[^\x00-\x1f\x7f-\x9f]*)$`,
+var groupSegment = object{"type": "string", "pattern": `^(-|[^-\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]{0,127}|--[^\x00-\x1f\x7f-\x9f]{0,127})$`,
 	"description": "The empty group is -, and a group that begins with - has another - before it."}
 
 // parameters describes those of the path, of the query and of the headers.

@@ -320,6 +320,7 @@ var undescribed = []struct {
 	{"The body is not one JSON document", regexp.MustCompile("")},
 	{"Give wait in the query or in the body", regexp.MustCompile(`wait=.*wait`)},
 	{"Give group in the query or in the body", regexp.MustCompile(`group=.*group`)},
+	{"The name of a group is up to", regexp.MustCompile(`.{100}|%FF`)},
 	{"The semaphore has no groups", regexp.MustCompile(`group`)},
 	{"A limit per_group needs groups", regexp.MustCompile(`"per_group"|"groups":null`)},
 	{"Permits are a whole number", regexp.MustCompile(`null`)}, // which of them depends on the semaphore
