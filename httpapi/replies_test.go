@@ -247,7 +247,9 @@ func (p *provoked) waits() {
 		{full, func() []fsm.Command { return []fsm.Command{fsm.DeleteSemaphore{Name: "ci/x"}} }},
 		{full, func() []fsm.Command { return []fsm.Command{fsm.PutSemaphore{Name: "ci/x", Permits: given[int64](0)}} }},
 		{full, func() []fsm.Command { return []fsm.Command{fsm.EndSession{Session: p.waiter()}} }},
-		{full, func() []fsm.Command { return []fsm.Command{fsm.EndSession{Session: p.waiter(), Operator: true, Reason: "drill"}} }},
+		{full, func() []fsm.Command {
+			return []fsm.Command{fsm.EndSession{Session: p.waiter(), Operator: true, Reason: "drill"}}
+		}},
 		{full, func() []fsm.Command { return []fsm.Command{fsm.Release{Session: p.waiter(), Name: "ci/x"}} }},
 		{full, func() []fsm.Command { return []fsm.Command{fsm.Up{Name: "ci/z", Count: 1}} }},
 		{slices.Concat(full, one(true)), func() []fsm.Command { return newer }},
