@@ -33,6 +33,7 @@ const (
 	missing              // there is no semaphore N either
 	listed               // a permit of N waits on the list of 77 for its delivery
 	kept                 // 77 is a session of Consul's kind, and holds the item N
+	grouped              // as holds, and N has groups, of which acme has a limit of its own
 )
 
 // rights is a row of the matrix: the rights that a route needs, a request to it, and its effect
@@ -59,6 +60,9 @@ var routeRights = map[string]rights{
 	"GET /v1/semaphores/:name":                     {scope: access.Read, named: true, query: "?index=0&wait=1s", shows: `"N"`},
 	"GET /v1/semaphores/:name/holders":             {scope: access.Read, named: true, shows: `"77"`},
 	"GET /v1/semaphores/:name/waiters":             {scope: access.Read, named: true, shows: `"waiters":[]`},
+	"GET /v1/semaphores/:name/groups":              {scope: access.Read, named: true, scene: grouped, shows: `"acme"`},
+	"GET /v1/semaphores/:name/groups/:group":       {scope: access.Read, named: true, scene: grouped, shows: `"own":true`},
+	"PUT /v1/semaphores/:name/groups/:group":       {scope: access.Use, named: true, scene: grouped, body: `{"limit":3}`, shows: `"limit":3`},
 	"DELETE /v1/semaphores/:name":                  {scope: access.Use, named: true, status: 204},
 	"PUT /v1/semaphores/:name/value":               {scope: access.Use, named: true, body: `{"value":1}`, shows: `"value":1`},
 	"POST /v1/semaphores/:name/up":                 {scope: access.Use, named: true, shows: `"value":4`},
@@ -215,7 +219,7 @@ func (r rights) request(a *apitest.API, route, name, authorization string) *http
 		session = "5369676e-616c-626f-0000-00000000004d" // the same, as Consul's clients have it
 	}
 	target := strings.NewReplacer(":name", url.PathEscape(name), ":semaphore", url.PathEscape(name), "*", url.PathEscape(name), ":id", session,
-		":session", session, ":member", "n2", ":node", "n1", ":code", "over").Replace(path)
+		":session", session, ":group", "acme", ":member", "n2", ":node", "n1", ":code", "over").Replace(path)
 	inserted := strings.NewReplacer("N", name)
 	body := inserted.Replace(r.body)
 	if r.body == aBackup {
@@ -293,6 +297,10 @@ func (s scene) set(a *apitest.API, name, owner string) {
 		do(fsm.OpenSession{Session: 77, TTLMS: 60_000})
 	}
 	switch s {
+	case grouped:
+		do(fsm.PutSemaphore{Name: name, Settings: fsm.SettingsChange{Groups: fsm.Change[fsm.Grouping]{Given: true, Value: fsm.ByRequest}}})
+		do(fsm.GroupPut{Name: name, Group: "acme", Limit: 2})
+		fallthrough
 	case holds:
 		do(fsm.Acquire{Session: 77, Name: name, Count: 2, TTLMS: fsm.KeepTTL})
 		do(fsm.ItemAcquire{Session: 77, Name: name, Value: "v"})
@@ -435,6 +443,7 @@ var batchOperations = map[string]rights{
 	"set":            {scope: access.Use, named: true, body: `"semaphore":"N","value":1`},
 	"up":             {scope: access.Use, named: true, body: `"semaphore":"N"`},
 	"down":           {scope: access.Use, named: true, body: `"semaphore":"N"`},
+	"group-put":      {scope: access.Use, named: true, body: `"semaphore":"N","group":"acme","limit":3`, scene: grouped},
 	"acquire-once":   {scope: access.Use, named: true, body: `"semaphore":"N"`},
 	"acquire":        {scope: access.Use, named: true, body: `"semaphore":"N","session":"77"`, scene: idle},
 	"acquire-many":   {scope: access.Use, named: true, body: `"session":"77","mode":"all","semaphores":[{"name":"N","count":1}]`, scene: idle},

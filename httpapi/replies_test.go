@@ -178,6 +178,24 @@ var full = []fsm.Command{
 	fsm.OpenSession{Session: 90, TTLMS: 600_000}, fsm.Acquire{Session: 90, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL},
 }
 
+// settings are those of a put of ci/x.
+func settings(c fsm.SettingsChange) fsm.Command { return fsm.PutSemaphore{Name: "ci/x", Settings: c} }
+
+func given[T any](value T) fsm.Change[T] { return fsm.Change[T]{Given: true, Value: value} }
+
+// one are commands after which one request may wait for ci/x, and drop says that it makes room for
+// another one.
+func one(drop bool) []fsm.Command {
+	return []fsm.Command{settings(fsm.SettingsChange{MaxWaiting: given[int64](1), DropOldest: given(drop)}), fsm.OpenSession{Session: 91, TTLMS: 600_000},
+		fsm.OpenSession{Session: 92, TTLMS: 600_000}, fsm.OpenSession{Session: 93, TTLMS: 600_000}}
+}
+
+// newer are three requests more: in some scenes two wait before the one of the row.
+var newer = []fsm.Command{
+	fsm.Acquire{Session: 91, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL}, fsm.Acquire{Session: 92, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL},
+	fsm.Acquire{Session: 93, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL},
+}
+
 // states are refusals by the state machine, and its other successes.
 func (p *provoked) states() {
 	level := func(name string, value int32) fsm.Command {
@@ -196,12 +214,14 @@ func (p *provoked) states() {
 		{fsm.Up{Name: "ci/x", Count: math.MaxInt64 - 5}},
 		{fsm.RestoreSession{Session: 88, TTLMS: 600_000, Leases: []fsm.Want{{Semaphore: "ci/x", Count: math.MaxInt64}}}},
 		{fsm.ListAdd{Session: 77, Name: "ci/x", Count: 1}},
+		slices.Concat(full, one(false), newer),
+		{settings(fsm.SettingsChange{Groups: given(fsm.ByRequest), Family: true, PerGroup: given[int64](5)})},
 		{level("ci/z", 1), level("ci/x", 5), fsm.Acquire{Session: 77, Name: "ci/z", Count: 1, TTLMS: fsm.KeepTTL}},
 	} {
 		for _, change := range []func(*http.Request){
 			query("try=true"), query("epoch=99"), header("If-Match", `"9.9"`), header("If-None-Match", "*"), query("since=1"), named("ci/none"),
 			query("if_version=99"), body(`{"value":"w","if_version":99}`), outside,
-			path("n2", "n9"), body(`{"id":"n9"}`), body(`{"count":4}`), body(`{"value":9223372036854775807}`), body(`{"count":9223372036854775807}`), body(`{"permits":9223372036854775807}`),
+			path("n2", "n9"), body(`{"id":"n9"}`), body(`{"count":4}`), body(`{"value":9223372036854775807}`), body(`{"count":9223372036854775807}`), body(`{"permits":9223372036854775807}`), body(`{"groups":"owner"}`), path("acme", "none"),
 			func(*http.Request) {}, func(*http.Request) { p.a.Node.Advance(3_600_000) },
 		} {
 			p.set(before...)
@@ -220,15 +240,21 @@ func (p *provoked) waits() {
 	if !slices.Contains(waiting, p.route) {
 		return
 	}
-	for _, during := range []func() fsm.Command{
-		func() fsm.Command { return fsm.DeleteSemaphore{Name: "ci/x"} },
-		func() fsm.Command { return fsm.PutSemaphore{Name: "ci/x", Permits: fsm.Change[int64]{Given: true}} },
-		func() fsm.Command { return fsm.EndSession{Session: p.waiter()} },
-		func() fsm.Command { return fsm.EndSession{Session: p.waiter(), Operator: true, Reason: "drill"} },
-		func() fsm.Command { return fsm.Release{Session: p.waiter(), Name: "ci/x"} },
-		func() fsm.Command { return fsm.Up{Name: "ci/z", Count: 1} },
+	for _, scene := range []struct {
+		before []fsm.Command
+		during func() []fsm.Command
+	}{
+		{full, func() []fsm.Command { return []fsm.Command{fsm.DeleteSemaphore{Name: "ci/x"}} }},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.PutSemaphore{Name: "ci/x", Permits: given[int64](0)}} }},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.EndSession{Session: p.waiter()}} }},
+		{full, func() []fsm.Command {
+			return []fsm.Command{fsm.EndSession{Session: p.waiter(), Operator: true, Reason: "drill"}}
+		}},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.Release{Session: p.waiter(), Name: "ci/x"}} }},
+		{full, func() []fsm.Command { return []fsm.Command{fsm.Up{Name: "ci/z", Count: 1}} }},
+		{slices.Concat(full, one(true)), func() []fsm.Command { return newer }},
 	} {
-		p.set(full...)
+		p.set(scene.before...)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -245,10 +271,12 @@ func (p *provoked) waits() {
 			p.a.Fatalf("%s does not wait", p.route)
 		}
 		p.ask(header("Idempotency-Key", key)) // stops listening
-		p.do(during())
+		p.do(scene.during()...)
 		p.a.Node.Advance(5_000)
 		<-done
 	}
+	p.set(slices.Concat(full, one(false), newer)...)
+	p.ask(query("wait=5s"))
 }
 
 // waiter is the session of the request that waits, the last in the line.

@@ -30,11 +30,15 @@ import (
 // restoredReads has, for each route that reads, the requests that TestRestoredReadsAreAlike
 // compares: N stands for each semaphore, S for each session.
 var restoredReads = map[string][]string{
-	"/v1/semaphores":                {"", "?limit=3", "?prefix=ci%2F"},
-	"/v1/semaphores/:name":          {"/v1/semaphores/N", "/v1/semaphores/N?holders=1&waiters=1"},
-	"/v1/semaphores/:name/holders":  {"/v1/semaphores/N/holders", "/v1/semaphores/N/holders?limit=1"},
-	"/v1/semaphores/:name/waiters":  {"/v1/semaphores/N/waiters", "/v1/semaphores/N/waiters?limit=1"},
-	"/v1/sessions":                  {"", "?limit=2"},
+	"/v1/semaphores":               {"", "?limit=3", "?prefix=ci%2F"},
+	"/v1/semaphores/:name":         {"/v1/semaphores/N", "/v1/semaphores/N?holders=1&waiters=1"},
+	"/v1/semaphores/:name/holders": {"/v1/semaphores/N/holders", "/v1/semaphores/N/holders?limit=1"},
+	"/v1/semaphores/:name/waiters": {"/v1/semaphores/N/waiters", "/v1/semaphores/N/waiters?limit=1"},
+	"/v1/semaphores/:name/groups":  {"/v1/semaphores/N/groups"},
+	"/v1/sessions":                 {"", "?limit=2"},
+
+	"/v1/semaphores/:name/groups/:group": {"/v1/semaphores/N/groups/-"},
+
 	"/v1/sessions/:id":              {"/v1/sessions/S"},
 	"/v1/sessions/:id/leases":       {"/v1/sessions/S/leases", "/v1/sessions/S/leases?limit=1"},
 	"/v1/sessions/:id/leases/:name": {"/v1/sessions/S/leases/N"},
@@ -392,7 +396,11 @@ func TestRestoredReadsAreAlike(t *testing.T) {
 				for _, client := range clients {
 					want, got := before[client+" "+target], read(t, to.APIs[id], target, client)
 					compared++
-					if differs := alike("", want.body, got.body); want.status != got.status || want.kind != got.kind || differs != "" {
+					differs := alike("", want.body, got.body)
+					if strings.Contains(target, "/waiters?") && strings.HasPrefix(differs, ".next:") {
+						differs = "" // the cursor has the cluster time of a request, which a restore moves
+					}
+					if want.status != got.status || want.kind != got.kind || differs != "" {
 						t.Errorf("%s of %s at %s: %d %s, was %d %s: %s", target, client, id, got.status, got.kind, want.status, want.kind, differs)
 					}
 				}

@@ -23,6 +23,7 @@ type Record struct {
 	Operation  string    `json:"operation"`
 	Semaphore  string    `json:"semaphore,omitempty"`
 	Semaphores []string  `json:"semaphores,omitempty"` // of an operation on several
+	Group      string    `json:"group,omitempty"`      // of the semaphore
 	Item       string    `json:"item,omitempty"`       // never its value
 	Session    string    `json:"session,omitempty"`    // a text, since it has 64 bits
 	Member     string    `json:"member,omitempty"`     // of the cluster

@@ -28,7 +28,7 @@ const (
 	retryPause = 500 * time.Millisecond
 )
 
-// Declare creates the semaphores of a file that are missing, and sets the permits and levels that differ. It
+// Declare creates the semaphores of a file that are missing, and sets the permits, levels and settings that differ. It
 // removes no semaphore. It blocks until all of them are committed, also while there is no leader, or until ctx
 // ends, and then returns ctx's error. It also fails when the node drains, and for the first semaphore that the
 // cluster refuses. It returns how many semaphores it has made or changed, and may be called again at any time,
@@ -84,7 +84,7 @@ func declarePart(ctx context.Context, node Node, part []Semaphore) (changed int,
 	node.View(func(m *fsm.Machine) {
 		for _, s := range part {
 			found, exists := m.Semaphore(s.Name)
-			if !exists || found.Permits != s.Permits || found.Level == nil || *found.Level != s.Level {
+			if !exists || s.differs(&found) {
 				calls = append(calls, cluster.Call{Command: s.put()})
 				names = append(names, s.Name)
 			}
@@ -106,12 +106,25 @@ func declarePart(ctx context.Context, node Node, part []Semaphore) (changed int,
 	return changed, nil
 }
 
-// put returns the command that makes or changes a declared semaphore. It keeps the metadata.
+// differs reports whether a semaphore is not as declared.
+func (s *Semaphore) differs(found *fsm.SemaphoreView) bool {
+	now, c := &found.Settings, &s.Settings
+	return found.Permits != s.Permits || found.Level == nil || *found.Level != s.Level || now.Family != c.Family ||
+		moves(c.Groups, now.Groups) || moves(c.PerGroup, now.PerGroup) || moves(c.Paused, now.Paused) ||
+		moves(c.MaxWaiting, now.MaxWaiting) || moves(c.DropOldest, now.DropOldest) || moves(c.HeadStartMS, now.HeadStartMS)
+}
+
+func moves[T comparable](c fsm.Change[T], now T) bool { return c.Given && c.Value != now }
+
+// put returns the command that makes or changes a declared semaphore. It keeps the metadata, and the
+// settings that the file does not have.
 func (s *Semaphore) put() fsm.PutSemaphore {
 	level := s.Level
 	return fsm.PutSemaphore{
 		Name:    s.Name,
 		Permits: fsm.Change[int64]{Given: true, Value: s.Permits},
 		Level:   fsm.Change[*int32]{Given: true, Value: &level},
+
+		Settings: s.Settings,
 	}
 }

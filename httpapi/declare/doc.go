@@ -1,9 +1,11 @@
 // Package declare makes semaphores that a file names, in the form of throttle's
-// configuration, so that its users can start a node with the file that they have:
+// configuration, so that its users can start a node with the file that they have. The settings of
+// this service are further keys of a table:
 //
 //	[semaphores]
 //	A = 42
 //	B = { max = 3, level = 1 }
+//	C = { max = "none", groups = "request", per_group = 1 }
 //
 //	[logging.stderr]
 //	level = "INFO"
@@ -20,4 +22,5 @@
 //   - declaration.go: Declaration, the file of one node, declared again at each reload
 //   - apply.go: Declare, which brings the state in line with a file
 //   - file.go: File, and how it is read
+//   - settings.go: the table of one semaphore
 package declare

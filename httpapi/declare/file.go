@@ -3,7 +3,6 @@ package declare
 import (
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -15,9 +14,10 @@ import (
 
 // Semaphore is a semaphore that a file declares.
 type Semaphore struct {
-	Name    string
-	Permits int64 // not negative
-	Level   int32
+	Name     string
+	Permits  int64 // not negative
+	Level    int32
+	Settings fsm.SettingsChange // that its table has
 }
 
 // File is what a file says. It is not changed once read.
@@ -74,7 +74,7 @@ func table(in map[string]any, name string) (map[string]any, error) {
 	}
 }
 
-// declare adds one semaphore: a number, or a table with max and perhaps level.
+// declare adds one semaphore: a number, or a table with max and perhaps level and settings.
 func (f *File) declare(name string, value any) error {
 	if !fsm.ValidName(name) {
 		return fmt.Errorf("a name is 1 to 512 bytes of UTF-8 without control characters")
@@ -84,20 +84,8 @@ func (f *File) declare(name string, value any) error {
 	case int64:
 		s.Permits = v
 	case map[string]any:
-		maximum, err := integer(v, "max")
-		if err != nil {
+		if err := s.read(v); err != nil {
 			return err
-		}
-		s.Permits = maximum
-		if _, present := v["level"]; present {
-			level, err := integer(v, "level")
-			if err != nil {
-				return err
-			}
-			if level < math.MinInt32 || level > math.MaxInt32 {
-				return fmt.Errorf("level is %d: it is %d to %d", level, math.MinInt32, math.MaxInt32)
-			}
-			s.Level = int32(level)
 		}
 	default:
 		return fmt.Errorf("write a number like 42, or a table like { max = 42, level = 1 }")
@@ -110,7 +98,7 @@ func (f *File) declare(name string, value any) error {
 	return nil
 }
 
-func integer(in map[string]any, name string) (int64, error) {
+func integer(in map[string]any, name string, low, high int64) (int64, error) {
 	value, present := in[name]
 	if !present {
 		return 0, fmt.Errorf("%s is missing", name)
@@ -118,6 +106,9 @@ func integer(in map[string]any, name string) (int64, error) {
 	n, ok := value.(int64)
 	if !ok {
 		return 0, fmt.Errorf("%s is no integer", name)
+	}
+	if n < low || n > high {
+		return 0, fmt.Errorf("%s is %d: it is %d to %d", name, n, low, high)
 	}
 	return n, nil
 }

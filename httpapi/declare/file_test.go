@@ -6,7 +6,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/signalbox/signalbox/fsm"
 )
+
+func given[T any](value T) fsm.Change[T] { return fsm.Change[T]{Given: true, Value: value} }
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
@@ -15,19 +19,28 @@ func TestParse(t *testing.T) {
 	}{
 		{"empty", "", File{}},
 		{"empty table", "[semaphores]\n", File{}},
-		{"short", "[semaphores]\nA = 42\n", File{Semaphores: []Semaphore{{"A", 42, 0}}}},
-		{"long, like short", "[semaphores]\nA = { max = 42, level = 0 }\n", File{Semaphores: []Semaphore{{"A", 42, 0}}}},
-		{"long without level", "[semaphores]\nA = { max = 42 }\n", File{Semaphores: []Semaphore{{"A", 42, 0}}}},
-		{"tables, sorted", "[semaphores.B]\nmax = 1\nlevel = -3\n[semaphores.A]\nmax = 2\n", File{Semaphores: []Semaphore{{"A", 2, 0}, {"B", 1, -3}}}},
-		{"dotted", "semaphores.A.max = 7\n", File{Semaphores: []Semaphore{{"A", 7, 0}}}},
-		{"names", "[semaphores]\n\"/&\" = 1\n\"a b\" = 2\n\"a.b\" = 3\n\"ä\" = 4\n", File{Semaphores: []Semaphore{{"/&", 1, 0}, {"a b", 2, 0}, {"a.b", 3, 0}, {"ä", 4, 0}}}},
+		{"short", "[semaphores]\nA = 42\n", File{Semaphores: []Semaphore{{Name: "A", Permits: 42, Level: 0}}}},
+		{"long, like short", "[semaphores]\nA = { max = 42, level = 0 }\n", File{Semaphores: []Semaphore{{Name: "A", Permits: 42, Level: 0}}}},
+		{"long without level", "[semaphores]\nA = { max = 42 }\n", File{Semaphores: []Semaphore{{Name: "A", Permits: 42, Level: 0}}}},
+		{"tables, sorted", "[semaphores.B]\nmax = 1\nlevel = -3\n[semaphores.A]\nmax = 2\n", File{Semaphores: []Semaphore{{Name: "A", Permits: 2, Level: 0}, {Name: "B", Permits: 1, Level: -3}}}},
+		{"dotted", "semaphores.A.max = 7\n", File{Semaphores: []Semaphore{{Name: "A", Permits: 7, Level: 0}}}},
+		{"names", "[semaphores]\n\"/&\" = 1\n\"a b\" = 2\n\"a.b\" = 3\n\"ä\" = 4\n", File{Semaphores: []Semaphore{{Name: "/&", Permits: 1, Level: 0}, {Name: "a b", Permits: 2, Level: 0}, {Name: "a.b", Permits: 3, Level: 0}, {Name: "ä", Permits: 4, Level: 0}}}},
 		{"extremes", "[semaphores]\nA = { max = 9223372036854775807, level = 2147483647 }\nB = {max = 0, level = -2147483648}",
-			File{Semaphores: []Semaphore{{"A", 1<<63 - 1, 1<<31 - 1}, {"B", 0, -1 << 31}}}},
+			File{Semaphores: []Semaphore{{Name: "A", Permits: 1<<63 - 1, Level: 1<<31 - 1}, {Name: "B", Permits: 0, Level: -1 << 31}}}},
 		{"unknown keys are ignored", "litter_collection_interval = \"10ms\"\nx.y = [1]\n[semaphores]\nA = { max = 1, color = \"red\" }\n[Semaphores]\nB = 1\n[logging.gelf]\nport = 5\n",
-			File{Semaphores: []Semaphore{{"A", 1, 0}}}},
+			File{Semaphores: []Semaphore{{Name: "A", Permits: 1, Level: 0}}}},
 		{"logging", "[logging.stderr]\nlevel = \"DEBUG\"\nx = 1\n", File{LogLevel: "debug"}},
-		{"negative", "[semaphores]\nA = -5\nB = { max = -1, level = 2 }\n", File{Semaphores: []Semaphore{{"A", 0, 0}, {"B", 0, 2}}, Warnings: []string{
+		{"negative", "[semaphores]\nA = -5\nB = { max = -1, level = 2 }\n", File{Semaphores: []Semaphore{{Name: "A", Permits: 0, Level: 0}, {Name: "B", Permits: 0, Level: 2}}, Warnings: []string{
 			`semaphore "A" is declared with -5 permits, which counts as 0`, `semaphore "B" is declared with -1 permits, which counts as 0`}}},
+		{"settings", "[semaphores]\nA = { max = 9, groups = \"request\", per_group = 3, paused = \"drill\", max_waiting = 5, when_full = \"drop-oldest\", head_start = \"15m\" }\n" +
+			"B = { max = \"none\", groups = \"owner\", per_group = 1 }\nC = { max = 1, groups = \"none\", per_group = 0, paused = \"\", max_waiting = 0, when_full = \"refuse\", head_start = \"0s\" }\n",
+			File{Semaphores: []Semaphore{
+				{Name: "A", Permits: 9, Settings: fsm.SettingsChange{Groups: given(fsm.ByRequest), PerGroup: given[int64](3), Paused: given("drill"),
+					MaxWaiting: given[int64](5), DropOldest: given(true), HeadStartMS: given[int64](900_000)}},
+				{Name: "B", Settings: fsm.SettingsChange{Family: true, Groups: given(fsm.ByOwner), PerGroup: given[int64](1)}},
+				{Name: "C", Permits: 1, Settings: fsm.SettingsChange{Groups: given(fsm.NoGroups), PerGroup: given[int64](0), Paused: given(""),
+					MaxWaiting: given[int64](0), DropOldest: given(false), HeadStartMS: given[int64](0)}},
+			}}},
 	} {
 		got, err := Parse(c.text)
 		if err != nil || !reflect.DeepEqual(*got, c.want) {
@@ -49,6 +62,16 @@ func TestParseRefuses(t *testing.T) {
 		{"text level", "[semaphores.A]\nmax = 1\nlevel = \"1\"\n", `semaphores."A": level is no integer`},
 		{"high level", "[semaphores.A]\nmax = 1\nlevel = 2147483648\n", `semaphores."A": level is 2147483648: it is -2147483648 to 2147483647`},
 		{"low level", "[semaphores.A]\nmax = 1\nlevel = -2147483649\n", `semaphores."A": level is -2147483649`},
+		{"text max", "[semaphores.A]\nmax = \"many\"\n", `semaphores."A": max is no integer`},
+		{"groups", "[semaphores.A]\nmax = 1\ngroups = \"all\"\n", `semaphores."A": groups is none or owner or request`},
+		{"groups as a number", "[semaphores.A]\nmax = 1\ngroups = 1\n", `semaphores."A": groups is none or owner or request`},
+		{"negative per_group", "[semaphores.A]\nmax = 1\nper_group = -1\n", `semaphores."A": per_group is -1: it is 0 to 9223372036854775807`},
+		{"long line", "[semaphores.A]\nmax = 1\nmax_waiting = 100001\n", `semaphores."A": max_waiting is 100001: it is 0 to 100000`},
+		{"when_full", "[semaphores.A]\nmax = 1\nwhen_full = true\n", `semaphores."A": when_full is drop-oldest or refuse`},
+		{"long reason", "[semaphores.A]\nmax = 1\npaused = \"" + strings.Repeat("a", 1025) + "\"\n", `semaphores."A": paused is a text of up to 1,024 bytes`},
+		{"reason as truth", "[semaphores.A]\nmax = 1\npaused = true\n", `semaphores."A": paused is a text of up to 1,024 bytes`},
+		{"long head start", "[semaphores.A]\nmax = 1\nhead_start = \"24h1ms\"\n", `semaphores."A": head_start is a duration like "15m", up to "24h"`},
+		{"negative head start", "[semaphores.A]\nmax = 1\nhead_start = \"-1s\"\n", `semaphores."A": head_start is a duration`},
 		{"empty name", "[semaphores]\n\"\" = 1\n", `semaphores."": a name is 1 to 512 bytes`},
 		{"control character", "[semaphores]\n\"a\\u0001\" = 1\n", `semaphores."a\x01": a name is 1 to 512 bytes`},
 		{"long name", "[semaphores]\n" + strings.Repeat("a", 513) + " = 1\n", "a name is 1 to 512 bytes"},

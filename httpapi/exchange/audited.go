@@ -55,7 +55,7 @@ func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply
 	r := audit.Record{Operation: c.Op().String(), Semaphores: fsm.Names(c), Index: reply.Index, Replayed: reply.Replayed,
 		TookOver: result.TookOver, Reason: result.Reason}
 	if len(r.Semaphores) == 1 {
-		r.Semaphore, r.Semaphores = r.Semaphores[0], nil
+		r.Semaphore, r.Semaphores, r.Group = r.Semaphores[0], nil, groupIn(c)
 	}
 	if c.Op().Object() == fsm.ObjectItem {
 		r.Item, r.Semaphore = r.Semaphore, ""
@@ -74,6 +74,31 @@ func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply
 		r.Outcome = outcomeOf(c, result).String()
 	}
 	_ = a.write(ctx, r, err)
+}
+
+// groupIn returns the group that a command names.
+func groupIn(c fsm.Command) string {
+	switch c := c.(type) {
+	case fsm.GroupPut:
+		return c.Group
+	case fsm.Acquire:
+		return c.Group
+	case fsm.AcquireOnce:
+		return c.Group
+	case fsm.Down:
+		return c.Group
+	case fsm.Release:
+		return c.Group
+	case fsm.ResizeLease:
+		return c.Group
+	case fsm.RevokeLease:
+		return c.Group
+	case fsm.ListAdd:
+		return c.Group
+	case fsm.ListRemove:
+		return c.Group
+	}
+	return ""
 }
 
 // routine reports whether a command made no change that matters to an auditor. Such commands are as frequent as all

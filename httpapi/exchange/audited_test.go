@@ -6,14 +6,16 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// TestSessionsOfCommands: the audit log shows the session of each command that names one.
+// TestSessionsOfCommands: the audit log shows the session and the group of each command that names
+// one.
 func TestSessionsOfCommands(t *testing.T) {
 	makes := map[fsm.Op]bool{fsm.OpOpenSession: true, fsm.OpOpenHolder: true, fsm.OpAcquireOnce: true, fsm.OpDown: true} // or names it later
 	seen := map[fsm.Op]bool{}
 	for _, command := range []fsm.Command{
-		fsm.StartTerm{}, fsm.RaiseLevel{}, fsm.NoticeDone{}, fsm.PutSemaphore{}, fsm.CreateSemaphore{}, fsm.DeleteSemaphore{}, fsm.Up{}, fsm.Down{}, fsm.SetValue{},
+		fsm.StartTerm{}, fsm.RaiseLevel{}, fsm.NoticeDone{}, fsm.PutSemaphore{}, fsm.CreateSemaphore{}, fsm.DeleteSemaphore{}, fsm.Up{}, fsm.Down{}, fsm.SetValue{}, fsm.GroupPut{},
 		fsm.OpenSession{}, fsm.RestoreSession{}, fsm.EndSession{}, fsm.Renew{Renewals: []fsm.Renewal{{Session: 7}}},
 		fsm.Acquire{}, fsm.AcquireOnce{}, fsm.AcquireMany{}, fsm.Release{}, fsm.ResizeLease{}, fsm.RevokeLease{},
 		fsm.ListAdd{}, fsm.ListRemove{}, fsm.ListDeliver{},
@@ -33,6 +35,12 @@ func TestSessionsOfCommands(t *testing.T) {
 		}
 		if got := fsm.SessionOf(filled.Interface().(fsm.Command)); got != want {
 			t.Errorf("%v: session %d, not %d", op, got, want)
+		}
+		if member := filled.FieldByName("Group"); member.IsValid() {
+			member.SetString("acme")
+			if got := exchange.GroupIn(filled.Interface().(fsm.Command)); got != "acme" {
+				t.Errorf("%v: group %q", op, got)
+			}
 		}
 	}
 	for op := fsm.Op(1); !strings.HasPrefix(op.String(), "operation "); op++ {

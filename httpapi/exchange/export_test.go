@@ -1,6 +1,6 @@
 package exchange
 
-// The budgets of an Exchange, for the tests of package exchange_test.
+// What the tests of package exchange_test see of an Exchange: budgets, and parts.
 
 // UsedReplies returns the bytes of replies that are reserved.
 func (x *Exchange) UsedReplies() int64 { return x.ReplyMemory.used.Load() }
@@ -30,3 +30,6 @@ func (x *Exchange) ArrivingBodies() int {
 	defer x.Bodies.mu.Unlock()
 	return len(x.Bodies.arriving)
 }
+
+// GroupIn returns the group that the audit log shows of a command.
+var GroupIn = groupIn

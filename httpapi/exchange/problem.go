@@ -30,6 +30,7 @@ var kinds = map[string]kind{
 	"forbidden":            {403, "Not allowed", "", "the identity's scope or prefixes do not allow it, see Tokens; or a page of another origin"},
 	"unknown-semaphore":    {404, "No such semaphore", "", "no semaphore has this name"},
 	"unknown-session":      {404, "No such session", "", "ended by its client, forgotten, or never there"},
+	"unknown-group":        {404, "No such group", "", "the semaphore has no such group: nothing names it, and it has no limit of its own"},
 	"unknown-item":         {404, "No such item", "", "no item has this name; `index` is its delete's, if remembered"},
 	"unknown-member":       {404, "No such member", "", "of the cluster"},
 	"not-held":             {404, "Not held", "", "neither held nor waited for"},
@@ -42,6 +43,10 @@ var kinds = map[string]kind{
 	"lease-exists":         {409, "Held or requested differently", "", "held or waited for with another count or list"},
 	"session-exists":       {409, "The session exists and differs", "", "restore of a session that lives and differs"},
 	"overflow":             {409, "Out of range", "", "a count would leave 64 bits"},
+	"line-full":            {409, "The line is full", "", "as many requests wait in the line as `max_waiting` allows"},
+	"superseded":           {409, "Superseded", "", "a newer request took the place of the waiting one in a full line"},
+	"no-total":             {409, "No permits in all", "", "`up`, `down`, `value` and wait lists of a semaphore with `\"permits\":null`"},
+	"requests-waiting":     {409, "Requests wait", "", "`groups`, and `permits` to or from `null`, change only while no request waits"},
 	"item-differs":         {409, "The item differs", "", "an item is not as the request needs it, see `rule`"},
 	"not-leader":           {409, "Another node leads", "", "a restore on a node that could not take over from the leader, which `leader` and `peer` name; no effect"},
 	"member-refused":       {409, "The change of members is refused", "", "a change of members, see `reason`"},
@@ -82,7 +87,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.OK:               {},
 	fsm.Waiting:          {},
 	fsm.NothingReady:     {},
-	fsm.Malformed:        {"invalid-request", plain("The state machine can't read this request.")},
+	fsm.Malformed:        {"invalid-request", malformed},
 	fsm.InvalidCount:     {"invalid-request", plain("A count is at least 1.")},
 	fsm.UnknownSemaphore: {"unknown-semaphore", plain("No semaphore has this name. Create it with PUT /v1/semaphores/{name}.")},
 	fsm.UnknownSession:   {"unknown-session", plain("No session has this id: it was ended, or never opened.")},
@@ -91,7 +96,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.Never:            {"never", never},
 	fsm.LeaseExists:      {"lease-exists", plain("The session holds or waits for this semaphore already, with another count or list. Release that first, or use another session.")},
 	fsm.Hierarchy:        {"hierarchy", hierarchy},
-	fsm.Unavailable:      {"unavailable", plain("Too few permits are available, or other requests wait before this one. Try again, or ask with a wait.")},
+	fsm.Unavailable:      {"unavailable", unavailable},
 	fsm.AlreadyExists:    {"precondition-failed", plain("A semaphore of this name exists, and the request was to create a new one only.")},
 	fsm.EpochMismatch:    {"precondition-failed", plain("The semaphore of this name has another epoch than the request names: it was deleted and created again.")},
 	fsm.VersionMismatch:  {"precondition-failed", plain("The settings of this semaphore have another version than the request names: they were changed since.")},
@@ -107,9 +112,66 @@ var refusals = map[fsm.Code]refusal{
 	fsm.Over:             {"over", plain(overDetail)},
 	fsm.PermitsRequired:  {"invalid-request", plain("The semaphore does not exist yet: a new one needs permits.")},
 	fsm.ItemDiffers:      {"item-differs", itemDiffers},
+	fsm.LineFull:         {"line-full", plain("As many requests wait in the line as the semaphore's max_waiting allows. The request had no effect.")},
+	fsm.Superseded:       {"superseded", plain("The line was full, and a newer request took the place of this one.")},
+	fsm.NoTotal:          {"no-total", plain("The semaphore has no permits in all, only limits of its groups, so that none can be added, taken or set without a lease.")},
+	fsm.RequestsWaiting:  {"requests-waiting", plain("Requests wait for the semaphore. Its groups, and whether its permits are null, can change only while none does.")},
+}
+
+// conflict is a combination of members that the state machine refuses.
+type conflict struct{ field, detail string }
+
+// conflicts has a row for each rule of such a refusal.
+var conflicts = map[fsm.Rule]conflict{
+	fsm.RuleGroup:    {"group", "The semaphore has no groups, so that a request names none."},
+	fsm.RulePerGroup: {"per_group", "A limit per_group needs groups."},
+	fsm.RulePermits:  {"permits", "Permits are a whole number from 0 to 9223372036854775807; null needs groups and per_group."},
+	fsm.RulePaused:   {"paused", "A semaphore whose permits are null can't be paused: give single groups a limit of 0."},
+	fsm.RuleWhenFull: {"when_full", "A rule when_full needs max_waiting."},
+	fsm.RulePools:    {"semaphores", `An "all" request has one member at most whose semaphore has groups and a number of permits.`},
+}
+
+func malformed(r *fsm.Result) string {
+	if row, ok := conflicts[r.Rule]; ok {
+		return row.detail
+	}
+	return "The state machine can't read this request."
+}
+
+func unavailable(r *fsm.Result) string {
+	switch r.Rule {
+	case fsm.RulePaused:
+		return Paused(r.Reason)
+	case fsm.RuleGroupLimit:
+		return UsesAll(r.Group, r.Used, r.Limit)
+	case fsm.RuleOtherGroups:
+		return "Permits are available, and other groups that use less come first."
+	}
+	return "Too few permits are available, or other requests wait before this one. Try again, or ask with a wait."
+}
+
+// Paused says why nothing is granted.
+func Paused(reason string) string {
+	return "The semaphore is paused: " + strings.TrimSuffix(reason, ".") + "."
+}
+
+// UsesAll says how much of its limit a group uses.
+func UsesAll(group string, used, limit int64) string {
+	return fmt.Sprintf("%s uses %d of its %d.", titleOf(group), used, limit)
+}
+
+// titleOf is the beginning of a sentence about a group.
+func titleOf(group string) string {
+	if group == "" {
+		return "The empty group"
+	}
+	return "Group " + group
 }
 
 func never(r *fsm.Result) string {
+	if r.Rule == fsm.RuleGroupLimit {
+		return fmt.Sprintf("%s may use %d at a time. Ask for fewer, or raise its limit.", titleOf(r.Group), r.Limit)
+	}
 	if r.Full == 0 {
 		return "The semaphore has no permits, and no release could free one, so that no request waits for it: raise its permits. " +
 			"To make requests wait instead, leave the permits as they are and take them with down."
@@ -154,16 +216,17 @@ var ownLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerItemBytes:  "bytes of items that it made or made longer, half of what all may have",
 }
 
-// itemLimits describes which bound of items is reached. No configuration changes it.
-var itemLimits = map[fsm.Rule]string{
+// fixedLimits describes bounds that no configuration changes.
+var fixedLimits = map[fsm.Rule]string{
 	fsm.RuleItems: "There are as many items as a cluster may have: 1,000,000, including deleted ones whose delay is not over. " +
 		"The request had no effect.",
 	fsm.RuleItemBytes:    "The items take as much memory as they may: 256 MiB. The request had no effect.",
 	fsm.RuleSessionItems: "The session holds as many items as a session may: 4,096. The request had no effect.",
+	fsm.RuleOwnLimits:    "There are as many groups with limits of their own as a cluster may have: 100,000. The request had no effect.",
 }
 
 func limitReached(r *fsm.Result) string {
-	if text, ok := itemLimits[r.Rule]; ok {
+	if text, ok := fixedLimits[r.Rule]; ok {
 		return text
 	}
 	if bounded, known := ownLimits[r.Rule]; known {
@@ -282,6 +345,8 @@ type Problem struct {
 	Epoch       *uint64 `json:"epoch,omitempty"` // the present one
 	Settings    *uint64 `json:"settings,omitempty"`
 	Limit       *int64  `json:"limit,omitempty"`
+	Group       string  `json:"group,omitempty"`
+	Used        *int64  `json:"used,omitempty"`     // of the limit, by the group
 	Version     *uint64 `json:"version,omitempty"`  // the item's
 	DelayMS     *int64  `json:"delay_ms,omitempty"` // after which a session may acquire the item
 	Index       *uint64 `json:"index,omitempty"`    // that this node has, or to wait for a change of an item after
@@ -380,6 +445,8 @@ func describeField(p *Problem, r *fsm.Result) {
 		p.Field = "permits"
 	case fsm.MixedLevels:
 		p.Field = "semaphores"
+	case fsm.Malformed:
+		p.Field, p.Rule = conflicts[r.Rule].field, ""
 	}
 }
 
@@ -396,7 +463,7 @@ func describeCounts(p *Problem, r *fsm.Result) {
 	switch r.Code {
 	case fsm.Never:
 		p.Most = &r.Full
-	case fsm.Unavailable:
+	case fsm.Unavailable, fsm.LineFull:
 		p.QueueLength = &r.QueueLength
 	case fsm.Withdrawn:
 		p.Reason = "withdrawn"
@@ -404,8 +471,11 @@ func describeCounts(p *Problem, r *fsm.Result) {
 	if r.Asked != 0 {
 		p.Count = &r.Asked
 	}
-	if r.Limit != 0 {
+	if r.Limit != 0 || r.Rule == fsm.RuleGroupLimit {
 		p.Limit = &r.Limit
+	}
+	if p.Group = r.Group; r.Rule == fsm.RuleGroupLimit {
+		p.Used = &r.Used
 	}
 	switch {
 	case r.Code == fsm.VersionMismatch:

@@ -368,6 +368,14 @@ func (q Query) Reason() (string, error) {
 	return text, nil
 }
 
+// Group returns the group that a parameter names, and whether it names one. The empty group has the
+// empty name.
+func (q Query) Group() (group string, named bool, err error) {
+	text, named := q.Text("group")
+	group, err = GroupName("group", text)
+	return group, named, err
+}
+
 // ReasonForm is the refusal of a text that can't be a reason.
 const ReasonForm = "A reason is up to 1,024 bytes of UTF-8 without control characters."
 

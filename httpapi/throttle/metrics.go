@@ -51,11 +51,12 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	for _, name := range g.declared() {
 		var s fsm.SemaphoreView
 		var known bool
-		var pending, longestMS int64
+		var pending, longestMS, full int64
 		g.state.View(func(m *fsm.Machine) {
 			if s, known = m.Semaphore(name); !known {
 				return
 			}
+			full, _, _ = numbersOf(m, name)
 			var sinceMS int64
 			if pending, sinceMS = m.Queued(name); pending > 0 {
 				longestMS = max(reading.NowMS, m.NowMS()) - sinceMS
@@ -69,7 +70,7 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge(g.acquired, s.Held)
 		gauge(g.longest, longestMS/1000)
-		gauge(g.full, s.Permits+max(s.Offset, 0))
+		gauge(g.full, full)
 		gauge(g.pending, pending)
 	}
 }

@@ -165,13 +165,28 @@ func (t *dialect) remainder(c echo.Context) error {
 	if err := t.readNow(c); err != nil {
 		return err
 	}
-	var found fsm.SemaphoreView
+	var available int64
 	var known bool
-	t.Reads.View(c, func(m *fsm.Machine) { found, known = m.Semaphore(name) })
+	t.Reads.View(c, func(m *fsm.Machine) { _, available, known = numbersOf(m, name) })
 	if !known {
 		return errNoSuchSemaphore
 	}
-	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatInt(found.Available, 10))
+	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatInt(available, 10))
+}
+
+// numbersOf returns the full count of a semaphore and the available count. A family has neither in
+// all, and locks of this dialect are of its empty group: they are the limit of that group, and what
+// is left of it.
+func numbersOf(m *fsm.Machine, name string) (full, available int64, known bool) {
+	s, known := m.Semaphore(name)
+	if !s.Settings.Family {
+		return s.Permits + max(s.Offset, 0), s.Available, known
+	}
+	group, exists := m.Group(name, "")
+	if !exists || group.Limit == fsm.NoLimit { // a limit per group comes to it in one of the next entries
+		group.Limit = s.Settings.PerGroup
+	}
+	return group.Limit, group.Limit - group.Used, known
 }
 
 // isAcquired sends whether a session has no waiting request and no revoked lease.

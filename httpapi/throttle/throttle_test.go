@@ -221,10 +221,11 @@ func TestThrottleGuards(t *testing.T) {
 func TestThrottleRefusalsAreComplete(t *testing.T) {
 	bare := map[fsm.Code]int{fsm.UnknownSemaphore: 400, fsm.Deleted: 400, fsm.UnknownSession: 400, fsm.ExpiredSession: 400, fsm.Revoked: 400,
 		fsm.InvalidCount: 400, fsm.Never: 409, fsm.LeaseExists: 409, fsm.Hierarchy: 409, fsm.SessionExists: 409}
-	text := map[fsm.Code]int{fsm.Overflow: 409, fsm.LimitReached: 503, fsm.SessionIDTaken: 503}
+	text := map[fsm.Code]int{fsm.Overflow: 409, fsm.LineFull: 409, fsm.Superseded: 409, fsm.LimitReached: 503, fsm.SessionIDTaken: 503}
 	// Successes, and results that no command of the dialect has.
 	others := map[fsm.Code]bool{fsm.OK: true, fsm.Waiting: true, fsm.NothingReady: true, fsm.Malformed: true, fsm.Unavailable: true, fsm.AlreadyExists: true,
-		fsm.EpochMismatch: true, fsm.KeyReused: true, fsm.NotHeld: true, fsm.Withdrawn: true, fsm.MixedLevels: true, fsm.PermitsRequired: true, fsm.VersionMismatch: true, fsm.Over: true, fsm.ItemDiffers: true}
+		fsm.EpochMismatch: true, fsm.KeyReused: true, fsm.NotHeld: true, fsm.Withdrawn: true, fsm.MixedLevels: true, fsm.PermitsRequired: true, fsm.VersionMismatch: true, fsm.Over: true, fsm.ItemDiffers: true,
+		fsm.NoTotal: true, fsm.RequestsWaiting: true}
 	for code := fsm.Code(0); code.String() != "unknown"; code++ {
 		got := refusedWith(&fsm.Result{Code: code})
 		switch {

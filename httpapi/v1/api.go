@@ -55,8 +55,8 @@ func (api *API) Collectors() []prometheus.Collector {
 	return append(api.events.Collectors(), api.reads.Collectors()...)
 }
 
-// Routes returns the routes. A path segment that is a name is :name, a session :id or :session, a
-// member :member.
+// Routes returns the routes. A path segment that is a name is :name, a group :group, a session :id
+// or :session, a member :member.
 func (api *API) Routes() []exchange.Route {
 	routes := []exchange.Route{
 		exchange.On("PUT", "/v1/semaphores/:name", api.perform(&opPut)),
@@ -68,6 +68,7 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("POST", "/v1/semaphores/:name/down", api.perform(&opDown)),
 		exchange.On("POST", "/v1/semaphores/:name/leases", api.perform(&opAcquireOnce)),
 		exchange.On("DELETE", "/v1/semaphores/:name/holders/:session", api.perform(&opRevoke)),
+		exchange.On("PUT", "/v1/semaphores/:name/groups/:group", api.perform(&opGroupPut)),
 
 		exchange.On("POST", "/v1/sessions", api.perform(&opOpen)),
 		exchange.On("PUT", "/v1/sessions/:id", api.renewSession),

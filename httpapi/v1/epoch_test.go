@@ -14,11 +14,12 @@ import (
 // has no effect when it refuses.
 func TestEveryRouteOfASemaphoreTakesAnEpoch(t *testing.T) {
 	a := apitest.New(t)
-	a.Must(201, "PUT /v1/semaphores/db", `{"permits":3}`)
+	a.Must(201, "PUT /v1/semaphores/db", `{"permits":3,"groups":"request"}`)
 	s := a.Open("1h")
 	a.Must(200, "PUT /v1/sessions/"+s+"/leases/db", `{"count":2}`)
 	bodies := map[string]string{"PUT /v1/semaphores/:name": `{"permits":5}`, "PUT /v1/semaphores/:name/value": `{"value":3}`,
-		"PUT /v1/sessions/:id/leases/:name": `{"count":2}`, "PATCH /v1/sessions/:id/leases/:name": `{"count":1}`}
+		"PUT /v1/sessions/:id/leases/:name": `{"count":2}`, "PATCH /v1/sessions/:id/leases/:name": `{"count":1}`,
+		"PUT /v1/semaphores/:name/groups/:group": `{"limit":3}`}
 	tried := 0
 	for _, wrong := range []bool{true, false} {
 		before := a.Node.State(t)
@@ -29,7 +30,7 @@ func TestEveryRouteOfASemaphoreTakesAnEpoch(t *testing.T) {
 			if r.Method+" "+r.Path == "DELETE /v1/sessions/:id/waitlist/:name" {
 				continue // its epoch is the entry's, which may be an earlier one: see TestWaitListOfEarlierEpochs
 			}
-			line := r.Method + " " + strings.NewReplacer(":name", "db", ":id", s, ":session", s).Replace(r.Path)
+			line := r.Method + " " + strings.NewReplacer(":name", "db", ":id", s, ":session", s, ":group", "acme").Replace(r.Path)
 			body := bodies[r.Method+" "+r.Path]
 			if wrong {
 				tried++

@@ -33,6 +33,7 @@ func hostileInputs() (all []hostile) {
 	all = append(all, hostileHeaders()...)
 	all = append(all, hostileQueries()...)
 	all = append(all, hostileBatches()...)
+	all = append(all, hostileSettings()...)
 	return append(all, hostileRoutes()...)
 }
 
@@ -256,6 +257,49 @@ func hostileQueries() (all []hostile) {
 		hostile{"another epoch", "DELETE /v1/semaphores/db?epoch=9223372036854775807", "", nil, 412, "precondition-failed", ""})
 }
 
+// hostileSettings: settings, groups and head starts. pool has groups, db has none.
+func hostileSettings() (all []hostile) {
+	for name, c := range map[string][2]string{
+		"groups of another kind": {`{"groups":"all"}`, "groups"}, "groups as a number": {`{"groups":1}`, "groups"}, "groups in capitals": {`{"groups":"REQUEST"}`, "groups"}, "empty groups": {`{"groups":""}`, "groups"},
+		"per_group 0": {`{"groups":"request","per_group":0}`, "per_group"}, "per_group -1": {`{"groups":"request","per_group":-1}`, "per_group"}, "per_group 2^63": {`{"groups":"request","per_group":9223372036854775808}`, "per_group"},
+		"per_group without groups": {`{"per_group":1}`, "per_group"}, "permits null without groups": {`{"permits":null,"per_group":1}`, "per_group"}, "permits null alone": {`{"permits":null}`, "permits"},
+		"permits null without per_group": {`{"permits":null,"groups":"request"}`, "permits"}, "a pause without permits": {`{"permits":null,"groups":"owner","per_group":1,"paused":"x"}`, "paused"},
+		"an empty pause": {`{"paused":""}`, "paused"}, "a pause as truth": {`{"paused":true}`, "paused"}, "a pause of 1,025 bytes": {`{"paused":"` + strings.Repeat("a", 1025) + `"}`, "paused"}, "a pause with a line feed": {`{"paused":"a\nb"}`, "paused"},
+		"max_waiting 0": {`{"max_waiting":0}`, "max_waiting"}, "max_waiting 100,001": {`{"max_waiting":100001}`, "max_waiting"}, "max_waiting as text": {`{"max_waiting":"1"}`, "max_waiting"},
+		"when_full alone": {`{"when_full":"drop-oldest"}`, "when_full"}, "when_full of another kind": {`{"max_waiting":1,"when_full":"drop-newest"}`, "when_full"},
+		"head_start of 24h and 1 ms": {`{"head_start":86400001}`, "head_start"}, "head_start negative": {`{"head_start":-1}`, "head_start"}, "head_start as truth": {`{"head_start":true}`, "head_start"}, "limit of a semaphore": {`{"limit":1}`, "limit"},
+		"group of a semaphore": {`{"group":"acme"}`, "group"},
+	} {
+		all = append(all, bad("settings: "+name, "PUT /v1/semaphores/db", c[0], c[1]))
+	}
+	for name, text := range map[string]string{"129 bytes": `"` + strings.Repeat("a", 129) + `"`, "NUL": `"\u0000"`, "line feed": `"\n"`, "number": "7", "null": "null", "list": `["a"]`} {
+		all = append(all, bad("group: "+name, "POST /v1/semaphores/pool/leases", `{"group":`+text+`}`, "group"),
+			bad("group in a list: "+name, "POST /v1/sessions/7/acquire", `{"mode":"all","semaphores":[{"name":"pool","group":`+text+`}]}`, "group"))
+	}
+	for name, segment := range map[string]string{"one dash and a letter": "-a", "NUL": "%00", "invalid UTF-8": "%FF", "129 bytes": strings.Repeat("a", 129)} {
+		all = append(all, bad("group in a path: "+name, "PUT /v1/semaphores/pool/groups/"+segment, `{"limit":1}`, "group"),
+			bad("read of a group: "+name, "GET /v1/semaphores/pool/groups/"+segment, "", "group"))
+	}
+	for name, limit := range map[string]string{"-1": "-1", "text": `"1"`, "1.5": "1.5", "2^63": "9223372036854775808", "true": "true"} {
+		all = append(all, bad("limit "+name, "PUT /v1/semaphores/pool/groups/acme", `{"limit":`+limit+`}`, "limit"))
+	}
+	for _, line := range []string{"GET /v1/semaphores/pool/groups?cursor=Zw", "GET /v1/semaphores/pool/groups?cursor=bgA", "GET /v1/semaphores/pool/groups?waiting=1", "GET /v1/semaphores/pool/groups?limit=0",
+		"GET /v1/semaphores/pool/waiters?cursor=dwAAAAAAAAAB", "GET /v1/semaphores/pool/holders?group=%00", "GET /v1/events?group=%00", "GET /v1/events?group=a&group=b"} {
+		all = append(all, bad(line, line, "", ""))
+	}
+	return append(all,
+		bad("no limit", "PUT /v1/semaphores/pool/groups/acme", "", "limit"),
+		bad("limit of a group of a plain semaphore", "PUT /v1/semaphores/db/groups/acme", `{"limit":1}`, "group"),
+		bad("group of a plain semaphore", "POST /v1/semaphores/db/leases", `{"group":"acme"}`, "group"),
+		bad("group in both", "POST /v1/semaphores/pool/down?group=acme", `{"group":"acme"}`, "group"),
+		bad("group twice", "POST /v1/semaphores/pool/down?group=a&group=b", "", "group"),
+		bad("head_start null", "POST /v1/semaphores/db/leases", `{"head_start":null}`, "head_start"),
+		bad("head_start beyond 100 years", "POST /v1/semaphores/db/leases", `{"head_start":3153600000001}`, "head_start"),
+		bad("a group of a list twice", "POST /v1/sessions/7/acquire", `{"mode":"all","semaphores":[{"name":"pool","group":"a"},{"name":"pool","group":"a"}]}`, "semaphores"),
+		hostile{"no such group", "GET /v1/semaphores/pool/groups/acme", "", nil, 404, "unknown-group", ""},
+		hostile{"no such group of a plain semaphore", "GET /v1/semaphores/db/groups/-", "", nil, 404, "unknown-group", ""})
+}
+
 func hostileBatches() []hostile {
 	return []hostile{
 		bad("batch of a list", "POST /v1/batch", `[]`, ""), bad("batch of null", "POST /v1/batch", `{"operations":null}`, "operations"),
@@ -274,6 +318,7 @@ func TestHostileInput(t *testing.T) {
 	a := apitest.New(t)
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":3,"metadata":{"a":"b"}}`)
 	a.Must(201, "PUT /v1/semaphores/value%2Fx", `{"permits":1}`)
+	a.Must(201, "PUT /v1/semaphores/pool", `{"permits":1,"groups":"request"}`)
 	a.Must(201, "PUT /v1/semaphores/%C3%A9", `{"permits":1}`)
 	a.Must(201, "POST /v1/semaphores/db/leases", "")
 	before := a.Node.State(t)

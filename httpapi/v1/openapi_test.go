@@ -39,23 +39,27 @@ const (
 	ofSemaphore = " unknown-semaphore precondition-failed"
 	ofLeader    = " no-leader outcome-unknown"
 	ofSession   = " unknown-session expired-session revoked"
-	ofLine      = " unavailable never hierarchy lease-exists deleted over"
+	ofQueue     = " line-full superseded"
+	ofLine      = " unavailable never hierarchy lease-exists deleted over" + ofQueue
 )
 
 // describedRoutes has a row for each route.
 var describedRoutes = map[string]described{
-	"PUT /v1/semaphores/:name":                     {"Create or change a semaphore", &opPut, "", "", map[int]any{200: reads.SemaphoreBody{}, 201: reads.SemaphoreBody{}}, ofSemaphore + " overflow"},
-	"PATCH /v1/semaphores/:name":                   {"Change a semaphore that exists", &opPatch, "", "", map[int]any{200: reads.SemaphoreBody{}}, ofSemaphore + " overflow"},
+	"PUT /v1/semaphores/:name":                     {"Create or change a semaphore", &opPut, "", "", map[int]any{200: reads.SemaphoreBody{}, 201: reads.SemaphoreBody{}}, ofSemaphore + " overflow requests-waiting"},
+	"PATCH /v1/semaphores/:name":                   {"Change a semaphore that exists", &opPatch, "", "", map[int]any{200: reads.SemaphoreBody{}}, ofSemaphore + " overflow requests-waiting"},
 	"POST /v1/semaphores":                          {"Create a semaphore, or open the existing one", &opCreate, "", "", map[int]any{200: openedSemaphoreBody{}, 201: openedSemaphoreBody{}}, ""},
 	"GET /v1/semaphores":                           {"List semaphores by name", nil, "prefix limit cursor", "", map[int]any{200: reads.SemaphoresBody{}}, ""},
 	"GET /v1/semaphores/:name":                     {"Read a semaphore, or wait for a change of it", nil, "epoch holders waiters index wait", "", map[int]any{200: reads.WholeSemaphoreBody{}}, ofSemaphore},
-	"GET /v1/semaphores/:name/holders":             {"List the holders of a semaphore, oldest first", nil, "epoch limit cursor", "", map[int]any{200: reads.HoldersBody{}}, ofSemaphore},
-	"GET /v1/semaphores/:name/waiters":             {"List the waiting requests of a semaphore in their order", nil, "epoch limit cursor", "", map[int]any{200: reads.WaitersBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/holders":             {"List the holders of a semaphore, oldest first", nil, "epoch group limit cursor", "", map[int]any{200: reads.HoldersBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/waiters":             {"List the waiting requests of a semaphore in their order", nil, "epoch group limit cursor", "", map[int]any{200: reads.WaitersBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/groups":              {"List the groups of a semaphore by name", nil, "epoch waiting limit cursor", "", map[int]any{200: reads.GroupsBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/groups/:group":       {"Read a group of a semaphore", nil, "epoch", "", map[int]any{200: reads.GroupBody{}}, ofSemaphore + " unknown-group"},
+	"PUT /v1/semaphores/:name/groups/:group":       {"Give a group a limit of its own", &opGroupPut, "", "", map[int]any{200: ownLimitBody{}}, ofSemaphore},
 	"DELETE /v1/semaphores/:name":                  {"Delete a semaphore", &opDelete, "", "", map[int]any{204: nil}, ofSemaphore},
-	"PUT /v1/semaphores/:name/value":               {"Set the available permits", &opSet, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
-	"POST /v1/semaphores/:name/up":                 {"Add permits without an owner", &opUp, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
-	"POST /v1/semaphores/:name/down":               {"Take permits without an owner", &opDown, "", "", map[int]any{200: downBody{}, 202: reads.WaitingBody{}}, ofSemaphore + " unavailable deleted revoked"},
-	"POST /v1/semaphores/:name/leases":             {"Acquire in a session of its own", &opAcquireOnce, "", "", map[int]any{201: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + " unavailable never deleted revoked over"},
+	"PUT /v1/semaphores/:name/value":               {"Set the available permits", &opSet, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow no-total"},
+	"POST /v1/semaphores/:name/up":                 {"Add permits without an owner", &opUp, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow no-total"},
+	"POST /v1/semaphores/:name/down":               {"Take permits without an owner", &opDown, "", "", map[int]any{200: downBody{}, 202: reads.WaitingBody{}}, ofSemaphore + " unavailable deleted revoked no-total" + ofQueue},
+	"POST /v1/semaphores/:name/leases":             {"Acquire in a session of its own", &opAcquireOnce, "", "", map[int]any{201: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + " unavailable never deleted revoked over" + ofQueue},
 	"DELETE /v1/semaphores/:name/holders/:session": {"Revoke a lease", &opRevoke, "", "", map[int]any{204: nil}, ofSemaphore + ofSession + " not-held"},
 
 	"POST /v1/sessions":                      {"Open a session", &opOpen, "", "", map[int]any{201: reads.SessionBody{}}, " over"},
@@ -66,12 +70,12 @@ var describedRoutes = map[string]described{
 	"POST /v1/sessions/:id/revoke":           {"End a session as an operator", &opRevokeSession, "", "", map[int]any{204: nil}, ""},
 	"GET /v1/sessions/:id/leases":            {"List the leases of a session, oldest first", nil, "limit cursor", "", map[int]any{200: reads.HeldLeasesBody{}}, ofSession},
 	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + ofLine},
-	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + " not-held"},
+	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch group", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + " not-held"},
 	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease", &opResize, "", "", map[int]any{200: reads.LeaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over"},
 	"DELETE /v1/sessions/:id/leases/:name":   {"Release a lease or withdraw a request", &opRelease, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
 	"POST /v1/sessions/:id/acquire":          {"Acquire all or any of several semaphores", &opAcquireMany, "", "", map[int]any{200: leasesBody{}, 202: reads.WaitingBody{}}, " unknown-semaphore" + ofSession + ofLine},
 	"POST /v1/sessions/:id/restore":          {"Restore a session that a client remembers", &opRestore, "", "", map[int]any{200: restoredBody{}}, " unknown-semaphore revoked session-exists over overflow"},
-	"PUT /v1/sessions/:id/waitlist/:name":    {"Add to a wait list", &opListAdd, "", "", map[int]any{200: listedBody{}}, ofSemaphore + ofSession + " overflow"},
+	"PUT /v1/sessions/:id/waitlist/:name":    {"Add to a wait list", &opListAdd, "", "", map[int]any{200: listedBody{}}, ofSemaphore + ofSession + " overflow no-total line-full"},
 	"DELETE /v1/sessions/:id/waitlist/:name": {"Remove from a wait list", &opListRemove, "", "", map[int]any{204: nil}, ofSession},
 	"POST /v1/sessions/:id/waitlist/wait":    {"Deliver the ready entries of a wait list", &opListDeliver, "", "", map[int]any{200: deliveryBody{}}, ofSession},
 
@@ -82,7 +86,7 @@ var describedRoutes = map[string]described{
 
 	"POST /v1/batch":       {"Carry out many operations", nil, "", "operations!", map[int]any{200: batchBody{}}, ""},
 	"GET /v1/openapi.json": {"This description", nil, "", "", map[int]any{200: object{"type": "object"}}, ""},
-	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since last name* prefix session renewals", "", map[int]any{200: "text/event-stream"}, " history-gone"},
+	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since last name* prefix group session renewals", "", map[int]any{200: "text/event-stream"}, " history-gone"},
 
 	"GET /v1/cluster":                    {"Read the members of the cluster", nil, "", "", map[int]any{200: clusterSchema}, ""},
 	"PUT /v1/cluster/members/:member":    {"Add a member", nil, "", "peer!", map[int]any{200: clusterSchema, 202: clusterSchema}, ofLeader + " member-refused no-successor"},
@@ -113,6 +117,7 @@ var (
 	reason    = object{"type": "string", "maxLength": 1024, "pattern": printable, "description": "UTF-8 of up to 1,024 bytes, without control characters."}
 	key       = object{"type": "string", "minLength": 16, "maxLength": 128, "pattern": `^[!-~]*$`}
 	memberID  = pattern(`^[A-Za-z0-9._-]{1,64}$`)
+	group     = object{"type": "string", "maxLength": 128, "pattern": printable, "description": "UTF-8 of up to 128 bytes, without control characters."}
 	clusterID = pattern(`^[0-9a-f]{32}$`)
 	event     = object{"type": "string", "pattern": `^(0|[1-9][0-9]*)(\.[1-9][0-9]*)?$`, "description": "index.ordinal, or an index: after all of that entry."}
 	positive  = object{"type": "integer", "format": "int64", "minimum": 1}
@@ -171,8 +176,11 @@ func readExamples(t *testing.T) (examples map[string]example) {
 
 // memberTypes has the schema of every member of a body.
 var memberTypes = object{
-	"op": text, "semaphore": name, "name": name, "session": sessionID, "permits": natural, "value": natural, "count": positive, "ttl": durationFrom(0), "wait": durationFrom(0),
-	"level":    object{"type": []string{"integer", "null"}, "format": "int32"},
+	"op": text, "semaphore": name, "name": name, "session": sessionID, "permits": orNull(natural), "value": natural, "count": positive, "ttl": durationFrom(0), "wait": durationFrom(0),
+	"level":  object{"type": []string{"integer", "null"}, "format": "int32"},
+	"groups": oneOrNull("request", "owner"), "per_group": orNull(positive), "max_waiting": orNull(atMost(positive, fsm.MaxWaitingLimit)), "when_full": oneOrNull("refuse", "drop-oldest"),
+	"paused": object{"type": []string{"string", "null"}, "minLength": 1, "maxLength": 1024, "pattern": printable}, "limit": orNull(natural),
+	"group": group, "head_start": durationFrom(0),
 	"metadata": object{"type": []string{"object", "null"}, "additionalProperties": text, "maxProperties": 16},
 	"item":     name, "value_base64": object{"type": "string", "contentEncoding": "base64", "pattern": `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=|[A-Za-z0-9+/][AQgw]==)?$`},
 	"flags": flags, "if_version": natural, "release": truth,
@@ -184,12 +192,28 @@ var memberTypes = object{
 	"operations": list(object{"$ref": "#/components/schemas/Operation"}), "peer": object{"type": "string", "maxLength": 255, "pattern": `^([!-9;-Z\\^-~]+|\[[!-Z^-~]+\]):0*[1-9][0-9]{0,4}$`}, "id": memberID, "feature_level": object{"type": "integer", "format": "int64", "minimum": 1, "maximum": math.MaxUint32},
 }
 
-var want = object{"type": "object", "properties": object{"name": name, "count": positive}, "required": []string{"name"}, "additionalProperties": false}
+// orNull is a schema of numbers with null.
+func orNull(of object) object {
+	nullable := maps.Clone(of)
+	nullable["type"] = []string{"integer", "null"}
+	return nullable
+}
+
+func atMost(of object, most int64) object {
+	bounded := maps.Clone(of)
+	bounded["maximum"] = most
+	return bounded
+}
+
+// oneOrNull is the schema of one of some texts, or null.
+func oneOrNull(texts ...any) object { return object{"enum": append(texts, nil)} }
+
+var want = object{"type": "object", "properties": object{"name": name, "count": positive, "group": group}, "required": []string{"name"}, "additionalProperties": false}
 
 // queryTypes has the schema of every query parameter.
 var queryTypes = object{
 	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": pattern("^([1-9][0-9]*|" + asDuration + ")$"), "reason": reason, "if_version": natural,
-	"prefix": prefix, "cursor": pattern("^[A-Za-z0-9_-]+$"), "since": event, "name": name,
+	"prefix": prefix, "group": group, "waiting": truth, "cursor": pattern("^[A-Za-z0-9_-]+$"), "since": event, "name": name,
 	"last": object{"type": "integer", "minimum": 1, "maximum": 1000}, "renewals": truth,
 	"limit":   object{"type": "integer", "minimum": 1, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"holders": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
@@ -351,6 +375,10 @@ func bodyOf(all, needed fields, expires bool) object {
 			switch {
 			case expires && member == "ttl":
 				properties[member] = durationFrom(1)
+			case all.has(fieldSettings) && member == "head_start":
+				setting := durationFrom(0)
+				setting["oneOf"] = append(setting["oneOf"].([]any), object{"type": "null"})
+				properties[member] = setting
 			case all.has(fieldBase64) && member == "value":
 				properties[member] = text
 			}
@@ -439,6 +467,10 @@ func (d described) allCodes(r exchange.Route) string {
 	return codes
 }
 
+// groupSegment is a group in a path.
+var groupSegment = object{"type": "string", "pattern": `^(-|[^-\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]{0,127}|--[^\x00-\x1f\x7f-\x9f]{0,127})$`,
+	"description": "The empty group is -, and a group that begins with - has another - before it."}
+
 // parameters describes those of the path, of the query and of the headers.
 func (d described) parameters(r exchange.Route) []any {
 	parameters := []any{}
@@ -446,6 +478,8 @@ func (d described) parameters(r exchange.Route) []any {
 		schema := sessionID
 		if m[1] == "name" {
 			schema = name
+		} else if m[1] == "group" {
+			schema = groupSegment
 		} else if m[1] == "member" {
 			schema = memberID
 		}
@@ -473,7 +507,7 @@ func (d described) queries(r exchange.Route) []string {
 	found := strings.Fields(d.query)
 	if d.op != nil {
 		for _, known := range queryParams {
-			if (d.op.query | d.op.body&fieldWait).has(known.field) {
+			if (d.op.query | d.op.body&fieldEither).has(known.field) {
 				found = append(found, known.name)
 			}
 		}

@@ -60,7 +60,7 @@ func (op *operation) batchRequired() fields { return op.required | op.path }
 
 // operations is the table, in the order of docs/api-many.md.
 var operations = []*operation{
-	&opPut, &opPatch, &opCreate, &opDelete, &opSet, &opUp, &opDown,
+	&opPut, &opPatch, &opCreate, &opDelete, &opSet, &opUp, &opDown, &opGroupPut,
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
 	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
 	&opListAdd, &opListRemove, &opListDeliver,
@@ -125,15 +125,15 @@ func (api *API) readBody(c echo.Context, p *params, op *operation) error {
 	if err != nil {
 		return err
 	}
-	queryWait := p.present & fieldWait
-	p.present &^= fieldWait
+	inQuery := p.present & op.body & fieldEither
+	p.present &^= inQuery
 	if err := p.readMembers(body, op.body); err != nil {
 		return err
 	}
-	if p.present&queryWait != 0 {
-		return exchange.Invalid("wait", "Give wait in the query or in the body, not in both.")
+	if twice := firstName(p.present & inQuery); twice != "" {
+		return exchange.Invalid(twice, "Give "+twice+" in the query or in the body, not in both.")
 	}
-	p.present |= queryWait
+	p.present |= inQuery
 	if !op.large {
 		api.x.Bodies.Release(c) // before the operation waits
 	}
@@ -160,6 +160,9 @@ func (op *operation) complete(p *params, required fields) error {
 	}
 	if op.defaults != nil {
 		op.defaults(p)
+	}
+	if err := checkHeadStart(p, op.body.has(fieldSettings)); err != nil {
+		return err
 	}
 	switch {
 	case op.body.has(fieldBytes):

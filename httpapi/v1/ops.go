@@ -12,7 +12,7 @@ import (
 var opPut = operation{
 	name:  "put",
 	path:  fieldSemaphore,
-	body:  fieldPermits | fieldLevel | fieldMetadata,
+	body:  fieldPermits | fieldLevel | fieldMetadata | fieldSettings,
 	query: fieldEpoch | fieldOnlyNew | fieldMatch,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		c := settingsOf(p)
@@ -25,7 +25,7 @@ var opPut = operation{
 var opPatch = operation{
 	name:  "patch",
 	path:  fieldSemaphore,
-	body:  fieldPermits | fieldLevel | fieldMetadata,
+	body:  fieldPermits | fieldLevel | fieldMetadata | fieldSettings,
 	query: fieldEpoch | fieldMatch,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		c := settingsOf(p)
@@ -43,6 +43,19 @@ func settingsOf(p *params) fsm.PutSemaphore {
 		Metadata: fsm.Change[[]fsm.Pair]{Given: p.present.has(fieldMetadata), Value: p.metadata},
 		Epoch:    p.epoch,
 		Version:  versionOf(p),
+		Settings: settingsChange(p),
+	}
+}
+
+func settingsChange(p *params) fsm.SettingsChange {
+	return fsm.SettingsChange{
+		Groups:      fsm.Change[fsm.Grouping]{Given: p.present.has(fieldGroups), Value: p.groups},
+		Family:      p.noTotal,
+		PerGroup:    fsm.Change[int64]{Given: p.present.has(fieldPerGroup), Value: p.perGroup},
+		Paused:      fsm.Change[string]{Given: p.present.has(fieldPaused), Value: p.paused},
+		MaxWaiting:  fsm.Change[int64]{Given: p.present.has(fieldMaxWaiting), Value: p.maxWaiting},
+		DropOldest:  fsm.Change[bool]{Given: p.present.has(fieldWhenFull), Value: p.dropOldest},
+		HeadStartMS: fsm.Change[int64]{Given: p.present.has(fieldHeadStart), Value: max(0, p.headStartMS)},
 	}
 }
 
@@ -64,10 +77,10 @@ func settingsResponse(_ *params, r *cluster.Reply) response {
 var opCreate = operation{
 	name:     "create",
 	path:     fieldSemaphore,
-	body:     fieldName | fieldPermits | fieldLevel | fieldMetadata,
+	body:     fieldName | fieldPermits | fieldLevel | fieldMetadata | fieldSettings,
 	required: fieldPermits,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.CreateSemaphore{Name: p.semaphore, Permits: p.permits, Level: p.level, Metadata: p.metadata}
+		return fsm.CreateSemaphore{Name: p.semaphore, Permits: p.permits, Level: p.level, Metadata: p.metadata, Settings: settingsChange(p)}
 	},
 	response: func(p *params, r *cluster.Reply) response {
 		resp := settingsResponse(p, r)
@@ -113,17 +126,32 @@ var opUp = operation{
 var opDown = operation{
 	name:     "down",
 	path:     fieldSemaphore,
-	body:     fieldCount | fieldWait | fieldPartial,
+	body:     fieldCount | fieldWait | fieldPartial | fieldGroup | fieldHeadStart,
 	query:    fieldEpoch,
 	defaults: countOfOne,
 	command: func(p *params, node exchange.Commands) fsm.Command {
-		c := fsm.Down{Name: p.semaphore, Count: p.count, Partial: p.partial, Epoch: p.epoch, WaitMS: p.waitMS}
+		c := fsm.Down{Name: p.semaphore, Count: p.count, Partial: p.partial, Epoch: p.epoch, WaitMS: p.waitMS,
+			Group: p.group, HeadStartMS: p.headStartMS}
 		if p.waitMS > 0 {
 			c.Session = node.DrawSession()
 		}
 		return c
 	},
 	response: downResponse,
+}
+
+var opGroupPut = operation{
+	name:     "group-put",
+	path:     fieldSemaphore | fieldGroup,
+	body:     fieldLimit,
+	required: fieldLimit,
+	query:    fieldEpoch,
+	command: func(p *params, _ exchange.Commands) fsm.Command {
+		return fsm.GroupPut{Name: p.semaphore, Group: p.group, Limit: p.limit, Epoch: p.epoch}
+	},
+	response: func(p *params, r *cluster.Reply) response {
+		return ok(ownLimitBody{Semaphore: p.semaphore, Epoch: r.Epoch, Group: p.group, Limit: exchange.LimitOf(p.limit)})
+	},
 }
 
 func valueResponse(_ *params, r *cluster.Reply) response { return ok(valueBody{r.Value}) }
@@ -145,7 +173,7 @@ const defaultTTLMS = 30_000
 var opAcquireOnce = operation{
 	name:  "acquire-once",
 	path:  fieldSemaphore,
-	body:  fieldCount | fieldTTL | fieldWait | fieldMetadata,
+	body:  fieldCount | fieldTTL | fieldWait | fieldMetadata | fieldGroup | fieldHeadStart,
 	query: fieldEpoch,
 	defaults: func(p *params) {
 		countOfOne(p)
@@ -156,7 +184,7 @@ var opAcquireOnce = operation{
 	expires: true,
 	command: func(p *params, node exchange.Commands) fsm.Command {
 		return fsm.AcquireOnce{Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Metadata: p.metadata,
-			Epoch: p.epoch, WaitMS: p.waitMS, Session: node.DrawSession()}
+			Epoch: p.epoch, WaitMS: p.waitMS, Session: node.DrawSession(), Group: p.group, HeadStartMS: p.headStartMS}
 	},
 	response: func(_ *params, r *cluster.Reply) response {
 		return created(newLeaseBody(r, 0), exchange.SessionPath(r.Session))
@@ -166,7 +194,7 @@ var opAcquireOnce = operation{
 var opAcquire = operation{
 	name:  "acquire",
 	path:  fieldSession | fieldSemaphore,
-	body:  fieldCount | fieldTTL | fieldWait,
+	body:  fieldCount | fieldTTL | fieldWait | fieldGroup | fieldHeadStart,
 	query: fieldEpoch | fieldTry,
 	defaults: func(p *params) {
 		countOfOne(p)
@@ -174,7 +202,8 @@ var opAcquire = operation{
 	},
 	expires: true,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.Acquire{Session: p.session, Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Try: p.try, Epoch: p.epoch}
+		return fsm.Acquire{Session: p.session, Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Try: p.try, Epoch: p.epoch,
+			Group: p.group, HeadStartMS: p.headStartMS}
 	},
 	response: leaseResponse,
 }
@@ -182,12 +211,12 @@ var opAcquire = operation{
 var opAcquireMany = operation{
 	name:     "acquire-many",
 	path:     fieldSession,
-	body:     fieldSemaphores | fieldMode | fieldWait,
+	body:     fieldSemaphores | fieldMode | fieldWait | fieldHeadStart,
 	required: fieldSemaphores | fieldMode,
 	query:    fieldTry,
 	expires:  true,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.AcquireMany{Session: p.session, Wants: p.wants, Mode: p.mode, Try: p.try}
+		return fsm.AcquireMany{Session: p.session, Wants: p.wants, Mode: p.mode, Try: p.try, HeadStartMS: p.headStartMS}
 	},
 	response: func(_ *params, r *cluster.Reply) response { return ok(newLeasesBody(r)) },
 }
@@ -195,9 +224,9 @@ var opAcquireMany = operation{
 var opRelease = operation{
 	name:  "release",
 	path:  fieldSession | fieldSemaphore,
-	query: fieldEpoch | fieldToken,
+	query: fieldEpoch | fieldToken | fieldGroup,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.Release{Session: p.session, Name: p.semaphore, Epoch: p.epoch, Token: p.token}
+		return fsm.Release{Session: p.session, Name: p.semaphore, Epoch: p.epoch, Token: p.token, Group: p.group}
 	},
 	response: noContent,
 }
@@ -207,10 +236,10 @@ var opResize = operation{
 	path:     fieldSession | fieldSemaphore,
 	body:     fieldCount,
 	required: fieldCount,
-	query:    fieldEpoch | fieldToken,
+	query:    fieldEpoch | fieldToken | fieldGroup,
 	expires:  true,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.ResizeLease{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch, Token: p.token}
+		return fsm.ResizeLease{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch, Token: p.token, Group: p.group}
 	},
 	response: leaseResponse,
 }
@@ -218,9 +247,9 @@ var opResize = operation{
 var opRevoke = operation{
 	name:  "revoke",
 	path:  fieldSession | fieldSemaphore,
-	query: fieldEpoch | fieldReason,
+	query: fieldEpoch | fieldReason | fieldGroup,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.RevokeLease{Session: p.session, Name: p.semaphore, Reason: p.reason, Epoch: p.epoch}
+		return fsm.RevokeLease{Session: p.session, Name: p.semaphore, Reason: p.reason, Epoch: p.epoch, Group: p.group}
 	},
 	response: noContent,
 }
@@ -228,14 +257,14 @@ var opRevoke = operation{
 var opListAdd = operation{
 	name:     "list-add",
 	path:     fieldSession | fieldSemaphore,
-	body:     fieldCount,
+	body:     fieldCount | fieldGroup,
 	query:    fieldEpoch,
 	defaults: countOfOne,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.ListAdd{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch}
+		return fsm.ListAdd{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch, Group: p.group}
 	},
 	response: func(p *params, r *cluster.Reply) response {
-		return ok(listedBody{Session: exchange.FormatSession(r.Session), Name: p.semaphore, Epoch: r.Epoch,
+		return ok(listedBody{Session: exchange.FormatSession(r.Session), Name: p.semaphore, Group: p.group, Epoch: r.Epoch,
 			Wanted: r.Asked, Granted: r.Granted, Position: r.Position})
 	},
 }
@@ -243,9 +272,9 @@ var opListAdd = operation{
 var opListRemove = operation{
 	name:  "list-remove",
 	path:  fieldSession | fieldSemaphore,
-	query: fieldEpoch,
+	query: fieldEpoch | fieldGroup,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.ListRemove{Session: p.session, Name: p.semaphore, Epoch: p.epoch}
+		return fsm.ListRemove{Session: p.session, Name: p.semaphore, Epoch: p.epoch, Group: p.group}
 	},
 	response: noContent,
 }
@@ -361,6 +390,14 @@ type downBody struct {
 	Value   int64 `json:"value"`
 }
 
+// ownLimitBody is the limit that a group has of its own, or null.
+type ownLimitBody struct {
+	Semaphore string `json:"semaphore"`
+	Epoch     uint64 `json:"epoch"`
+	Group     string `json:"group"`
+	Limit     *int64 `json:"limit"`
+}
+
 type restoredBody struct {
 	reads.LifeBody
 	Created bool              `json:"created"`
@@ -371,6 +408,7 @@ type restoredBody struct {
 type listedBody struct {
 	Session  string `json:"session"`
 	Name     string `json:"name"`
+	Group    string `json:"group,omitempty"`
 	Epoch    uint64 `json:"epoch"`
 	Wanted   int64  `json:"wanted"`   // permits that the entry waits for
 	Granted  int64  `json:"granted"`  // permits that are granted and not delivered yet
@@ -385,6 +423,7 @@ type deliveryBody struct {
 
 type completionBody struct {
 	Name    string `json:"name"`
+	Group   string `json:"group,omitempty"`
 	Epoch   uint64 `json:"epoch"`
 	Granted int64  `json:"granted"`
 	Deleted bool   `json:"deleted"`
@@ -393,7 +432,7 @@ type completionBody struct {
 
 func newLeaseBody(r *cluster.Reply, i int) reads.LeaseBody {
 	g := r.Grants[i]
-	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Count: g.Count, Token: g.Token,
+	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Group: g.Group, Count: g.Count, Token: g.Token,
 		ExpiresInMS: max(0, r.DeadlineMS-r.NowMS), WaitedMS: r.WaitedMS}
 }
 
@@ -410,9 +449,10 @@ func newLeasesBody(r *cluster.Reply) leasesBody {
 func stillWaiting(p *params, r *cluster.Reply) reads.WaitingBody {
 	body := reads.WaitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
 	if p.mode == 0 {
-		body.Semaphore, body.Count = r.Subject, r.Asked
+		body.Semaphore, body.Count, body.Group = r.Subject, r.Asked, p.group
 	} else {
-		body.Semaphores, body.Mode = p.wants, exchange.ModeName(p.mode)
+		body.Mode = exchange.ModeName(p.mode)
+		body.List(p.wants)
 	}
 	return body
 }
@@ -428,7 +468,7 @@ func newRestoredBody(r *cluster.Reply) restoredBody {
 func newDeliveryBody(r *cluster.Reply) deliveryBody {
 	body := deliveryBody{Count: len(r.Completed), Completed: make([]completionBody, len(r.Completed))}
 	for i, c := range r.Completed {
-		body.Completed[i] = completionBody{Name: c.Semaphore, Epoch: c.Epoch, Granted: c.Granted, Deleted: c.Deleted, Token: c.Token}
+		body.Completed[i] = completionBody{Name: c.Semaphore, Group: c.Group, Epoch: c.Epoch, Granted: c.Granted, Deleted: c.Deleted, Token: c.Token}
 	}
 	return body
 }

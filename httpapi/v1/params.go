@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -50,6 +52,21 @@ const (
 	fieldAbout
 	fieldOnEndItems
 	fieldItemDelay
+	fieldGroup
+	fieldHeadStart // of a request, or the longest of a semaphore
+	fieldGroups
+	fieldPerGroup
+	fieldPaused
+	fieldMaxWaiting
+	fieldWhenFull
+	fieldLimit
+)
+
+const (
+	// fieldSettings are the optional settings of a semaphore.
+	fieldSettings = fieldGroups | fieldPerGroup | fieldPaused | fieldMaxWaiting | fieldWhenFull | fieldHeadStart
+	// fieldEither are members that a body has, or the query in place of it.
+	fieldEither = fieldWait | fieldGroup
 )
 
 func (f fields) has(all fields) bool { return f&all == all }
@@ -92,6 +109,16 @@ type params struct {
 	deleteItems bool
 	itemDelayMS int64
 
+	group       string
+	headStartMS int64 // less than 0: null in the body
+	noTotal     bool  // permits are null
+	groups      fsm.Grouping
+	perGroup    int64
+	paused      string
+	maxWaiting  int64
+	dropOldest  bool
+	limit       int64
+
 	maxWaitMS int64
 }
 
@@ -107,7 +134,7 @@ var bodyMembers = map[string]member{
 	"semaphore":  {fieldSemaphore, readSemaphore},
 	"name":       {fieldName, readSemaphore},
 	"session":    {fieldSession, readSession},
-	"permits":    {fieldPermits, readNatural(func(p *params) *int64 { return &p.permits })},
+	"permits":    {fieldPermits, readPermits},
 	"value":      {fieldValue, readValue},
 	"level":      {fieldLevel, readLevel},
 	"metadata":   {fieldMetadata, readMetadata},
@@ -135,6 +162,15 @@ var bodyMembers = map[string]member{
 	"about":        {fieldAbout, readAbout},
 	"on_end_items": {fieldOnEndItems, readEnd("release", "delete", func(p *params) { p.deleteItems = true })},
 	"item_delay":   {fieldItemDelay, readItemDelay},
+
+	"group":       {fieldGroup, readGroup},
+	"head_start":  {fieldHeadStart, readHeadStart},
+	"groups":      {fieldGroups, readGroups},
+	"per_group":   {fieldPerGroup, readBound(math.MaxInt64, func(p *params) *int64 { return &p.perGroup })},
+	"paused":      {fieldPaused, readPaused},
+	"max_waiting": {fieldMaxWaiting, readBound(fsm.MaxWaitingLimit, func(p *params) *int64 { return &p.maxWaiting })},
+	"when_full":   {fieldWhenFull, readWhenFull},
+	"limit":       {fieldLimit, readLimit},
 }
 
 // queryParams has every query parameter of some single route. In a batch it is a member, see
@@ -150,11 +186,12 @@ var queryParams = []struct {
 	{fieldShowLeases, "leases", func(p *params, q exchange.Query) (err error) { p.leases, err = q.Flag("leases"); return err }},
 	{fieldWait, "wait", func(p *params, q exchange.Query) (err error) { p.waitMS, err = q.WaitMS(p.maxWaitMS); return err }},
 	{fieldReason, "reason", func(p *params, q exchange.Query) (err error) { p.reason, err = q.Reason(); return err }},
+	{fieldGroup, "group", func(p *params, q exchange.Query) (err error) { p.group, _, err = q.Group(); return err }},
 	{fieldIfVersion, "if_version", func(p *params, q exchange.Query) (err error) { p.ifVersion, err = q.Version(); return err }},
 }
 
-// readPath reads the parameters of the route's path: {name}, of an item or of a semaphore, {id} or
-// {session}.
+// readPath reads the parameters of the route's path: {name}, of an item or of a semaphore, {group},
+// {id} or {session}.
 func (p *params) readPath(c echo.Context, names fields) (err error) {
 	for _, param := range c.ParamNames() {
 		text, ok := exchange.PathParam(c, param)
@@ -167,6 +204,9 @@ func (p *params) readPath(c echo.Context, names fields) (err error) {
 		case param == "name":
 			p.present |= fieldSemaphore
 			p.semaphore, err = exchange.SemaphoreName(param, text)
+		case param == "group":
+			p.present |= fieldGroup
+			p.group, err = exchange.GroupSegment(param, text)
 		default:
 			p.present |= fieldSession
 			p.session, err = exchange.SessionID("session", text)
@@ -178,11 +218,11 @@ func (p *params) readPath(c echo.Context, names fields) (err error) {
 	return nil
 }
 
-// readQuery reads the query. It takes wait wherever the body may have it.
+// readQuery reads the query. It takes wait and group wherever the body may have them.
 func (p *params) readQuery(c echo.Context, op *operation) error {
 	var names []string
 	for _, known := range queryParams {
-		if (op.query | op.body&fieldWait).has(known.field) {
+		if (op.query | op.body&fieldEither).has(known.field) {
 			names = append(names, known.name)
 		}
 	}
@@ -270,6 +310,99 @@ func readNatural(target func(*params) *int64) func(*params, string, strictjson.V
 		*target(p) = n
 		return nil
 	}
+}
+
+// readPermits reads a number of permits, or null for none in all.
+func readPermits(p *params, name string, v strictjson.Value) error {
+	if p.permits, p.noTotal = 0, v.IsNull(); p.noTotal {
+		return nil
+	}
+	return readNatural(func(p *params) *int64 { return &p.permits })(p, name, v)
+}
+
+// readBound returns a reader of a number from 1 to most, or of null for no bound.
+func readBound(most int64, target func(*params) *int64) func(*params, string, strictjson.Value) error {
+	return func(p *params, name string, v strictjson.Value) error {
+		n, ok := v.Integer()
+		if !v.IsNull() && (!ok || n < 1 || n > most) {
+			return exchange.Invalid(name, fmt.Sprintf("This is not a whole number from 1 to %d, or null.", most))
+		}
+		*target(p) = n // null is 0
+		return nil
+	}
+}
+
+// readLimit reads the limit of a group, or null for none of its own.
+func readLimit(p *params, name string, v strictjson.Value) error {
+	if p.limit = fsm.NoLimit; v.IsNull() {
+		return nil
+	}
+	return readNatural(func(p *params) *int64 { return &p.limit })(p, name, v)
+}
+
+// readChoice reads one of some texts, the first at 1, or null (0).
+func readChoice(name string, v strictjson.Value, texts ...string) (int, error) {
+	text, ok := v.Text()
+	i := slices.Index(texts, text)
+	if !v.IsNull() && (!ok || i < 0) {
+		return 0, exchange.Invalid(name, "This is neither "+strconv.Quote(texts[0])+" nor "+strconv.Quote(texts[1])+", nor null.")
+	}
+	return i + 1, nil
+}
+
+func readGroups(p *params, name string, v strictjson.Value) error {
+	chosen, err := readChoice(name, v, fsm.ByRequest.String(), fsm.ByOwner.String())
+	p.groups = fsm.Grouping(chosen)
+	return err
+}
+
+func readWhenFull(p *params, name string, v strictjson.Value) error {
+	chosen, err := readChoice(name, v, exchange.Refuse, exchange.DropOldest)
+	p.dropOldest = chosen == 2
+	return err
+}
+
+func readPaused(p *params, name string, v strictjson.Value) error {
+	text, ok := v.Text()
+	if !v.IsNull() && (!ok || text == "" || !fsm.ValidReason(text)) {
+		return exchange.Invalid(name, "The reason of a pause is 1 to 1,024 bytes of UTF-8 without control characters; null ends it.")
+	}
+	p.paused = text
+	return nil
+}
+
+func readGroup(p *params, name string, v strictjson.Value) (err error) {
+	text, ok := v.Text()
+	if !ok {
+		return exchange.Invalid(name, exchange.GroupForm)
+	}
+	p.group, err = exchange.GroupName(name, text)
+	return err
+}
+
+// readHeadStart reads the head start of a request, or the longest that a semaphore allows, which
+// may be null. In a batch the operation is not known yet: checkHeadStart checks later which one
+// it must be.
+func readHeadStart(p *params, name string, v strictjson.Value) error {
+	if p.headStartMS = -1; v.IsNull() {
+		return nil
+	}
+	ms, ok := exchange.JSONDuration(v, fsm.MaxTTLMS)
+	if !ok {
+		return exchange.Invalid(name, headStartForm)
+	}
+	p.headStartMS = ms
+	return nil
+}
+
+const headStartForm = "A head_start is " + exchange.DurationForm + ". A semaphore allows up to 24h, or null."
+
+// checkHeadStart checks a head start of a request, or the setting of a semaphore.
+func checkHeadStart(p *params, setting bool) error {
+	if !setting && p.headStartMS < 0 || setting && p.headStartMS > fsm.MaxHeadStartMS {
+		return exchange.Invalid("head_start", headStartForm)
+	}
+	return nil
 }
 
 func readPositive(form string, target func(*params) *uint64) func(*params, string, strictjson.Value) error {
@@ -430,17 +563,18 @@ func readKey(p *params, name string, v strictjson.Value) (err error) {
 // machine checks a lower limit.
 const maxLeases = 4096
 
-// readWants reads [{"name":…,"count":…}, …], no name twice. count is 1 by default.
+// readWants reads [{"name":…,"count":…,"group":…}, …], no group of a name twice. count is 1 by
+// default, group empty.
 func readWants(p *params, name string, v strictjson.Value) error {
 	longest, shortest := fsm.MaxMembers, 1
 	if name == "leases" {
 		longest, shortest = maxLeases, 0
 	}
 	if !v.IsArray() {
-		return exchange.Invalid(name, `This is not a list of {"name", "count"}.`)
+		return exchange.Invalid(name, `This is not a list of {"name", "count", "group"}.`)
 	}
 	p.wants = nil
-	seen := map[string]bool{}
+	seen := map[fsm.Want]bool{}
 	for item := range v.Items() {
 		if len(p.wants) == longest {
 			return exchange.Invalid(name, "This list has more than "+strconv.Itoa(longest)+" members.")
@@ -449,10 +583,11 @@ func readWants(p *params, name string, v strictjson.Value) error {
 		if err != nil {
 			return err
 		}
-		if seen[want.Semaphore] {
+		place := fsm.Want{Semaphore: want.Semaphore, Group: want.Group}
+		if seen[place] {
 			return exchange.Invalid(name, "This list names a semaphore twice.")
 		}
-		seen[want.Semaphore] = true
+		seen[place] = true
 		p.wants = append(p.wants, want)
 	}
 	if len(p.wants) < shortest {
@@ -464,7 +599,7 @@ func readWants(p *params, name string, v strictjson.Value) error {
 func readWant(list string, v strictjson.Value) (fsm.Want, error) {
 	p := params{count: 1}
 	if !v.IsObject() {
-		return fsm.Want{}, exchange.Invalid(list, `A member of this list is {"name", "count"}.`)
+		return fsm.Want{}, exchange.Invalid(list, `A member of this list is {"name", "count", "group"}.`)
 	}
 	for raw, value := range v.Members() {
 		var err error
@@ -473,6 +608,8 @@ func readWant(list string, v strictjson.Value) (fsm.Want, error) {
 			err = readSemaphore(&p, name, value)
 		case "count":
 			err = readCount(&p, name, value)
+		case "group":
+			err = readGroup(&p, name, value)
 		default:
 			err = exchange.Invalid(name, "A member of this list does not take this member.")
 		}
@@ -483,7 +620,7 @@ func readWant(list string, v strictjson.Value) (fsm.Want, error) {
 	if p.semaphore == "" {
 		return fsm.Want{}, exchange.Invalid(list, "A member of this list has no name.")
 	}
-	return fsm.Want{Semaphore: p.semaphore, Count: p.count}, nil
+	return fsm.Want{Semaphore: p.semaphore, Count: p.count, Group: p.group}, nil
 }
 
 const matchForm = "If-Match is one ETag as a reply has it: epoch.settings, in quotes. In a batch if_match is without the quotes."

@@ -319,6 +319,15 @@ var undescribed = []struct {
 }{
 	{"The body is not one JSON document", regexp.MustCompile("")},
 	{"Give wait in the query or in the body", regexp.MustCompile(`wait=.*wait`)},
+	{"Give group in the query or in the body", regexp.MustCompile(`group=.*group`)},
+	{"The name of a group is up to", regexp.MustCompile(`.{100}|%FF`)},
+	{"The semaphore has no groups", regexp.MustCompile(`group`)},
+	{"A limit per_group needs groups", regexp.MustCompile(`"per_group"|"groups":null`)},
+	{"Permits are a whole number", regexp.MustCompile(`null`)}, // which of them depends on the semaphore
+	{"A semaphore whose permits are null can't be paused", regexp.MustCompile(`"paused"|"permits":null`)},
+	{"A rule when_full needs max_waiting", regexp.MustCompile(`"when_full"|"max_waiting":null`)},
+	{"An \"all\" request has one member at most", regexp.MustCompile(`"mode":"all"`)},
+	{"A head_start is a duration", regexp.MustCompile(`[0-9]{2,}`)},
 	{"A stream begins with the last events, or since an event", regexp.MustCompile(`last=.*since=|since=.*last=`)},
 	{"A try never waits", regexp.MustCompile(`wait`)},
 	{"A wait needs an index", regexp.MustCompile(`wait=`)},

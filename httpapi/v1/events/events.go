@@ -35,6 +35,8 @@ type eventsQuery struct {
 	resumes bool            // after was given
 	names   map[string]bool // of semaphores and items
 	prefix  string
+	group   string
+	grouped bool   // events of group alone
 	session uint64 // 0: any
 	last    int    // begins with so many of the last events; 0: with the next event
 	brief   bool   // without renewals
@@ -68,7 +70,7 @@ func (e *API) Collectors() []prometheus.Collector { return []prometheus.Collecto
 // the server, when the client does not read, or when the history no longer has the events that the
 // client has not read.
 func (e *API) getEvents(c echo.Context) error {
-	q, err := exchange.ParseRepeatable(c, "name", exchange.ReadParams("since", "last", "name", "prefix", "session", "renewals")...)
+	q, err := exchange.ParseRepeatable(c, "name", exchange.ReadParams("since", "last", "name", "prefix", "group", "session", "renewals")...)
 	if err != nil {
 		return err
 	}
@@ -238,6 +240,9 @@ func (ask *eventsQuery) wants(e *event) bool {
 	if ask.brief && e.renewal || ask.session != 0 && e.session != ask.session {
 		return false
 	}
+	if ask.grouped && (!e.grouped || e.group != ask.group) {
+		return false
+	}
 	if (ask.prefix != "" || len(ask.names) > 0) && (e.name == "" || !ask.names[e.name] && (ask.prefix == "" || !strings.HasPrefix(e.name, ask.prefix))) {
 		return false
 	}
@@ -248,6 +253,9 @@ func (ask *eventsQuery) wants(e *event) bool {
 // repeats ?since= and adds Last-Event-ID, which is later and wins.
 func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err error) {
 	if ask.prefix, err = q.Prefix(); err != nil {
+		return ask, err
+	}
+	if ask.group, ask.grouped, err = q.Group(); err != nil {
 		return ask, err
 	}
 	if text, present := q.Text("session"); present {

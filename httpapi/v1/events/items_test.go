@@ -50,3 +50,35 @@ func TestEventsOfItems(t *testing.T) {
 		}
 	})
 }
+
+// A stream of one group has the events of that group alone, and a family has no number of permits.
+func TestEventsOfAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := apitest.New(t)
+		a.Must(201, "PUT /v1/semaphores/branches", `{"permits":null,"groups":"request","per_group":1}`)
+		a.Must(200, "PUT /v1/semaphores/branches/groups/b", `{"limit":2}`)
+		a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`)
+		a.Must(200, "PUT /v1/sessions/1001/leases/branches?group=a", "")
+		a.Must(200, "PUT /v1/sessions/1001/leases/branches?group=b", "")
+		a.Must(200, "PUT /v1/sessions/1001/leases/branches", "")
+		for query, want := range map[string][]string{"?since=0&group=b": {"2.1 group-changed", "5.1 granted"}, "?since=0&group=": {"6.1 granted"}} {
+			w := watchEvents(t, a.Handler, query)
+			synctest.Wait()
+			w.is(want...)
+			w.stop()
+		}
+		w := watchEvents(t, a.Handler, "?since=0&name=branches")
+		synctest.Wait()
+		events, _ := w.told()
+		for i, want := range []string{
+			`{"index":1,"cluster_time_ms":0,"semaphore":"branches","epoch":1,"permits":null,"offset":0,"level":null,"metadata":{},"groups":"request","per_group":1}`,
+			`{"index":2,"cluster_time_ms":0,"semaphore":"branches","group":"b","epoch":1,"limit":2}`,
+			`{"index":4,"cluster_time_ms":0,"semaphore":"branches","group":"a","epoch":1,"session":"1001","token":1,"count":1}`,
+		} {
+			if events[i].data != want {
+				t.Errorf("event %d: %s\nwant %s", i, events[i].data, want)
+			}
+		}
+		w.stop()
+	})
+}

@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -12,11 +13,13 @@ import (
 
 // The JSON shapes of events.
 
-// eventBody has the members of all events; semaphore, item and session only if the event has one.
+// eventBody has the members of all events; semaphore, group, item and session only if the event has
+// one.
 type eventBody struct {
 	Index         uint64 `json:"index"`
 	ClusterTimeMS int64  `json:"cluster_time_ms"`
 	Semaphore     string `json:"semaphore,omitempty"`
+	Group         string `json:"group,omitempty"`
 	Epoch         uint64 `json:"epoch,omitempty"`
 	Item          string `json:"item,omitempty"`
 	Session       string `json:"session,omitempty"`
@@ -24,10 +27,17 @@ type eventBody struct {
 
 type semaphoreEvent struct {
 	eventBody
-	Permits  int64          `json:"permits"`
+	Permits  *int64         `json:"permits"` // null: limits of its groups alone
 	Offset   int64          `json:"offset"`
 	Level    *int32         `json:"level"`
 	Metadata exchange.Pairs `json:"metadata"`
+	exchange.SettingsBody
+}
+
+// groupEvent is the limit that a group has of its own, or null.
+type groupEvent struct {
+	eventBody
+	Limit *int64 `json:"limit"`
 }
 
 type grantedEvent struct {
@@ -99,7 +109,7 @@ type itemEvent struct {
 
 // newEvent returns an event's name and body; "" for an effect that clients don't see.
 func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) {
-	event := eventBody{Index: entry.Index, ClusterTimeMS: entry.NowMS, Semaphore: e.Semaphore, Epoch: e.Epoch, Item: e.Item}
+	event := eventBody{Index: entry.Index, ClusterTimeMS: entry.NowMS, Semaphore: e.Semaphore, Group: e.Group, Epoch: e.Epoch, Item: e.Item}
 	if e.Session != 0 {
 		event.Session = exchange.FormatSession(e.Session)
 	}
@@ -107,7 +117,9 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 	expires := max(0, e.DeadlineMS-entry.NowMS)
 	switch e.Kind {
 	case fsm.EffectCreated, fsm.EffectChanged:
-		return name, semaphoreEvent{event, e.Permits, e.Offset, e.Level, e.Metadata}
+		return name, newSemaphoreEvent(event, e)
+	case fsm.EffectGroupChanged:
+		return name, groupEvent{event, exchange.LimitOf(e.Limit)}
 	case fsm.EffectDeleted:
 		return name, event
 	case fsm.EffectGranted:
@@ -133,6 +145,12 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 		return name, itemEvent{event, e.Version, e.Cause.String()}
 	}
 	return "", nil
+}
+
+func newSemaphoreEvent(event eventBody, e *fsm.Effect) semaphoreEvent {
+	var none fsm.Settings
+	settings := cmp.Or(e.Settings, &none)
+	return semaphoreEvent{event, exchange.NumberOf(settings, e.Permits), e.Offset, e.Level, e.Metadata, exchange.NewSettingsBody(settings)}
 }
 
 // encode returns an event as a server-sent event, nil for an effect that clients don't see. JSON has no

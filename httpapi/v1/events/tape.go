@@ -35,6 +35,8 @@ type encodedEntry struct {
 // event is one event of an entry.
 type event struct {
 	name    string // of a semaphore or an item; "": the event is of a session alone
+	group   string // of the semaphore
+	grouped bool   // it is of one group, which may be the empty one
 	session uint64
 	renewal bool
 	owner   string // of the session
@@ -103,11 +105,20 @@ func (t *tape) addEntry(first *fsm.Effect, entry *encodedEntry) {
 
 // describe returns an event without its texts.
 func describe(m *fsm.Machine, effect *fsm.Effect) event {
-	e := event{name: nameOf(effect), session: effect.Session, renewal: effect.Kind == fsm.EffectSessionRenewed}
+	e := event{name: nameOf(effect), group: effect.Group, grouped: ofOneGroup(effect.Kind), session: effect.Session, renewal: effect.Kind == fsm.EffectSessionRenewed}
 	if e.session != 0 {
 		e.owner, e.owned = m.OwnerOf(e.session)
 	}
 	return e
+}
+
+// ofOneGroup reports whether events of a kind are of one group of a semaphore.
+func ofOneGroup(kind fsm.EffectKind) bool {
+	switch kind {
+	case fsm.EffectGranted, fsm.EffectReleased, fsm.EffectWaiting, fsm.EffectWithdrawn, fsm.EffectListReady, fsm.EffectGroupChanged:
+		return true
+	}
+	return false
 }
 
 func (t *tape) encodeEntry(entry *replica.EventEntry) *encodedEntry {

@@ -9,6 +9,7 @@
 // Files:
 //   - read.go: the routes, and blocking queries
 //   - items.go: items, and reads that wait for a change of them
+//   - groups.go: the groups of a semaphore
 //   - lists.go: the pages of lists, and their cursors
 //   - shapes.go: the JSON of replies to reads
 //   - shared.go: the JSON that replies to operations have as well

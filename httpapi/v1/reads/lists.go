@@ -22,13 +22,15 @@ const (
 )
 
 // A cursor is the last member of the page before: a kind, then the name, the id, the token or the
-// place. It is encoded so that clients don't build on it.
+// place; for groups it is the first member of the page. It is encoded so that clients don't build
+// on it.
 const (
 	cursorName    byte = 'n'
 	cursorSession byte = 's'
 	cursorHolder  byte = 'h'
 	cursorWaiter  byte = 'w'
 	cursorLease   byte = 'l'
+	cursorGroup   byte = 'g'
 )
 
 var cursorText = base64.RawURLEncoding.Strict()
@@ -65,6 +67,44 @@ func parseNumberCursor(kind byte, cursor string) (after uint64, err error) {
 	}
 	if cursor != "" && after == 0 {
 		return 0, badCursor()
+	}
+	return after, nil
+}
+
+func groupCursor(first string) *string {
+	text := cursorText.EncodeToString(append([]byte{cursorGroup}, first...))
+	return &text
+}
+
+// parseGroupCursor returns the group with which the page begins; "" for the first page.
+func parseGroupCursor(cursor string) (first string, err error) {
+	first = string(decodeCursor(cursorGroup, cursor))
+	if cursor != "" && (first == "" || !fsm.ValidGroup(first)) {
+		return "", badCursor()
+	}
+	return first, nil
+}
+
+// placeCursor has the rank, the place and then the group of a waiting request.
+func placeCursor(last fsm.LinePlace) *string {
+	data := binary.BigEndian.AppendUint64([]byte{cursorWaiter}, uint64(last.RankMS))
+	data = binary.BigEndian.AppendUint64(data, last.Place)
+	text := cursorText.EncodeToString(append(data, last.Group...))
+	return &text
+}
+
+// parsePlaceCursor returns the place after which the page begins; zero for the first page.
+func parsePlaceCursor(cursor string) (after fsm.LinePlace, err error) {
+	if cursor == "" {
+		return after, nil
+	}
+	data := decodeCursor(cursorWaiter, cursor)
+	if len(data) < 16 {
+		return after, badCursor()
+	}
+	after = fsm.LinePlace{Group: string(data[16:]), RankMS: int64(binary.BigEndian.Uint64(data)), Place: binary.BigEndian.Uint64(data[8:])}
+	if after.Place == 0 || !fsm.ValidGroup(after.Group) {
+		return after, badCursor()
 	}
 	return after, nil
 }
@@ -165,42 +205,73 @@ func (p *pageSize) addItems(m *fsm.Machine, session uint64) {
 	}
 }
 
-// pageOfHolders returns up to limit of a semaphore's holders after a token. The rules for metadata
-// and reasons keep MaxPage of them below pageBytes.
-func pageOfHolders(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) HoldersBody {
+// part is a semaphore, or one of its groups.
+type part struct {
+	name    string
+	group   string
+	grouped bool // a group is named
+}
+
+// holders returns up to limit leases after a token, the token after which the next page begins, and
+// whether there is one.
+func (p *part) holders(m *fsm.Machine, after uint64, limit int) (found []fsm.LeaseView, next uint64, more bool) {
+	if p.grouped {
+		return m.HoldersOf(p.name, p.group, after, limit)
+	}
+	found = m.Holders(p.name, after, limit+1)
+	if more = len(found) > limit; more {
+		found = found[:limit]
+	}
+	if next = after; len(found) > 0 {
+		next = found[len(found)-1].Token
+	}
+	return found, next, more
+}
+
+func (p *part) waiters(m *fsm.Machine, after fsm.LinePlace, limit int) []fsm.RequestView {
+	if p.grouped {
+		return m.WaitersOf(p.name, p.group, after, limit)
+	}
+	return m.Waiters(p.name, after, limit)
+}
+
+// pageOfHolders returns up to limit of the holders after a token. The rules for metadata and reasons
+// keep MaxPage of them below pageBytes.
+func pageOfHolders(m *fsm.Machine, of part, after uint64, limit int, nowMS int64, id *access.Identity) HoldersBody {
 	body := HoldersBody{Holders: []holderBody{}}
-	for _, l := range m.Holders(name, after, limit+1) {
-		if len(body.Holders) == limit {
-			body.Next = numberCursor(cursorHolder, after)
-			break
-		}
-		after = l.Token
-		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Count: l.Count, Token: l.Token,
+	found, next, more := of.holders(m, after, limit)
+	for i := range found {
+		l := &found[i]
+		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Group: l.Group, Count: l.Count, Token: l.Token,
 			HeldMS: Left(nowMS, l.GrantedMS), ExpiresInMS: Left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
 			RevokedBody: RevokedBody{l.Revoked, l.Reason}})
+	}
+	if more {
+		body.Next = numberCursor(cursorHolder, next)
 	}
 	return body
 }
 
-// pageOfWaiters returns up to limit of a semaphore's waiting requests after a place, fewer if they
-// have more than pageBytes.
-func pageOfWaiters(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) WaitersBody {
+// pageOfWaiters returns up to limit of the waiting requests after a place, fewer if they have more
+// than pageBytes.
+func pageOfWaiters(m *fsm.Machine, of part, after fsm.LinePlace, limit int, nowMS int64, id *access.Identity) WaitersBody {
 	body, bytes := WaitersBody{Waiters: []waiterBody{}}, 0
-	for _, w := range m.Waiters(name, fsm.LinePlace{Place: after}, limit+1) {
+	for _, w := range of.waiters(m, after, limit+1) {
 		w.Obstacles = slices.DeleteFunc(w.Obstacles, func(o fsm.Obstacle) bool { return !id.Sees(o.Semaphore) })
-		waiter := waiterBody{Session: shownID(m, w.Session, id), Position: w.Position, WaitingMS: Left(nowMS, w.EnqueuedMS), ExpiresInMS: Left(w.DeadlineMS, nowMS),
-			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, name), Unowned: w.Unowned}
+		waiter := waiterBody{Session: shownID(m, w.Session, id), Group: w.Group, Position: w.Position, GroupsBefore: w.Ahead,
+			WaitingMS: Left(nowMS, w.EnqueuedMS), ExpiresInMS: Left(w.DeadlineMS, nowMS), Metadata: w.Metadata,
+			blockedBody: newBlockedBody(m, &w, of.name), Unowned: w.Unowned}
 		for _, want := range w.Wants {
-			if want.Semaphore == name {
+			if want.Semaphore == of.name && want.Group == w.Group {
 				waiter.Count = want.Count
 			}
 		}
 		bytes += memberBytes + pairBytes(w.Metadata) + waiter.bytes()
 		if len(body.Waiters) == limit || bytes > pageBytes {
-			body.Next = numberCursor(cursorWaiter, after)
+			body.Next = placeCursor(after)
 			break
 		}
-		after = w.Place
+		after = fsm.LinePlace{Group: w.Group, RankMS: w.RankMS, Place: w.Place}
 		body.Waiters = append(body.Waiters, waiter)
 	}
 	return body

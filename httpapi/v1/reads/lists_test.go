@@ -13,6 +13,9 @@ import (
 
 // cursor makes a cursor of a kind, with a number.
 func cursor(kind byte, number uint64) string {
+	if kind == 'w' { // the rank before the place
+		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64([]byte{kind}, number), number))
+	}
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{kind}, number))
 }
 
@@ -123,7 +126,7 @@ func TestListsWhileTheyChange(t *testing.T) {
 	if want := strings.Join(append(waiters[2:], last), " "); got != want {
 		t.Errorf("waiters %s, want %s", got, want)
 	}
-	a.Do("GET /v1/semaphores/db/waiters?cursor="+cursor('w', 1<<63), "").Is(200, "waiters=[]", "next=null")
+	a.Do("GET /v1/semaphores/db/waiters?cursor="+cursor('w', 1<<62), "").Is(200, "waiters=[]", "next=null")
 	a.Do("GET /v1/semaphores/db/holders?cursor="+cursor('h', 1<<64-1), "").Is(200, "holders=[]", "next=null")
 }
 

@@ -37,14 +37,16 @@ func (api *API) Routes() []exchange.Route {
 	return []exchange.Route{
 		get("/v1/semaphores", api.listSemaphores, "prefix", "limit", "cursor"),
 		get("/v1/semaphores/:name", api.getSemaphore, "epoch", "holders", "waiters", "index", "wait"),
-		get("/v1/semaphores/:name/holders", api.listHolders, "epoch", "limit", "cursor"),
-		get("/v1/semaphores/:name/waiters", api.listWaiters, "epoch", "limit", "cursor"),
+		get("/v1/semaphores/:name/holders", api.listHolders, "epoch", "group", "limit", "cursor"),
+		get("/v1/semaphores/:name/waiters", api.listWaiters, "epoch", "group", "limit", "cursor"),
+		get("/v1/semaphores/:name/groups", api.listGroups, "epoch", "waiting", "limit", "cursor"),
+		get("/v1/semaphores/:name/groups/:group", api.getGroup, "epoch"),
 		get("/v1/items", api.listItems, "prefix", "limit", "cursor", "index", "wait"),
 		get("/v1/items/:name", api.getItem, "index", "wait"),
 		get("/v1/sessions", api.listSessions, "limit", "cursor"),
 		get("/v1/sessions/:id", api.getSession),
 		get("/v1/sessions/:id/leases", api.listLeases, "limit", "cursor"),
-		get("/v1/sessions/:id/leases/:name", api.getLease, "epoch"),
+		get("/v1/sessions/:id/leases/:name", api.getLease, "epoch", "group"),
 	}
 }
 
@@ -176,25 +178,29 @@ func (api *API) getSemaphore(c echo.Context, q exchange.Query) error {
 }
 
 func (api *API) listHolders(c echo.Context, q exchange.Query) error {
-	return api.listOfSemaphore(c, q, cursorHolder, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
-		return pageOfHolders(m, name, after, limit, nowMS, api.x.Rights.Caller(c))
-	})
+	return listOfPart(api, c, q, func(cursor string) (uint64, error) { return parseNumberCursor(cursorHolder, cursor) }, pageOfHolders)
 }
 
 func (api *API) listWaiters(c echo.Context, q exchange.Query) error {
-	return api.listOfSemaphore(c, q, cursorWaiter, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
-		return pageOfWaiters(m, name, after, limit, nowMS, api.x.Rights.Caller(c))
-	})
+	return listOfPart(api, c, q, parsePlaceCursor, pageOfWaiters)
 }
 
-// listOfSemaphore sends a page of a list that belongs to one semaphore.
-func (api *API) listOfSemaphore(c echo.Context, q exchange.Query, kind byte,
-	page func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any) error {
+// listOfPart sends a page of a list that belongs to one semaphore, or to one of its groups.
+func listOfPart[P, B any](api *API, c echo.Context, q exchange.Query, parse func(cursor string) (P, error),
+	page func(m *fsm.Machine, of part, after P, limit int, nowMS int64, id *access.Identity) B) error {
 	name, epoch, err := api.readSemaphore(c, q)
 	if err != nil {
 		return err
 	}
-	limit, after, err := readNumberPage(q, kind)
+	of := part{name: name}
+	if of.group, of.grouped, err = q.Group(); err != nil {
+		return err
+	}
+	limit, cursor, err := readPage(q)
+	if err != nil {
+		return err
+	}
+	after, err := parse(cursor)
 	if err != nil {
 		return err
 	}
@@ -202,7 +208,7 @@ func (api *API) listOfSemaphore(c echo.Context, q exchange.Query, kind byte,
 		if _, err := findSemaphore(m, name, epoch); err != nil {
 			return nil, err
 		}
-		return page(m, name, after, limit, nowMS), nil
+		return page(m, of, after, limit, nowMS, api.x.Rights.Caller(c)), nil
 	})
 }
 
@@ -364,13 +370,19 @@ func (api *API) getLease(c echo.Context, q exchange.Query) error {
 	if err != nil {
 		return err
 	}
+	group, _, err := q.Group()
+	if err != nil {
+		return err
+	}
 	reading, err := api.x.Reads.Await(c, q)
 	if err != nil {
 		return err
 	}
 	status, body := 0, any(nil)
 	api.x.Reads.View(c, func(m *fsm.Machine) {
-		status, body, err = leaseOf(m, id, name, epoch, api.x.Rights.Caller(c), exchange.NowOf(m, reading))
+		if _, err = findSemaphore(m, name, epoch); err == nil {
+			status, body, err = leaseOf(m, id, name, group, api.x.Rights.Caller(c), exchange.NowOf(m, reading))
+		}
 	})
 	if err != nil {
 		return err
@@ -378,21 +390,18 @@ func (api *API) getLease(c echo.Context, q exchange.Query) error {
 	return api.x.Replies.SendJSON(c, status, body)
 }
 
-func leaseOf(m *fsm.Machine, session uint64, name string, epoch uint64, caller *access.Identity, nowMS int64) (status int, body any, err error) {
-	if _, err := findSemaphore(m, name, epoch); err != nil {
-		return 0, nil, err
-	}
+func leaseOf(m *fsm.Machine, session uint64, name, group string, caller *access.Identity, nowMS int64) (status int, body any, err error) {
 	owner, _ := m.OwnerOf(session)
 	if !m.HasSession(session) || !caller.SeesSession(owner) {
 		return 0, nil, noSession(m, session, caller)
 	}
-	if l, held := m.Lease(session, name, ""); held {
+	if l, held := m.Lease(session, name, group); held {
 		if l.Revoked {
 			return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.Revoked, Session: session, Subject: name, Epoch: l.Epoch, Reason: l.Reason})
 		}
 		return http.StatusOK, viewedLease(&l, nowMS), nil
 	}
-	if w, waits := m.Request(session, name, ""); waits {
+	if w, waits := m.Request(session, name, group); waits {
 		return http.StatusAccepted, viewedRequest(&w, nowMS, caller), nil
 	}
 	return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.NotHeld, Session: session, Subject: name})

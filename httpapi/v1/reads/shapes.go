@@ -11,6 +11,7 @@ import (
 
 type holderBody struct {
 	Session     string         `json:"session"`
+	Group       string         `json:"group,omitempty"`
 	Count       int64          `json:"count"`
 	Token       uint64         `json:"token"`
 	HeldMS      int64          `json:"held_ms"`
@@ -26,12 +27,14 @@ type RevokedBody struct {
 }
 
 type waiterBody struct {
-	Session     string         `json:"session"`
-	Count       int64          `json:"count"`
-	Position    int64          `json:"position"`
-	WaitingMS   int64          `json:"waiting_ms"`
-	ExpiresInMS int64          `json:"expires_in_ms"` // its session
-	Metadata    exchange.Pairs `json:"metadata"`
+	Session      string         `json:"session"`
+	Group        string         `json:"group,omitempty"`
+	Count        int64          `json:"count"`
+	Position     int64          `json:"position"`
+	GroupsBefore int64          `json:"groups_before,omitempty"` // of a pool
+	WaitingMS    int64          `json:"waiting_ms"`
+	ExpiresInMS  int64          `json:"expires_in_ms"` // its session
+	Metadata     exchange.Pairs `json:"metadata"`
 	blockedBody
 	Unowned bool `json:"unowned,omitempty"` // a down, or by a wait list
 }
@@ -74,16 +77,18 @@ type HeldLeasesBody struct {
 }
 
 type requestBody struct {
-	Semaphores WantCounts `json:"semaphores"`
-	Mode       string     `json:"mode"`
-	Position   int64      `json:"position"`
-	WaitingMS  int64      `json:"waiting_ms"`
+	listBody
+	Mode         string `json:"mode"`
+	Position     int64  `json:"position"`
+	GroupsBefore int64  `json:"groups_before,omitempty"` // of a pool
+	WaitingMS    int64  `json:"waiting_ms"`
 	blockedBody
 }
 
 // entryBody is one semaphore on a session's wait list.
 type entryBody struct {
 	Name      string `json:"name"`
+	Group     string `json:"group,omitempty"`
 	Epoch     uint64 `json:"epoch"`
 	Wanted    int64  `json:"wanted"`
 	Granted   int64  `json:"granted"`
@@ -127,8 +132,9 @@ type SessionsBody struct {
 
 // viewedSemaphore shows a semaphore with its first holders and waiters.
 func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64, id *access.Identity) WholeSemaphoreBody {
-	return WholeSemaphoreBody{NewSemaphoreBody(&s), pageOfHolders(m, s.Name, 0, holders, nowMS, id).Holders,
-		pageOfWaiters(m, s.Name, 0, waiters, nowMS, id).Waiters}
+	all := part{name: s.Name}
+	return WholeSemaphoreBody{NewSemaphoreBody(&s), pageOfHolders(m, all, 0, holders, nowMS, id).Holders,
+		pageOfWaiters(m, all, fsm.LinePlace{}, waiters, nowMS, id).Waiters}
 }
 
 // shownID returns the id of a session, or "" if the identity may not see it.
@@ -170,7 +176,7 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.I
 		if !id.Sees(e.Semaphore) {
 			continue
 		}
-		entry := entryBody{Name: e.Semaphore, Epoch: e.Epoch, Wanted: e.Wanted, Granted: e.Granted, Deleted: e.Deleted, Position: e.Position}
+		entry := entryBody{Name: e.Semaphore, Group: e.Group, Epoch: e.Epoch, Wanted: e.Wanted, Granted: e.Granted, Deleted: e.Deleted, Position: e.Position}
 		if e.Place != 0 {
 			entry.WaitingMS = Left(nowMS, e.EnqueuedMS)
 			listed[e.Place] = true
@@ -193,11 +199,12 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.I
 		if bytes > pageBytes {
 			continue
 		}
-		request := requestBody{Semaphores: w.Wants, Mode: exchange.ModeName(w.Mode), Position: w.Position,
-			WaitingMS: Left(nowMS, w.EnqueuedMS), blockedBody: newBlockedBody(&w, w.Wants[0].Semaphore)}
+		request := requestBody{Mode: exchange.ModeName(w.Mode), Position: w.Position, GroupsBefore: w.Ahead,
+			WaitingMS: Left(nowMS, w.EnqueuedMS), blockedBody: newBlockedBody(m, &w, w.Wants[0].Semaphore)}
+		request.List(w.Wants)
 		bytes += memberBytes + request.bytes()
 		for _, want := range w.Wants {
-			bytes += len(want.Semaphore)
+			bytes += len(want.Semaphore) + len(want.Group)
 		}
 		body.Waiting = append(body.Waiting, request)
 	}
@@ -205,7 +212,7 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.I
 }
 
 func viewedLease(l *fsm.LeaseView, nowMS int64) LeaseBody {
-	body := LeaseBody{Session: exchange.FormatSession(l.Session), Semaphore: l.Semaphore, Count: l.Count, Token: l.Token}
+	body := LeaseBody{Session: exchange.FormatSession(l.Session), Semaphore: l.Semaphore, Group: l.Group, Count: l.Count, Token: l.Token}
 	if !l.Revoked {
 		body.ExpiresInMS = Left(l.DeadlineMS, nowMS)
 	}
@@ -215,16 +222,12 @@ func viewedLease(l *fsm.LeaseView, nowMS int64) LeaseBody {
 // viewedRequest shows a waiting request as the reply to its acquire does, with the semaphores that an
 // identity may read.
 func viewedRequest(w *fsm.RequestView, nowMS int64, id *access.Identity) WaitingBody {
-	body := WaitingBody{Session: exchange.FormatSession(w.Session), Position: w.Position, WaitingMS: Left(nowMS, w.EnqueuedMS)}
+	body := WaitingBody{Session: exchange.FormatSession(w.Session), Position: w.Position, GroupsBefore: w.Ahead, WaitingMS: Left(nowMS, w.EnqueuedMS)}
 	if w.Mode == 0 {
-		body.Semaphore, body.Count = w.Wants[0].Semaphore, w.Wants[0].Count
+		body.Semaphore, body.Group, body.Count = w.Wants[0].Semaphore, w.Wants[0].Group, w.Wants[0].Count
 	} else {
 		body.Mode = exchange.ModeName(w.Mode)
-		for _, want := range w.Wants {
-			if id.Sees(want.Semaphore) {
-				body.Semaphores = append(body.Semaphores, want)
-			}
-		}
+		body.List(slices.DeleteFunc(w.Wants, func(want fsm.Want) bool { return !id.Sees(want.Semaphore) }))
 	}
 	return body
 }
@@ -244,31 +247,37 @@ const shownObstacles = 8
 
 type obstacleBody struct {
 	Semaphore string `json:"semaphore"`
+	Group     string `json:"group,omitempty"`
 	BlockedBy string `json:"blocked_by"`
 	Needs     int64  `json:"needs"`
 	Available int64  `json:"available"`
+	Limit     *int64 `json:"limit,omitempty"` // of the group that may use no more
+	Used      *int64 `json:"used,omitempty"`
+}
+
+func viewedObstacle(o *fsm.Obstacle) obstacleBody {
+	body := obstacleBody{Semaphore: o.Semaphore, Group: o.Group, BlockedBy: o.BlockedBy.String(), Needs: o.Needs, Available: o.Available}
+	if o.BlockedBy == fsm.BlockGroupLimit {
+		body.Limit, body.Used = &o.Limit, &o.Used
+	}
+	return body
 }
 
 // bytes estimates the length of its texts.
 func (b *blockedBody) bytes() int {
 	n := len(b.Reason)
 	for i := range b.Obstacles {
-		n += memberBytes + len(b.Obstacles[i].Semaphore)
+		n += memberBytes + len(b.Obstacles[i].Semaphore) + len(b.Obstacles[i].Group)
 	}
 	return n
 }
 
-// newBlockedBody returns why a request waits in the queue of a semaphore.
-func newBlockedBody(w *fsm.RequestView, name string) blockedBody {
+// newBlockedBody returns why a request waits in the line of the view, which is of a semaphore.
+func newBlockedBody(m *fsm.Machine, w *fsm.RequestView, name string) blockedBody {
 	shown := min(len(w.Obstacles), shownObstacles)
 	body := blockedBody{BlockedBy: w.BlockedBy.String(), Obstacles: make([]obstacleBody, shown), ObstacleCount: len(w.Obstacles)}
-	for i, o := range w.Obstacles {
-		if i < shown {
-			body.Obstacles[i] = obstacleBody{Semaphore: o.Semaphore, BlockedBy: o.BlockedBy.String(), Needs: o.Needs, Available: o.Available}
-		}
-		if o.Semaphore == name && w.BlockedBy == fsm.BlockPermits {
-			body.Reason = tooFew(w, o)
-		}
+	for i := range shown {
+		body.Obstacles[i] = viewedObstacle(&w.Obstacles[i])
 	}
 	switch w.BlockedBy {
 	case fsm.BlockAhead:
@@ -276,18 +285,53 @@ func newBlockedBody(w *fsm.RequestView, name string) blockedBody {
 		if ahead := w.Position - 1; ahead > 1 {
 			body.Reason = fmt.Sprintf("%d before it in the line come first.", ahead)
 		}
-	case fsm.BlockOther:
-		body.Reason = "It waits for the other semaphores of its list, see obstacles."
-		if len(w.Obstacles) == 1 {
-			body.Reason = fmt.Sprintf("It waits for %q, another semaphore of its list.", w.Obstacles[0].Semaphore)
+	case fsm.BlockPermits, fsm.BlockGroupLimit:
+		here := func(o fsm.Obstacle) bool { return o.Semaphore == name && o.Group == w.Group }
+		if i := slices.IndexFunc(w.Obstacles, here); i >= 0 {
+			body.Reason = tooFew(w, &w.Obstacles[i])
 		}
+	case fsm.BlockPaused:
+		s, _ := m.Semaphore(name)
+		body.Reason = exchange.Paused(s.Settings.Paused)
+	case fsm.BlockGroups:
+		body.Reason = otherGroups(w.Ahead)
+	case fsm.BlockOther, fsm.BlockElsewhere:
+		body.Reason = otherLines(w, name)
 	}
 	return body
 }
 
-// tooFew compares the need of the head of a line with the available permits.
-func tooFew(w *fsm.RequestView, o fsm.Obstacle) string {
+// otherLines says for which other lines of its list a request waits.
+func otherLines(w *fsm.RequestView, name string) string {
+	others := slices.DeleteFunc(slices.Clone(w.Obstacles), func(o fsm.Obstacle) bool { return o.Semaphore == name && o.Group == w.Group })
 	switch {
+	case len(others) != 1:
+		return "It waits for the other semaphores of its list, see obstacles."
+	case others[0].Semaphore == name:
+		return fmt.Sprintf("It waits for %q in another group of its list.", name)
+	}
+	return fmt.Sprintf("It waits for %q, another semaphore of its list.", others[0].Semaphore)
+}
+
+// otherGroups says how many groups of a pool come first.
+func otherGroups(ahead int64) string {
+	switch ahead {
+	case 0:
+		return "Another group comes first."
+	case 1:
+		return "1 group that uses less comes first."
+	}
+	return fmt.Sprintf("%d groups that use less come first.", ahead)
+}
+
+// tooFew compares the need of the head of a line with the available permits, or with what its group
+// may use.
+func tooFew(w *fsm.RequestView, o *fsm.Obstacle) string {
+	switch {
+	case o.BlockedBy == fsm.BlockGroupLimit && o.Needs > 1 && !w.Partial:
+		return fmt.Sprintf("It needs %d. %s", o.Needs, exchange.UsesAll(o.Group, o.Used, o.Limit))
+	case o.BlockedBy == fsm.BlockGroupLimit:
+		return exchange.UsesAll(o.Group, o.Used, o.Limit)
 	case o.Available < 0:
 		return fmt.Sprintf("It needs %d, and %d more are held than there are permits.", o.Needs, -o.Available)
 	case w.Partial:

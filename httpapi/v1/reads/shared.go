@@ -1,6 +1,7 @@
 package reads
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,10 +28,35 @@ func (wants WantCounts) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
+// wantBody is a member of a list that names a group.
+type wantBody struct {
+	Name  string `json:"name"`
+	Group string `json:"group"`
+	Count int64  `json:"count"`
+}
+
+// listBody is the list of a request: a map of counts, or a list of members if it names a group.
+type listBody struct {
+	Semaphores WantCounts `json:"semaphores,omitempty"`
+	Members    []wantBody `json:"members,omitempty"`
+}
+
+// List sets the list.
+func (b *listBody) List(wants []fsm.Want) {
+	if !slices.ContainsFunc(wants, func(w fsm.Want) bool { return w.Group != "" }) {
+		b.Semaphores = wants
+		return
+	}
+	for _, w := range wants {
+		b.Members = append(b.Members, wantBody{w.Semaphore, w.Group, w.Count})
+	}
+}
+
 // LeaseBody is a lease, as the reply to its acquire shows it.
 type LeaseBody struct {
 	Session     string `json:"session"`
 	Semaphore   string `json:"semaphore"`
+	Group       string `json:"group,omitempty"`
 	Count       int64  `json:"count"`
 	Token       uint64 `json:"token"`
 	ExpiresInMS int64  `json:"expires_in_ms"`
@@ -39,29 +65,34 @@ type LeaseBody struct {
 
 // WaitingBody is a request that waits.
 type WaitingBody struct {
-	Session    string     `json:"session"`
-	Semaphore  string     `json:"semaphore,omitempty"` // of a single request
-	Count      int64      `json:"count,omitempty"`
-	Semaphores WantCounts `json:"semaphores,omitempty"` // of several at once
-	Mode       string     `json:"mode,omitempty"`
-	Position   int64      `json:"position"`
-	WaitingMS  int64      `json:"waiting_ms"`
+	Session      string `json:"session"`
+	Semaphore    string `json:"semaphore,omitempty"` // of a single request
+	Group        string `json:"group,omitempty"`
+	Count        int64  `json:"count,omitempty"`
+	listBody            // of several at once
+	Mode         string `json:"mode,omitempty"`
+	Position     int64  `json:"position"`
+	GroupsBefore int64  `json:"groups_before,omitempty"` // of a pool
+	WaitingMS    int64  `json:"waiting_ms"`
 }
 
 // SemaphoreBody is a semaphore without its holders and waiters.
 type SemaphoreBody struct {
 	Name          string         `json:"name"`
-	Permits       int64          `json:"permits"`
+	Permits       *int64         `json:"permits"` // null: limits of its groups alone
 	Offset        int64          `json:"offset"`
 	Held          int64          `json:"held"`
-	Available     int64          `json:"available"`
+	Available     *int64         `json:"available"`
 	Level         *int32         `json:"level"`
 	Metadata      exchange.Pairs `json:"metadata"`
 	Epoch         uint64         `json:"epoch"`
-	Settings      uint64         `json:"settings"` // counts the changes of permits, level and metadata
+	Settings      uint64         `json:"settings"` // counts the changes of permits, level, metadata and settings
 	ModifiedIndex uint64         `json:"modified_index"`
 	HolderCount   int64          `json:"holder_count"`
 	WaiterCount   int64          `json:"waiter_count"`
+	exchange.SettingsBody
+	GroupsCount *int64 `json:"groups_count,omitempty"` // in use, or with limits of their own
+	Sweeping    bool   `json:"sweeping,omitempty"`     // groups still get another limit
 }
 
 // LifeBody is a session without its leases and requests: the reply to a renewal.
@@ -77,9 +108,15 @@ func Left(deadlineMS, nowMS int64) int64 { return max(0, deadlineMS-nowMS) }
 
 // NewSemaphoreBody shows a semaphore.
 func NewSemaphoreBody(s *fsm.SemaphoreView) SemaphoreBody {
-	return SemaphoreBody{Name: s.Name, Permits: s.Permits, Offset: s.Offset, Held: s.Held, Available: s.Available,
-		Level: s.Level, Metadata: s.Metadata, Epoch: s.Epoch, Settings: s.Version, ModifiedIndex: s.ModifiedIndex,
-		HolderCount: s.Holders, WaiterCount: s.Waiters}
+	body := SemaphoreBody{Name: s.Name, Permits: exchange.NumberOf(&s.Settings, s.Permits), Offset: s.Offset, Held: s.Held,
+		Available: exchange.NumberOf(&s.Settings, s.Available), Level: s.Level, Metadata: s.Metadata, Epoch: s.Epoch,
+		Settings: s.Version, ModifiedIndex: s.ModifiedIndex, HolderCount: s.Holders, WaiterCount: s.Waiters,
+		SettingsBody: exchange.NewSettingsBody(&s.Settings), Sweeping: s.Sweeping}
+	if s.Settings.Groups != fsm.NoGroups || s.Groups > 0 {
+		groups := s.Groups
+		body.GroupsCount = &groups
+	}
+	return body
 }
 
 // ETagOf returns the ETag of a semaphore's settings.

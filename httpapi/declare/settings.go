@@ -1,0 +1,87 @@
+package declare
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// noMax is the max of a semaphore that has no permits in all, only limits of its groups.
+const noMax = "none"
+
+func (s *Semaphore) read(in map[string]any) (err error) {
+	if in["max"] == noMax {
+		s.Settings.Family = true
+	} else if s.Permits, err = integer(in, "max", math.MinInt64, math.MaxInt64); err != nil {
+		return err
+	}
+	if _, present := in["level"]; present {
+		level, err := integer(in, "level", math.MinInt32, math.MaxInt32)
+		if err != nil {
+			return err
+		}
+		s.Level = int32(level)
+	}
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		if read, known := settings[name]; known {
+			if err := read(&s.Settings, in, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// settings reads each setting.
+var settings = map[string]func(c *fsm.SettingsChange, in map[string]any, name string) error{
+	"groups": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		return choice(&c.Groups, in, name, map[string]fsm.Grouping{"none": fsm.NoGroups, "request": fsm.ByRequest, "owner": fsm.ByOwner})
+	},
+	"per_group": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		return bound(&c.PerGroup, in, name, math.MaxInt64)
+	},
+	"paused": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		text, ok := in[name].(string)
+		if c.Paused = (fsm.Change[string]{Given: true, Value: text}); !ok || !fsm.ValidReason(text) {
+			return fmt.Errorf("%s is a text of up to 1,024 bytes without control characters", name)
+		}
+		return nil
+	},
+	"max_waiting": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		return bound(&c.MaxWaiting, in, name, fsm.MaxWaitingLimit)
+	},
+	"when_full": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		return choice(&c.DropOldest, in, name, map[string]bool{"refuse": false, "drop-oldest": true})
+	},
+	"head_start": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		text, ok := in[name].(string)
+		longest, err := time.ParseDuration(text)
+		if c.HeadStartMS = (fsm.Change[int64]{Given: true, Value: longest.Milliseconds()}); !ok || err != nil || longest < 0 || c.HeadStartMS.Value > fsm.MaxHeadStartMS {
+			return fmt.Errorf(`%s is a duration like "15m", up to "24h"`, name)
+		}
+		return nil
+	},
+}
+
+// choice reads one of some texts.
+func choice[T any](to *fsm.Change[T], in map[string]any, name string, values map[string]T) error {
+	text, _ := in[name].(string)
+	value, known := values[text]
+	if !known {
+		return fmt.Errorf("%s is %s", name, strings.Join(slices.Sorted(maps.Keys(values)), " or "))
+	}
+	*to = fsm.Change[T]{Given: true, Value: value}
+	return nil
+}
+
+// bound reads a number from 0, for no bound, to most.
+func bound(to *fsm.Change[int64], in map[string]any, name string, most int64) error {
+	n, err := integer(in, name, 0, most)
+	*to = fsm.Change[int64]{Given: true, Value: n}
+	return err
+}
