@@ -55,15 +55,15 @@ func (x *sent) serve() {
 	began := time.Now()
 	x.handler.ServeHTTP(x.reply, x.request)
 	x.took = time.Since(began)
-	if x.request.Method == http.MethodHead {
-		x.reply.Body.Reset() // as the server does
-	}
 	x.done <- struct{}{}
 }
 
 func (x *sent) answer() Answer {
-	header := x.reply.Header()
-	return Answer{x.reply.Code, header.Get("Content-Type"), x.reply.Body.String(), header.Get}
+	header, body := x.reply.Header(), x.reply.Body.String()
+	if x.request.Method == http.MethodHead {
+		body = "" // as the server does
+	}
+	return Answer{x.reply.Code, header.Get("Content-Type"), body, header.Get}
 }
 
 func (x *sent) String() string {
@@ -107,12 +107,10 @@ func cutHeaders(text string) (line string, headers [][2]string) {
 func (s *script) check(x *sent, want string) {
 	s.Helper()
 	s.checked++
-	want, headers := cutHeaders(want)
-	for _, h := range headers {
-		if got := x.reply.Header().Get(h[0]); !s.match(got, h[1]) {
-			s.Errorf("%s is %q, want %q", h[0], got, h[1])
-		}
+	if value, known := s.values[strings.TrimPrefix(want, "$")]; known && want[0] == '$' {
+		want = value
 	}
+	want = s.checkHeaders(x, want)
 	if dialectReply.MatchString(want) {
 		if got := x.answer().String(); !s.match(got, want) {
 			s.Errorf("got  %s\nwant %s", got, want)
@@ -123,7 +121,7 @@ func (s *script) check(x *sent, want string) {
 	all := words(want)
 	if took, ok := strings.CutPrefix(all[len(all)-1], "took="); ok {
 		all = all[:len(all)-1]
-		if d := s.duration(took); x.took < d-time.Millisecond || x.took > d+200*time.Millisecond {
+		if d := s.duration(s.expand(took)); x.took < d-time.Millisecond || x.took > d+100*time.Millisecond {
 			s.Errorf("it took %v, want %s", x.took, took)
 		}
 	}
@@ -138,6 +136,18 @@ func (s *script) check(x *sent, want string) {
 		reply.Is(status)
 	}
 	s.members(reply, "", all)
+}
+
+// checkHeaders checks the headers of a REPLY, and returns the rest of it.
+func (s *script) checkHeaders(x *sent, want string) (rest string) {
+	s.Helper()
+	rest, headers := cutHeaders(want)
+	for _, h := range headers {
+		if got := x.reply.Header().Get(h[0]); !s.match(got, h[1]) {
+			s.Errorf("%s is %q, want %q", h[0], got, h[1])
+		}
+	}
+	return rest
 }
 
 // members checks members below a path.
@@ -169,8 +179,8 @@ func (s *script) members(reply Reply, below string, all []string) {
 	}
 }
 
-// batch sends operations and checks the result of each.
-func (s *script) batch(head string, block []scriptLine) {
+// batch sends operations and checks the result of each, and headers of the whole reply.
+func (s *script) batch(head, headersWanted string, block []scriptLine) {
 	s.Helper()
 	who, headers := cutHeaders(" " + head)
 	var operations, results []string
@@ -185,6 +195,7 @@ func (s *script) batch(head string, block []scriptLine) {
 	x := s.newRequest(text)
 	x.serve()
 	s.checked++
+	s.checkHeaders(x, " "+headersWanted)
 	reply := (&API{T: s.T}).judge(x.request, x.record, x.reply).Is(200, "results.length="+strconv.Itoa(len(block)))
 	for i, want := range results {
 		at, all := fmt.Sprintf("results.%d.", i), words(want)

@@ -1,9 +1,11 @@
 package apitest
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,8 +25,8 @@ import (
 //	=> REPLY                                  of the oldest that was left waiting
 //	&b METHOD …, and &b => REPLY              the same beside it
 //	blocked                                   all of these still wait for their replies
-//	batch                                     sends the indented lines, OPERATION => REPLY
-//	for $a $b in 1 x 2 y                      repeats the indented lines
+//	batch                                     sends the indented lines, OPERATION => REPLY; headers may follow "=> "
+//	for $a $b in 1 x 2 y                      repeats the indented lines; 1..9 are nine values
 //	def NAME $a $b                            makes the indented lines the line NAME 1 x
 //	let $a = TEXT
 //	advance DURATION
@@ -170,7 +172,7 @@ func (s *script) do(line string, block []scriptLine) {
 	request = strings.TrimSpace(request)
 	word, rest, _ := strings.Cut(request, " ")
 	if d, ok := s.defined[word]; ok {
-		s.repeat(d.names, words(s.expand(rest)), d.lines)
+		s.repeat(d.names, s.listed(rest), d.lines, false)
 		return
 	}
 	switch word {
@@ -178,10 +180,10 @@ func (s *script) do(line string, block []scriptLine) {
 	case "blocked":
 		s.blocked()
 	case "batch":
-		s.batch(rest, block)
+		s.batch(rest, want, block)
 	case "for":
 		names, values, _ := strings.Cut(rest, " in ")
-		s.repeat(strings.Fields(names), words(s.expand(values)), block)
+		s.repeat(strings.Fields(names), s.listed(values), block, true)
 	case "def":
 		names := strings.Fields(rest)
 		s.defined[names[0]] = definition{names[1:], block}
@@ -241,8 +243,24 @@ func (s *script) ask(word, rest, request, want string, replies bool) {
 	}
 }
 
-// repeat runs lines with each group of values.
-func (s *script) repeat(names, values []string, lines []scriptLine) {
+// listed returns the values of a list, in which 3..5 are 3, 4 and 5.
+func (s *script) listed(text string) (values []string) {
+	s.Helper()
+	for _, word := range words(text) {
+		first, last := 0, 0
+		if n, err := fmt.Sscanf(word, "%d..%d", &first, &last); n != 2 || err != nil {
+			values = append(values, s.expand(word))
+			continue
+		}
+		for ; first <= last; first++ {
+			values = append(values, strconv.Itoa(first))
+		}
+	}
+	return values
+}
+
+// repeat runs lines with each group of values. What they capture is forgotten if they are a loop.
+func (s *script) repeat(names, values []string, lines []scriptLine, loop bool) {
 	s.Helper()
 	if len(names) == 0 {
 		s.run(lines)
@@ -257,7 +275,13 @@ func (s *script) repeat(names, values []string, lines []scriptLine) {
 			s.values[name[1:]] = values[i]
 		}
 		s.run(lines)
-		s.values, values = outer, values[len(names):]
+		for name := range s.values {
+			if _, known := outer[name]; !known && (loop || slices.Contains(names, "$"+name)) {
+				delete(s.values, name)
+			}
+		}
+		maps.Copy(s.values, outer)
+		values = values[len(names):]
 	}
 }
 
