@@ -11,32 +11,6 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// Of items a client reads those that its prefixes cover, in lists and in its session, and waits
-// only below one of these.
-func TestItemsAreNarrowed(t *testing.T) {
-	a := apitest.New(t, withTokens(t, accessClients...))
-	const admin, ci, all = "Authorization: Bearer secret-admin", "Authorization: Bearer secret-uses-ci", "Authorization: Bearer secret-uses"
-	session := a.Must(201, "POST /v1/sessions", `{"ttl":"1m"}`, all).Member("session")
-	a.Must(201, "PUT /v1/items/ci%2Fa", `{"value":"v","session":"`+session+`"}`, all)
-	a.Must(201, "PUT /v1/items/other", `{"value":"v","session":"`+session+`"}`, all)
-	a.Do("GET /v1/items", "", all).Is(200, "items.length=2", "items.0.session="+session)
-	a.Do("GET /v1/items", "", ci).Is(200, "items.length=1", "items.0.name=ci/a", "items.0.session="+session)
-	a.Do("GET /v1/items?prefix=o", "", ci).Is(200, "items=[]")
-	a.Do("GET /v1/items?prefix=ci/&index=1&wait=1ms", "", ci).Is(200, "items.length=1")
-	for _, prefix := range []string{"", "c", "other"} {
-		a.Do("GET /v1/items?prefix="+prefix+"&index=1&wait=1m", "", ci).RefusedWith(403, "forbidden")
-	}
-	a.Do("GET /v1/items/other?index=1&wait=1m", "", ci).RefusedWith(403, "forbidden")
-	a.Do("PUT /v1/items/ci%2Fa", `{"value":"w","session":"`+session+`"}`, ci).RefusedWith(404, "unknown-session") // of another identity
-	a.Do("GET /v1/sessions/"+session, "", admin).Is(200, "items.length=2")
-	a.Do("GET /v1/sessions/"+session, "", all).Is(200, "items.length=2")
-	own := a.Must(201, "POST /v1/sessions", `{"ttl":"1m","about":"x"}`, ci).Member("session")
-	a.Must(201, "PUT /v1/items/ci%2Fb", `{"value":"w","session":"`+own+`"}`, ci)
-	a.Do("GET /v1/sessions/"+own, "", ci).Is(200, "items.length=1", "items.0=ci/b")
-	a.Do("DELETE /v1/items/other", "", ci).RefusedWith(403, "forbidden")
-	a.Do("DELETE /v1/items/ci%2Fa", "", ci).Is(204) // held or not
-}
-
 // The audit log has who changed which item, and never a value; nor has the log of a node.
 func TestAuditOfItems(t *testing.T) {
 	var logged bytes.Buffer

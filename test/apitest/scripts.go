@@ -50,6 +50,15 @@ import (
 // any value but none. $%s is a value as a path has it, $"s as JSON has it, and $[a*99] is 99 times a.
 func RunScripts(t *testing.T, folder string, change ...func(*Config)) {
 	t.Helper()
+	RunScriptsWith(t, nil, folder, change...)
+}
+
+// Words are further words with which lines begin, and what such a line does with its values.
+type Words map[string]func(s *Site, values []string)
+
+// RunScriptsWith is RunScripts with further words.
+func RunScriptsWith(t *testing.T, more Words, folder string, change ...func(*Config)) {
+	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
@@ -67,11 +76,11 @@ func RunScripts(t *testing.T, folder string, change ...func(*Config)) {
 			first, titles := sections(lines)
 			for i, title := range titles {
 				t.Run(strings.TrimPrefix(title[0].text, "== "), func(t *testing.T) {
-					inPlaces(t, places, func(s *Site) { (&script{Site: s}).test(append(first[:len(first):len(first)], titles[i]...)) }, change...)
+					inPlaces(t, places, func(s *Site) { (&script{Site: s, more: more}).test(append(first[:len(first):len(first)], titles[i]...)) }, change...)
 				})
 			}
 			if len(titles) == 0 {
-				inPlaces(t, places, func(s *Site) { (&script{Site: s}).test(first) }, change...)
+				inPlaces(t, places, func(s *Site) { (&script{Site: s, more: more}).test(first) }, change...)
 			}
 		})
 	}
@@ -124,6 +133,7 @@ func sections(lines []scriptLine) (first []scriptLine, titles [][]scriptLine) {
 // script is a script that runs.
 type script struct {
 	*Site
+	more    Words
 	values  map[string]string
 	defined map[string]definition
 	waiting map[string][]*sent // by the label after &
@@ -173,6 +183,10 @@ func (s *script) do(line string, block []scriptLine) {
 	word, rest, _ := strings.Cut(request, " ")
 	if d, ok := s.defined[word]; ok {
 		s.repeat(d.names, s.listed(rest), d.lines, false)
+		return
+	}
+	if perform, ok := s.more[word]; ok {
+		perform(s.Site, s.listed(rest))
 		return
 	}
 	switch word {
