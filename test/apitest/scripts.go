@@ -205,11 +205,11 @@ func (s *script) do(line string, block []scriptLine) {
 		name, value, _ := strings.Cut(rest, " = ")
 		s.values[name[1:]] = s.expand(value)
 	case "advance":
-		s.Advance(s.duration(rest))
+		s.Advance(s.duration(s.expand(rest)))
 	case "semaphore":
 		s.scriptSemaphore(rest)
 	case "peer":
-		id, ttl, _ := strings.Cut(rest, " ")
+		id, ttl, _ := strings.Cut(s.expand(rest), " ")
 		s.Peer(id, ttl)
 	case "state":
 		s.before = StateOf(s.T, s.Node)
@@ -335,7 +335,7 @@ func (s *script) commands(want string) {
 
 func (s *script) scriptSemaphore(rest string) {
 	s.Helper()
-	parts := append(words(rest), "")
+	parts := append(s.listed(rest), "")
 	s.Semaphore(parts[0], parts[1], parts[2])
 }
 
