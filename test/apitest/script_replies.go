@@ -258,8 +258,10 @@ func (s *script) expand(text string) string {
 	s.Helper()
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		value, known := s.value(found)
-		if !known {
+		if !known && found != "$_" {
 			s.Errorf("%s has no value yet", found)
+		} else if !known {
+			return found
 		}
 		return value
 	})
