@@ -83,8 +83,8 @@ func (s *script) later(text string) *sent {
 }
 
 var (
-	headersAtEnd = regexp.MustCompile(`(?: \[[A-Za-z-]+: ?[^\]]*\])+$`)
-	oneHeader    = regexp.MustCompile(`\[([A-Za-z-]+): ?([^\]]*)\]`)
+	headersAtEnd = regexp.MustCompile(`(?: \[[A-Za-z][A-Za-z0-9-]*: ?[^\]]*\])+$`)
+	oneHeader    = regexp.MustCompile(`\[([A-Za-z][A-Za-z0-9-]*): ?([^\]]*)\]`)
 	dialectReply = regexp.MustCompile(`^\d+ (text|raw|json|utf8json|bare|problem|[a-z]+/\S+)( |$)`)
 	placeholder  = regexp.MustCompile(`\$([%"]?)(\w+)|\$\[([^\]*]+)\*(\d+)\]`)
 	members      = regexp.MustCompile(`^([\w.]+)\((.*)\)$`)
@@ -107,8 +107,8 @@ func cutHeaders(text string) (line string, headers [][2]string) {
 func (s *script) check(x *sent, want string) {
 	s.Helper()
 	s.checked++
-	if value, known := s.values[strings.TrimPrefix(want, "$")]; known && want[0] == '$' {
-		want = value
+	if first, rest, _ := strings.Cut(want, " "); strings.HasPrefix(first, "$") {
+		want = strings.TrimSpace(s.expand(first) + " " + rest)
 	}
 	want = s.checkHeaders(x, want)
 	if dialectReply.MatchString(want) {

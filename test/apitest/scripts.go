@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi"
 )
 
@@ -76,7 +78,9 @@ func RunScriptsWith(t *testing.T, more Words, folder string, change ...func(*Con
 			first, titles := sections(lines)
 			for i, title := range titles {
 				t.Run(strings.TrimPrefix(title[0].text, "== "), func(t *testing.T) {
-					inPlaces(t, places, func(s *Site) { (&script{Site: s, more: more}).test(append(first[:len(first):len(first)], titles[i]...)) }, change...)
+					inPlaces(t, places, func(s *Site) {
+						(&script{Site: s, more: more}).test(append(first[:len(first):len(first)], titles[i]...))
+					}, change...)
 				})
 			}
 			if len(titles) == 0 {
@@ -212,9 +216,9 @@ func (s *script) do(line string, block []scriptLine) {
 		id, ttl, _ := strings.Cut(s.expand(rest), " ")
 		s.Peer(id, ttl)
 	case "state":
-		s.before = StateOf(s.T, s.Node)
+		s.before = s.state()
 	case "same":
-		if after := StateOf(s.T, s.Node); after != s.before {
+		if after := s.state(); after != s.before {
 			s.Errorf("the state changed:\n%s\n%s", s.before, after)
 			s.before = after
 		}
@@ -318,6 +322,14 @@ func (s *script) blocked() {
 			}
 		}
 	}
+}
+
+func (s *script) state() string {
+	s.Helper()
+	if _, err := s.Node.Read(context.Background(), cluster.Consistency{}); err != nil { // so that a follower has it
+		s.Fatal(err)
+	}
+	return StateOf(s.T, s.Node)
 }
 
 // commands checks how many the machine was given; a cluster does not count them.
