@@ -132,19 +132,6 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
-// TestLongDelays: they work as a minute.
-func TestLongDelays(t *testing.T) {
-	inEachConsul(t, func(s *apitest.Site) {
-		ended, next := open(s, `{"LockDelay":"1000s"}`), open(s, `{}`)
-		s.Is(s.Ask("PUT /v1/kv/k?acquire="+ended, ""), yes)
-		s.Is(s.Ask("PUT /v1/session/destroy/"+ended, ""), yes)
-		s.Advance(58 * time.Second)
-		s.Is(s.Ask("PUT /v1/kv/k?acquire="+next, ""), no)
-		s.Advance(3 * time.Second)
-		s.Is(s.Ask("PUT /v1/kv/k?acquire="+next, ""), yes)
-	})
-}
-
 // TestDelaysAndSessionsOutliveALeader: the death of a leader neither ends nor restarts a delay
 // or the time of a session.
 func TestDelaysAndSessionsOutliveALeader(t *testing.T) {

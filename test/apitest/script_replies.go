@@ -119,12 +119,6 @@ func (s *script) check(x *sent, want string) {
 	}
 	reply := (&API{T: s.T}).judge(x.request, x.record, x.reply)
 	all := words(want)
-	if took, ok := strings.CutPrefix(all[len(all)-1], "took="); ok {
-		all = all[:len(all)-1]
-		if d := s.duration(s.expand(took)); x.took < d-time.Millisecond || x.took > d+100*time.Millisecond {
-			s.Errorf("it took %v, want %s", x.took, took)
-		}
-	}
 	status, err := strconv.Atoi(all[0])
 	if err != nil {
 		s.Fatal(err)
@@ -138,12 +132,16 @@ func (s *script) check(x *sent, want string) {
 	s.members(reply, "", all)
 }
 
-// checkHeaders checks the headers of a REPLY, and returns the rest of it.
+// checkHeaders checks the headers of a REPLY, and the time that it took, and returns the rest of it.
 func (s *script) checkHeaders(x *sent, want string) (rest string) {
 	s.Helper()
 	rest, headers := cutHeaders(want)
 	for _, h := range headers {
-		if got := x.reply.Header().Get(h[0]); !s.match(got, h[1]) {
+		if h[0] == "took" {
+			if d := s.duration(s.expand(h[1])); x.took < d-time.Millisecond || x.took > d+100*time.Millisecond {
+				s.Errorf("it took %v, want %v", x.took, d)
+			}
+		} else if got := x.reply.Header().Get(h[0]); !s.match(got, h[1]) {
 			s.Errorf("%s is %q, want %q", h[0], got, h[1])
 		}
 	}

@@ -45,8 +45,8 @@ import (
 //
 //	201 session=$s leases.length=2 leases.0(count=1 reason="too slow") mode=absent [Location: /v1/sessions/$s]
 //
-// "~" has a text within, "!=" and "!~" deny; the member body is the whole body, and took the
-// time of the request. Such a request and its reply must be as openapi.json has them.
+// "~" has a text within, "!=" and "!~" deny; the member body is the whole body. Such a request and
+// its reply must be as openapi.json has them. "[took: 2s]" is the time of a request.
 //
 // $s takes the value that is in its place the first time, and stands for it from then on; $_ is
 // any value but none. $%s is a value as a path has it, $"s as JSON has it, and $[a*99] is 99 times a.
