@@ -1,12 +1,19 @@
 package httpapi_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
+	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
@@ -19,6 +26,57 @@ func TestAccessScripts(t *testing.T) {
 	clients := append(append([]client{{"boss", access.Admin, ""}}, twoTeams...), accessClients[:3]...)
 	clients = append(clients, accessClients[4:]...)
 	apitest.RunScriptsWith(t, apitest.Words{"old": performOld}, "testdata/access", func(cfg *apitest.Config) { withTokens(t, clients...)(cfg) }) // in the bubble
+}
+
+// TestAuditScripts are those of a node with tokens and an audit log. "log LINE" is its next line, "logged IDENTITY
+// OPERATION SESSION OUTCOME" are some members of it, and "unlogged TEXT" says that neither log has a text.
+func TestAuditScripts(t *testing.T) {
+	var logged bytes.Buffer
+	var l *lines
+	var left []string
+	next := func(s *apitest.Site) string {
+		if l.log != nil {
+			left, l.log = l.end(s.T), nil
+		}
+		if len(left) == 0 {
+			return "none"
+		}
+		line := left[0]
+		left = left[1:]
+		return line
+	}
+	words := apitest.Words{
+		"old": performOld,
+		"log": func(s *apitest.Site, values []string) {
+			if got := next(s); got != values[0] {
+				s.Errorf("logged %s", got)
+			}
+		},
+		"logged": func(s *apitest.Site, values []string) {
+			var r audit.Record
+			line := next(s)
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				s.Fatalf("logged %s: %v", line, err)
+			}
+			if values[2] == "" {
+				r.Session = ""
+			}
+			if !slices.Equal([]string{r.Identity, r.Operation, r.Session, r.Outcome}, values) {
+				s.Errorf("logged %s", line)
+			}
+		},
+		"unlogged": func(s *apitest.Site, values []string) {
+			if logged.Len() == 0 || l.text.Len() == 0 || strings.Contains(logged.String()+l.text.String(), values[0]) {
+				s.Errorf("the logs have %s, or nothing:\n%s%s", values[0], &logged, &l.text)
+			}
+		},
+	}
+	apitest.RunScriptsWith(t, words, "testdata/audit", func(cfg *apitest.Config) {
+		logged.Reset()
+		cfg.Exchange.Logger = hclog.New(&hclog.LoggerOptions{Level: hclog.Trace, Output: &logged})
+		withTokens(t, twoTeams...)(cfg) // in the bubble
+		l = withAudit(t, cfg)
+	})
 }
 
 func performOld(s *apitest.Site, values []string) {
