@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,20 @@ func TestAccessScripts(t *testing.T) {
 	clients := append(append([]client{{"boss", access.Admin, ""}}, twoTeams...), accessClients[:3]...)
 	clients = append(clients, accessClients[4:]...)
 	apitest.RunScriptsWith(t, apitest.Words{"old": performOld}, "testdata/access", func(cfg *apitest.Config) { withTokens(t, clients...)(cfg) }) // in the bubble
+}
+
+// TestLimitScripts are those of a node with tokens that have limits.
+func TestLimitScripts(t *testing.T) {
+	apitest.RunScripts(t, "testdata/limits", func(cfg *apitest.Config) {
+		path := accessFile(t, client{"root", access.Admin, ""}, client{"ci", access.Use, ""}, client{"db", access.Use, ""})
+		text, err := os.ReadFile(path)
+		must(t, err)
+		limited := strings.ReplaceAll(string(text), `scopes = ["use"]`, "scopes = [\"use\"]\nsessions = 3\nleases = 2\nwaiting = 1")
+		must(t, os.WriteFile(path, []byte(limited), 0o600))
+		cfg.Exchange.Tokens, err = access.Open(path)
+		must(t, err)
+		withThrottle(cfg)
+	})
 }
 
 // TestAuditScripts are those of a node with tokens and an audit log. "log LINE" is its next line, "logged IDENTITY
