@@ -35,32 +35,12 @@ func TestPanicIsOneProblemAndOneLogLine(t *testing.T) {
 	a.Do("PUT /v1/semaphores/db", `{"permits":1}`).Is(201)
 }
 
-func TestCORS(t *testing.T) {
-	a := apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.CORS = []string{"https://console.example:8443"} })
-	got := a.Do("PUT /v1/semaphores/db", `{"permits":1}`, "Origin: https://console.example:8443").Is(201)
-	if got.Header.Get("Access-Control-Allow-Origin") != "https://console.example:8443" || !strings.Contains(got.Header.Get("Access-Control-Expose-Headers"), exchange.HeaderIndex) {
-		t.Errorf("head %v", got.Header)
-	}
-	got = a.Do("OPTIONS /v1/semaphores/db", "", "Origin: https://console.example:8443", "Access-Control-Request-Method: PUT").Is(204)
-	for header, names := range map[string][]string{"Access-Control-Allow-Methods": {"PUT", "PATCH"},
-		"Access-Control-Allow-Headers": {"Authorization", "Idempotency-Key", "If-Match", "X-Request-Id"}} {
-		for _, name := range names {
-			if !strings.Contains(got.Header.Get(header), name) {
-				t.Errorf("%s lacks %s: %v", header, name, got.Header)
-			}
-		}
-	}
-	a.Do("PUT /v1/semaphores/db", `{"permits":1}`, "Origin: https://console.example").RefusedWith(403, "forbidden")
-	for _, path := range []string{"/nope", "/", "/v1/semaphores/a/b/c", "/v1/semaphores/", "*"} {
-		a.Do("OPTIONS "+path, "", "Origin: https://console.example:8443", "Access-Control-Request-Method: PUT").RefusedWith(404, "unknown-route")
-		a.Do("OPTIONS "+path, "").RefusedWith(404, "unknown-route")
-	}
-	got = a.Do("GET /nope", "", "Origin: https://console.example:8443").RefusedWith(404, "unknown-route")
-	if got.Header.Get("Access-Control-Allow-Origin") == "" {
-		t.Error("the page can't read that there is no such route")
-	}
-	a = apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.CORS = []string{"*"} })
+// TestCORSOfAllOrigins: see also testdata/browsers.
+func TestCORSOfAllOrigins(t *testing.T) {
+	a := apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.CORS = []string{"*"} })
 	a.Do("PUT /v1/semaphores/db", `{"permits":1}`, "Origin: https://any.example").Is(201)
+	a.Do("OPTIONS /", "", "Origin: https://any.example", "Access-Control-Request-Method: PUT").RefusedWith(404, "unknown-route")
+	a.Do("OPTIONS /", "").RefusedWith(404, "unknown-route")
 }
 
 func TestConfig(t *testing.T) {

@@ -21,6 +21,13 @@ import (
 // TestScripts are tables of the contract, of a node without tokens.
 func TestScripts(t *testing.T) { apitest.RunScripts(t, "testdata") }
 
+// TestBrowserScripts are those of a node that pages of two other origins may use.
+func TestBrowserScripts(t *testing.T) {
+	apitest.RunScripts(t, "testdata/browsers", withHosts(), func(cfg *apitest.Config) {
+		cfg.HTTP.CORS = []string{"https://console.example:8443", "https://app.example"}
+	})
+}
+
 // TestAccessScripts are those of a node with tokens. "old COMMAND SESSION NAME COUNT" is a command from
 // before it had them.
 func TestAccessScripts(t *testing.T) {

@@ -220,24 +220,9 @@ const selfPretty = `{
 }
 `
 
-// TestAgentRoutes: the replies about nodes.
-func TestAgentRoutes(t *testing.T) {
+// TestNoLeader: what a node says that knows none.
+func TestNoLeader(t *testing.T) {
 	s, node := onConsul(t)
-	check := func(node, status, output string) string {
-		return `200 json [{"Node":"` + node + `","CheckID":"serfHealth","Name":"Serf Health Status","Status":"` + status + `","Notes":"","Output":"` + output +
-			`","ServiceID":"","ServiceName":"","ServiceTags":[],"Type":"","CreateIndex":1,"ModifyIndex":1}]`
-	}
-	for line, want := range map[string]string{
-		"GET /v1/agent/self":            `200 json {"Config":{"Datacenter":"dc1","PrimaryDatacenter":"dc1","NodeName":"n1","NodeID":"","Revision":"","Server":true,"Version":"1.2.3"},"Member":{"Name":"n1","Addr":"n1","Port":8711,"Tags":{},"Status":1},"Meta":{}}`,
-		"GET /v1/status/leader":         `200 json "n1:8711"`,
-		"GET /v1/status/peers":          `200 json ["n1:8711","n2:8711"]`,
-		"GET /v1/catalog/nodes":         `200 json [{"ID":"","Node":"n1","Address":"n1","Datacenter":"dc1","TaggedAddresses":{},"Meta":{},"CreateIndex":1,"ModifyIndex":1},{"ID":"","Node":"n2","Address":"n2","Datacenter":"dc1","TaggedAddresses":{},"Meta":{},"CreateIndex":1,"ModifyIndex":1}]`,
-		"GET /v1/health/node/n1":        check("n1", "passing", "Agent alive and reachable"),
-		"GET /v1/health/node/n2":        check("n2", "critical", "Agent not live or unreachable"),
-		"GET /v1/health/node/n3?pretty": `200 json []\n`,
-	} {
-		s.Is(s.Ask(line, ""), want)
-	}
 	node.Set(func() { node.StatusNow = cluster.Status{Node: "n1"} })
 	s.Is(s.Ask("GET /v1/status/leader", ""), `200 json ""`)
 	s.Is(s.Ask("GET /v1/status/peers", ""), `200 json []`)
