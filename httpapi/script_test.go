@@ -18,25 +18,25 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// TestScripts are tables of the contract, of a node without tokens.
+// TestScripts are tables of the contract at a node without tokens.
 func TestScripts(t *testing.T) { apitest.RunScripts(t, "testdata") }
 
-// TestBrowserScripts are those of a node that pages of two other origins may use.
+// TestBrowserScripts: at a node that pages of two other origins may use.
 func TestBrowserScripts(t *testing.T) {
 	apitest.RunScripts(t, "testdata/browsers", withHosts(), func(cfg *apitest.Config) {
 		cfg.HTTP.CORS = []string{"https://console.example:8443", "https://app.example"}
 	})
 }
 
-// TestAccessScripts are those of a node with tokens. "old COMMAND SESSION NAME COUNT" is a command from
-// before it had them.
+// TestAccessScripts: at a node with tokens. "old COMMAND SESSION NAME COUNT" is a command from before
+// the tokens.
 func TestAccessScripts(t *testing.T) {
 	clients := append(append([]client{{"boss", access.Admin, ""}}, twoTeams...), accessClients[:3]...)
 	clients = append(clients, accessClients[4:]...)
 	apitest.RunScriptsWith(t, apitest.Words{"old": performOld}, "testdata/access", func(cfg *apitest.Config) { withTokens(t, clients...)(cfg) }) // in the bubble
 }
 
-// TestLimitScripts are those of a node with tokens that have limits.
+// TestLimitScripts: at nodes with tokens that have limits.
 func TestLimitScripts(t *testing.T) {
 	apitest.RunScripts(t, "testdata/limits", func(cfg *apitest.Config) {
 		path := accessFile(t, client{"root", access.Admin, ""}, client{"ci", access.Use, ""}, client{"db", access.Use, ""})
@@ -50,7 +50,7 @@ func TestLimitScripts(t *testing.T) {
 	})
 }
 
-// TestAuditScripts are those of a node with tokens and an audit log. "log LINE" is its next line, "logged IDENTITY
+// TestAuditScripts: at a node with tokens and an audit log. "log LINE" is its next line, "logged IDENTITY
 // OPERATION SESSION OUTCOME" are some members of it, and "unlogged TEXT" says that neither log has a text.
 func TestAuditScripts(t *testing.T) {
 	var logged bytes.Buffer

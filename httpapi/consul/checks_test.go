@@ -220,7 +220,7 @@ const selfPretty = `{
 }
 `
 
-// TestNoLeader: what a node says that knows none.
+// TestNoLeader: what a node says that knows no leader.
 func TestNoLeader(t *testing.T) {
 	s, node := onConsul(t)
 	node.Set(func() { node.StatusNow = cluster.Status{Node: "n1"} })

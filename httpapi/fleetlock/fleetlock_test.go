@@ -42,7 +42,7 @@ func withToken(t *testing.T) func(*apitest.Config) {
 // TestScripts are tables of the contract.
 func TestScripts(t *testing.T) { apitest.RunScripts(t, "testdata", withFleetLock) }
 
-// TestTokenScripts are those of a node with tokens.
+// TestTokenScripts are tables of the contract at a node with tokens.
 func TestTokenScripts(t *testing.T) {
 	apitest.RunScripts(t, "testdata/tokens", withFleetLock, func(cfg *apitest.Config) { withToken(t)(cfg) }) // in the bubble
 }

@@ -281,7 +281,7 @@ type exchanged struct{ method, body string }
 // TestScripts are tables of the contract.
 func TestScripts(t *testing.T) { apitest.RunScripts(t, "testdata", withTerraform) }
 
-// TestTokenScripts are those of a node with tokens.
+// TestTokenScripts are tables of the contract at a node with tokens.
 func TestTokenScripts(t *testing.T) {
 	apitest.RunScripts(t, "testdata/tokens", withTerraform, func(cfg *apitest.Config) { withTokens(t)(cfg) }) // in the bubble
 }

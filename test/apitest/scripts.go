@@ -18,38 +18,39 @@ import (
 )
 
 // RunScripts runs the scripts of a folder, which are tables of an API's contract. "== TITLE"
-// begins a test with a service of its own, and the lines before the first title begin each of
-// them. A script runs in each place, or, if its first line says so, "at machine" alone or "at
-// turns": the three nodes of a cluster get one request after the other. A line is one of
+// begins a test with a new service; the lines before the first title begin each test. A script
+// runs in each place, or, if its first line says so, "at machine" alone or "at turns": the three
+// nodes of a cluster get one request after the other. A line is
 //
 //	METHOD TARGET [BODY] [HEADERS] => REPLY   "@ci GET /" has the token secret-ci
-//	& METHOD TARGET [BODY] [HEADERS]          asks, and goes on: it waits
-//	=> REPLY                                  of the oldest that was left waiting
-//	&b METHOD …, and &b => REPLY              the same beside it
+//	& METHOD TARGET [BODY] [HEADERS]          asks, and goes on while the request waits
+//	=> REPLY                                  of the oldest request that waits
+//	&b METHOD …, and &b => REPLY              a second line of such requests
 //	blocked                                   all of these still wait for their replies
-//	batch                                     sends the indented lines, OPERATION => REPLY; headers may follow "=> "
+//	batch [HEADERS] [=> HEADERS]              sends the indented lines, OPERATION => REPLY
 //	for $a $b in 1 x 2 y                      repeats the indented lines; 1..9 are nine values
 //	def NAME $a $b                            makes the indented lines the line NAME 1 x
 //	let $a = TEXT
 //	advance DURATION
 //	semaphore NAME PERMITS [LEVEL]            makes or changes one; NAME may be quoted
 //	peer ID TTL                               makes a peer of throttle
-//	state, same state                         no semaphore, session, waiter or item has changed between
-//	commands COUNT                            were given to the machine since the last such line
+//	state, same state                         between them no semaphore, session, waiter or item changes
+//	commands COUNT                            that the machine was given since the last such line
 //	kill NODE, restart                        of a cluster; NODE may be leader
 //
-// A header is "[Name: value]", and "\" at the end of a line goes on in the next one. The REPLY
-// of a dialect is the status, "text", "json", "problem" or "bare" (without a Content-Type), and
-// the whole body, in which \n is a line feed. The REPLY of the native API is the status, the
-// code if it is a problem, and members, of which the others are free:
+// A header is "[Name: value]", "  # " begins a comment, and "\" at the end goes on in the next
+// line. The REPLY of a dialect is the status, "text", "json", "problem" or "bare" (without a
+// Content-Type), and the whole body, in which \n is a line feed. The REPLY of the native API is
+// the status, the code if it is a problem, and members, of which the others are free:
 //
 //	201 session=$s leases.length=2 leases.0(count=1 reason="too slow") mode=absent [Location: /v1/sessions/$s]
 //
 // "~" has a text within, "!=" and "!~" deny; the member body is the whole body. Such a request and
 // its reply must be as openapi.json has them. "[took: 2s]" is the time of a request.
 //
-// $s takes the value that is in its place the first time, and stands for it from then on; $_ is
-// any value but none. $%s is a value as a path has it, $"s as JSON has it, and $[a*99] is 99 times a.
+// $s takes the value in its place the first time, and stands for it from then on, but for one in
+// a loop, which its next round takes anew. $_ is any value. $%s is a value as a path has it, $"s as
+// JSON has it, and $[a*99] is 99 times a.
 func RunScripts(t *testing.T, folder string, change ...func(*Config)) {
 	t.Helper()
 	RunScriptsWith(t, nil, folder, change...)
@@ -93,7 +94,7 @@ func RunScriptsWith(t *testing.T, more Words, folder string, change ...func(*Con
 // oneByOne are the places that a script may name.
 var oneByOne = map[string]place{"machine": onMachine, "turns": onTurns}
 
-// scriptLine is a line of a script, without its comment, with those that it goes on in.
+// scriptLine is a line of a script, without its comment, with the lines in which it goes on.
 type scriptLine struct {
 	at     string // the file and the number
 	indent int
@@ -119,7 +120,7 @@ func scriptLines(file, text string) (lines []scriptLine) {
 	return lines
 }
 
-// sections returns the lines before the first title, and those of each title with it.
+// sections returns the lines before the first title, and the lines from each title on.
 func sections(lines []scriptLine) (first []scriptLine, titles [][]scriptLine) {
 	for _, line := range lines {
 		switch {
