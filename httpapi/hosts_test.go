@@ -65,26 +65,3 @@ func TestHostsOfAllInterfaces(t *testing.T) {
 		doHost(apitest.New(t, withHosts(listed...)), "GET /version", "", "evil.example").Is(200)
 	}
 }
-
-// A browser says how the page that sends a request relates to this node, also where
-// it names no origin.
-func TestForeignSite(t *testing.T) {
-	a := apitest.New(t, withHosts(), func(cfg *apitest.Config) { cfg.HTTP.CORS = []string{"https://app.example"} })
-	a.Must(201, "PUT /v1/semaphores/db", `{"permits":9}`)
-	before := a.Node.State(t)
-	for _, site := range []string{"cross-site", "same-site", "nonsense", ""} {
-		for _, line := range []string{"PUT /v1/semaphores/db", "POST /v1/semaphores/db/up", "DELETE /v1/semaphores/db", "POST /v1/batch", "DELETE /v1/cluster/members/n1"} {
-			a.Do(line, "{}", "Sec-Fetch-Site: "+site).RefusedWith(403, "forbidden")
-		}
-		a.Do("POST /semaphore/up", `{"name":"db"}`, "Sec-Fetch-Site: "+site, "Content-Type: application/json").Is(403)
-		a.Do("DELETE /peers/7", "", "Sec-Fetch-Site: "+site).Is(403)
-		a.Do("GET /v1/semaphores/db", "", "Sec-Fetch-Site: "+site).Is(200)
-	}
-	if after := a.Node.State(t); after != before {
-		t.Errorf("the state changed:\n%s\n%s", before, after)
-	}
-	a.Do("POST /v1/semaphores/db/up", "", "Sec-Fetch-Site: same-origin", "Origin: http://example.com").Is(200)
-	a.Do("POST /v1/semaphores/db/up", "", "Sec-Fetch-Site: none").Is(200)
-	a.Do("POST /v1/semaphores/db/up", "", "Sec-Fetch-Site: cross-site", "Origin: https://app.example").Is(200)
-	a.Do("POST /v1/semaphores/db/up", "", "Sec-Fetch-Site: cross-site", "Origin: http://example.com").RefusedWith(403, "forbidden")
-}

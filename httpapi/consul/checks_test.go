@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -68,78 +67,6 @@ func TestOrderOfChecks(t *testing.T) {
 		s.Is(s.Ask("DELETE /v1/kv/a?cas=x&dc=x", ""), `500 text strconv.ParseUint: parsing "x": invalid syntax`)
 		s.Is(s.Ask("GET /v1/kv/a?keys", ""), "404 bare") // no write was made
 	})
-}
-
-// TestEmptyParts: an empty key or id, and its place among the checks.
-func TestEmptyParts(t *testing.T) {
-	s, _ := onConsul(t)
-	for line, want := range map[string]string{
-		"GET /v1/kv/":                        "400 text Missing key name",
-		"GET /v1/kv/?ns=x":                   "400 text Missing key name",
-		"GET /v1/kv/?index=x":                "400 text Invalid index",
-		"GET /v1/kv/?recurse":                "404 bare",
-		"PUT /v1/kv/?ns=x":                   `400 text Invalid query parameter: "ns" - Namespaces are a Consul Enterprise feature`,
-		"PUT /v1/kv/?cas=1&acquire=x":        "400 text Missing key name",
-		"DELETE /v1/kv/?cas=x":               "400 text Missing key name",
-		"DELETE /v1/kv/?recurse":             yes,
-		"DELETE /v1/kv/?recurse=&cas=1":      `400 text Conflicting flags: cas=1&recurse=\n`,
-		"PUT /v1/session/renew/":             "400 text Missing session",
-		"PUT /v1/session/destroy/?dc=x":      "400 text Missing session",
-		"GET /v1/session/info/":              "400 text Missing session",
-		"GET /v1/session/node/":              "400 text Missing node name",
-		"GET /v1/health/node/":               "400 text Missing node name",
-		"GET /v1/session/info/?partition=x":  `400 text Invalid query parameter: "partition" - Partitions are a Consul Enterprise feature`,
-		"GET /v1/kv/a?ns=&index=&wait=&dc=":  "404 bare",
-		"GET /v1/kv/a?token=x&leader&near=y": "404 bare",
-		"GET /v1/kv/a?max_stale=10s&cached":  "404 bare",
-	} {
-		s.Is(s.Ask(line, ""), want)
-	}
-}
-
-// TestMethods: 405 and 404 are native, and Allow names Consul's methods; HEAD is like GET.
-func TestMethods(t *testing.T) {
-	s, _ := onConsul(t)
-	for line, allow := range map[string][]string{
-		"POST /v1/kv/a": {"GET", "PUT", "DELETE"}, "GET /v1/session/create": {"PUT"}, "PATCH /v1/kv/a/b/c": {"GET", "PUT", "DELETE"},
-		"DELETE /v1/session/destroy/a": {"PUT"}, "PUT /v1/session/list": {"GET"}, "POST /v1/agent/self": {"GET"},
-	} {
-		got := s.Ask(line, "")
-		s.Is(got, "405 problem")
-		for _, method := range allow {
-			if !strings.Contains(got.Header("Allow"), method) {
-				t.Errorf("%s: Allow: %s, without %s", line, got.Header("Allow"), method)
-			}
-		}
-	}
-	for _, line := range []string{"GET /v1/kv", "GET /v1/session/info/a/b", "PUT /v1/txn", "GET /v1/agent/services", "GET /v1/session/list/", "GET /v1/catalog/services"} {
-		s.Is(s.Ask(line, ""), "404 problem")
-	}
-	s.Is(s.Ask("PUT /v1/kv/a", "x"), yes)
-	if got := s.Ask("HEAD /v1/kv/a?raw", ""); got.Status != 200 || got.Header("X-Consul-Index") != "1" || got.Header("Content-Length") != "1" {
-		t.Errorf("%s, %s bytes, index %s", got, got.Header("Content-Length"), got.Header("X-Consul-Index"))
-	}
-}
-
-// TestUncleanPaths: 307 to the clean one, with the query; encoded dots and slashes are names.
-func TestUncleanPaths(t *testing.T) {
-	s, _ := onConsul(t)
-	for target, location := range map[string]string{
-		"/v1/kv//a?x=1&y": "/v1/kv/a?x=1&y", "/v1/kv/a//b": "/v1/kv/a/b", "/v1/kv/a/./b/": "/v1/kv/a/b/", "/v1/kv/a/../b?raw": "/v1/kv/b?raw",
-		"/v1/kv/a/.": "/v1/kv/a", "/v1/kv/a/..": "/v1/kv", "/v1/kv/../../../x": "/x", "/v1/kv/a%2Fb//c%3F": "/v1/kv/a%2Fb/c%3F", "/v1/kv/a//": "/v1/kv/a/",
-	} {
-		for _, method := range []string{"GET", "PUT", "DELETE"} {
-			got := s.Ask(method+" "+target, "")
-			if s.Is(got, "307 bare"); got.Header("Location") != location {
-				t.Errorf("%s: to %s, want %s", target, got.Header("Location"), location)
-			}
-		}
-	}
-	for _, key := range []string{"a%2F%2Fb", "%2e%2e", "a/%2E", "a%2F..%2Fb", "...", "a/..b", "+", "a%2541", "%E2%82%AC"} {
-		s.Is(s.Ask("PUT /v1/kv/"+key+"?raw", key), yes)
-		s.Is(s.Ask("GET /v1/kv/"+key+"?raw", ""), "200 raw "+key)
-	}
-	s.Is(s.Ask("GET /v1/kv/?keys", ""), `200 json ["+","..","...","a%41","a/.","a/../b","a/..b","a//b","€"]`)
 }
 
 // TestHeaders of every answer to a GET, and of no other.
@@ -293,54 +220,12 @@ const selfPretty = `{
 }
 `
 
-// TestAgentRoutes: the replies about nodes.
-func TestAgentRoutes(t *testing.T) {
+// TestNoLeader: what a node says that knows no leader.
+func TestNoLeader(t *testing.T) {
 	s, node := onConsul(t)
-	check := func(node, status, output string) string {
-		return `200 json [{"Node":"` + node + `","CheckID":"serfHealth","Name":"Serf Health Status","Status":"` + status + `","Notes":"","Output":"` + output +
-			`","ServiceID":"","ServiceName":"","ServiceTags":[],"Type":"","CreateIndex":1,"ModifyIndex":1}]`
-	}
-	for line, want := range map[string]string{
-		"GET /v1/agent/self":            `200 json {"Config":{"Datacenter":"dc1","PrimaryDatacenter":"dc1","NodeName":"n1","NodeID":"","Revision":"","Server":true,"Version":"1.2.3"},"Member":{"Name":"n1","Addr":"n1","Port":8711,"Tags":{},"Status":1},"Meta":{}}`,
-		"GET /v1/status/leader":         `200 json "n1:8711"`,
-		"GET /v1/status/peers":          `200 json ["n1:8711","n2:8711"]`,
-		"GET /v1/catalog/nodes":         `200 json [{"ID":"","Node":"n1","Address":"n1","Datacenter":"dc1","TaggedAddresses":{},"Meta":{},"CreateIndex":1,"ModifyIndex":1},{"ID":"","Node":"n2","Address":"n2","Datacenter":"dc1","TaggedAddresses":{},"Meta":{},"CreateIndex":1,"ModifyIndex":1}]`,
-		"GET /v1/health/node/n1":        check("n1", "passing", "Agent alive and reachable"),
-		"GET /v1/health/node/n2":        check("n2", "critical", "Agent not live or unreachable"),
-		"GET /v1/health/node/n3?pretty": `200 json []\n`,
-	} {
-		s.Is(s.Ask(line, ""), want)
-	}
 	node.Set(func() { node.StatusNow = cluster.Status{Node: "n1"} })
 	s.Is(s.Ask("GET /v1/status/leader", ""), `200 json ""`)
 	s.Is(s.Ask("GET /v1/status/peers", ""), `200 json []`)
-}
-
-// TestIdempotencyKeys: one is obeyed on each PUT and DELETE, and none is needed.
-func TestIdempotencyKeys(t *testing.T) {
-	inEachConsul(t, func(s *apitest.Site) {
-		key := func(n int) string { return fmt.Sprintf("Idempotency-Key: consul-key-%08d", n) }
-		id := open(s, `{}`, key(1))
-		if again := open(s, `{}`, key(1)); again != id {
-			s.Errorf("opened %s, then %s", id, again)
-		}
-		for i, c := range []struct{ line, want string }{
-			{"PUT /v1/kv/a?cas=0", yes}, {"PUT /v1/kv/c?cas=0", yes}, {"PUT /v1/kv/a?acquire=" + id, yes}, {"PUT /v1/kv/a?release=" + id, yes}, {"DELETE /v1/kv/a?cas=9", no},
-			{"DELETE /v1/kv/a?recurse", yes}, {"PUT /v1/session/destroy/" + id, yes},
-		} {
-			s.Is(s.Ask(c.line, "x", key(10+i)), c.want)
-			got := s.Ask(c.line, "x", key(10+i))
-			if s.Is(got, c.want); got.Header("Idempotency-Replayed") != "true" {
-				s.Errorf("%s is not marked as a repeat", c.line)
-			}
-		}
-		got := s.Ask("PUT /v1/kv/a?acquire="+id, "x", key(12)) // its session has ended
-		if s.Is(got, "500 text raft apply failed: invalid session "+strconv.Quote(id)); got.Header("Idempotency-Replayed") != "true" {
-			s.Error("the acquire is not marked as a repeat")
-		}
-		s.Is(s.Ask("PUT /v1/kv/b", "x", "Idempotency-Key: short"), "400 text An idempotency key is 16 to 128 visible ASCII characters.")
-		s.Is(s.Ask("PUT /v1/kv/b", "x", key(1)), "422 text This Idempotency-Key was used with another request. Draw a new key for each request.")
-	})
 }
 
 // TestOptions: a linger is a percentage.

@@ -12,46 +12,6 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// TestSessionShapes: a session is shown as it was given, by each route.
-func TestSessionShapes(t *testing.T) {
-	long := strings.Repeat("é", 2049)
-	for name, c := range map[string]struct{ body, want string }{
-		"no body":          {``, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"null":             {`null`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"blanks":           {" \n", `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"an empty object":  {`{}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"all":              {`{"Name":"a b=\"<c>\"","Node":"n2","LockDelay":"1m1s","Behavior":"delete","TTL":"0h20s","NodeChecks":["serfHealth","serfHealth"]}`, `"Name":"a b=\"\u003cc\u003e\"","Node":"n2","LockDelay":61000000000,"Behavior":"delete","TTL":"0h20s","NodeChecks":["serfHealth","serfHealth"]`},
-		"other spellings":  {`{"nAME":"x","ttl":"20s","unknown":[1],"ID":7,"name":"y"} and more`, `"Name":"y","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"20s","NodeChecks":["serfHealth"]`},
-		"a zero TTL":       {`{"TTL":"0"}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"0","NodeChecks":["serfHealth"]`},
-		"an empty choice":  {`{"Behavior":"","TTL":""}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"seconds":          {`{"LockDelay":20}`, `"Name":"","Node":"n1","LockDelay":20000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"a part of one":    {`{"LockDelay":1.5}`, `"Name":"","Node":"n1","LockDelay":1000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"nanoseconds":      {`{"LockDelay":1000}`, `"Name":"","Node":"n1","LockDelay":1000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"no delay":         {`{"LockDelay":"0s"}`, `"Name":"","Node":"n1","LockDelay":0,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"no checks":        {`{"NodeChecks":[]}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":[]`},
-		"null checks":      {`{"NodeChecks":null}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":null`},
-		"none of the old":  {`{"Checks":[]}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":[]`},
-		"null of the old":  {`{"Checks":null,"ServiceChecks":null}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":[]`},
-		"one of the old":   {`{"Checks":["serfHealth"],"ServiceChecks":[]}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"an endless name":  {`{"Name":"x` + long + `"}`, `"Name":"x` + long[:4094] + `","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-		"a name of quotes": {`{"Name":"` + strings.Repeat(`\u0001`, 4096) + `"}`, `"Name":"` + strings.Repeat(`\u0001`, 4096) + `","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := onConsul(t)
-			id := open(s, c.body)
-			want := `200 json [{"ID":"` + id + `",` + c.want + `,"ServiceChecks":null,"CreateIndex":1,"ModifyIndex":1}]`
-			for _, line := range []string{"GET /v1/session/info/" + id, "GET /v1/session/info/" + strings.ToUpper(id), "GET /v1/session/list", "PUT /v1/session/renew/" + id} {
-				s.Is(s.Ask(line, ""), want)
-			}
-			node := "n1"
-			if strings.Contains(c.want, `"n2"`) {
-				node = "n2"
-			}
-			s.Is(s.Ask("GET /v1/session/node/"+node, ""), want)
-		})
-	}
-}
-
 // TestSessionsLiveTwiceTheirTTL, or for the share of it that is configured; a renewal gives
 // the whole time again.
 func TestSessionsLiveTwiceTheirTTL(t *testing.T) {
@@ -130,19 +90,6 @@ func TestSessionEnds(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestLongDelays: they work as a minute.
-func TestLongDelays(t *testing.T) {
-	inEachConsul(t, func(s *apitest.Site) {
-		ended, next := open(s, `{"LockDelay":"1000s"}`), open(s, `{}`)
-		s.Is(s.Ask("PUT /v1/kv/k?acquire="+ended, ""), yes)
-		s.Is(s.Ask("PUT /v1/session/destroy/"+ended, ""), yes)
-		s.Advance(58 * time.Second)
-		s.Is(s.Ask("PUT /v1/kv/k?acquire="+next, ""), no)
-		s.Advance(3 * time.Second)
-		s.Is(s.Ask("PUT /v1/kv/k?acquire="+next, ""), yes)
-	})
 }
 
 // TestDelaysAndSessionsOutliveALeader: the death of a leader neither ends nor restarts a delay

@@ -37,6 +37,11 @@ func onConsul(t *testing.T, change ...func(*apitest.Config)) (*apitest.Site, *ap
 // TestScripts are tables of the contract.
 func TestScripts(t *testing.T) { apitest.RunScripts(t, "testdata", asConsul) }
 
+// TestTokenScripts are tables of the contract at a node with tokens.
+func TestTokenScripts(t *testing.T) {
+	apitest.RunScripts(t, "testdata/tokens", asConsul, func(cfg *apitest.Config) { withTokens(t)(cfg) }) // in the bubble
+}
+
 // open opens a session and returns its id.
 func open(s *apitest.Site, body string, headers ...string) string {
 	s.Helper()

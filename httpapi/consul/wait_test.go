@@ -80,22 +80,6 @@ func TestIndexes(t *testing.T) {
 	})
 }
 
-// TestDeleteBetweenTwoQueries: the second one learns of it at once.
-func TestDeleteBetweenTwoQueries(t *testing.T) {
-	inEachConsul(t, func(s *apitest.Site) {
-		s.Is(s.Ask("PUT /v1/kv/s/.lock", "1"), yes)
-		s.Is(s.Ask("PUT /v1/kv/t", "1"), yes)
-		index := indexOf(s.Ask("GET /v1/kv/s/?recurse", ""))
-		s.Is(s.Ask("DELETE /v1/kv/s/?recurse", ""), yes)
-		began := time.Now()
-		s.Is(s.Ask("GET /v1/kv/s/?recurse&wait=1m&index="+index, ""), "404 bare")
-		s.Is(s.Ask("GET /v1/kv/s/.lock?wait=1m&index="+index, ""), "404 bare")
-		if took := time.Since(began); took > time.Second {
-			s.Errorf("the delete was noticed after %v", took)
-		}
-	})
-}
-
 // TestWaits: how long a query waits for a change that does not come.
 func TestWaits(t *testing.T) {
 	const readsLast = 3100 * time.Millisecond // at no moment at which the guard reads, too
@@ -282,77 +266,13 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestPastVersions: a check-and-set that can never succeed again makes no entry.
-func TestPastVersions(t *testing.T) {
+// TestTakenKeysWithoutALeader: no command is tried for a key that another session holds.
+func TestTakenKeysWithoutALeader(t *testing.T) {
 	s, node := onConsul(t)
-	s.Is(s.Ask("PUT /v1/kv/a", "1"), yes)
-	s.Is(s.Ask("PUT /v1/kv/a", "2"), yes)
-	node.Set(func() { node.Calls = nil })
-	s.Is(s.Ask("PUT /v1/kv/a?cas=1", "3"), no)
-	if len(node.Calls) != 0 {
-		t.Errorf("%d commands", len(node.Calls))
-	}
-	for i, line := range []string{"PUT /v1/kv/a?cas=0", "PUT /v1/kv/a?cas=3", "DELETE /v1/kv/a?cas=1", "PUT /v1/kv/b?cas=1"} {
-		s.Is(s.Ask(line, "3"), no)
-		if len(node.Calls) != i+1 {
-			t.Errorf("%s: %d commands", line, len(node.Calls))
-		}
-	}
-}
-
-// TestTakenKeys: an acquire of a key that another session holds makes no entry; one by a session
-// that does not live, or with an Idempotency-Key, does. Without a leader no command is tried.
-func TestTakenKeys(t *testing.T) {
-	s, node := onConsul(t)
-	id, other := open(s, `{}`), open(s, `{}`)
-	s.Is(s.Ask("PUT /v1/kv/l?acquire="+id, ""), yes)
-	version := fmt.Sprint(keyOf(s, "l").ModifyIndex)
-	node.Set(func() { node.Calls = nil })
-	s.Is(s.Ask("PUT /v1/kv/l?acquire="+other, ""), no)
-	if len(node.Calls) != 0 {
-		t.Errorf("%d commands", len(node.Calls))
-	}
-	if got := s.Ask("PUT /v1/kv/l?acquire=nobody", ""); got.Status != 500 || len(node.Calls) != 1 {
-		t.Errorf("%s, %d commands", got, len(node.Calls))
-	}
-	s.Is(s.Ask("PUT /v1/kv/l?acquire="+other, "", "Idempotency-Key: consul-key-00000001"), no)
-	key := "Idempotency-Key: consul-key-00000002"
-	for i := range 2 { // the version is past by the first one
-		s.Is(s.Ask("PUT /v1/kv/l?cas="+version, "new", key), yes)
-		if len(node.Calls) != 3+i {
-			t.Errorf("%d commands", len(node.Calls))
-		}
-	}
+	s.Is(s.Ask("PUT /v1/kv/l?acquire="+open(s, `{}`), ""), yes)
+	other := open(s, `{}`)
 	node.Set(func() { node.Fail, node.Panics = outcome.ErrNoLeader, true }) // a command would panic
 	s.Is(s.Ask("PUT /v1/kv/l?acquire="+other, ""), "500 text No cluster leader")
-}
-
-// TestLocks: an acquire and a release of a key, by its holder and by others.
-func TestLocks(t *testing.T) {
-	inEachConsul(t, func(s *apitest.Site) {
-		first, second := open(s, `{"LockDelay":0}`), open(s, `{"LockDelay":0}`)
-		step := func(line, want, holder string, locks uint64) {
-			s.Helper()
-			s.Is(s.Ask("PUT /v1/kv/l?"+line, line), want)
-			if got := keyOf(s, "l"); got.Session != holder || got.LockIndex != locks || want == yes && string(got.Value) != line {
-				s.Errorf("after %s: %+v", line, got)
-			}
-		}
-		s.Is(s.Ask("PUT /v1/kv/l?release="+first, ""), no)
-		step("acquire="+first, yes, first, 1)
-		step("acquire="+second, no, first, 1)
-		step("flags=7&acquire="+first, yes, first, 1)
-		step("flags=1", yes, first, 1)
-		step(fmt.Sprint("cas=", keyOf(s, "l").ModifyIndex), yes, first, 1) // K8: Consul sets it to 0
-		step("release="+second, no, first, 1)
-		step("release="+first, yes, "", 1)
-		step("release="+first, no, "", 1)
-		step("acquire="+second, yes, second, 2)
-		s.Is(s.Ask("DELETE /v1/kv/l", ""), yes)
-		step("acquire="+first, yes, first, 1)
-		s.Is(s.Ask("PUT /v1/session/destroy/"+first, ""), yes)
-		step("acquire="+second, yes, second, 2)
-	})
 }
 
 // TestWaitingValuesAreCounted: the value of a contender that waits counts for the memory of bodies.
@@ -374,31 +294,6 @@ func TestWaitingValuesAreCounted(t *testing.T) {
 		<-first
 		<-second
 	})
-}
-
-// TestFirstChange: the first change of a cluster, of items or of sessions, ends the waits that began before it.
-func TestFirstChange(t *testing.T) {
-	for change, targets := range map[string][]string{
-		"PUT /v1/kv/a":           {"/v1/kv/a?wait=1m", "/v1/kv/?recurse&wait=1m"},
-		"PUT /v1/session/create": {"/v1/session/list?wait=1m"},
-	} {
-		inEachConsul(t, func(s *apitest.Site) {
-			var waiting []<-chan apitest.Answer
-			for _, target := range targets {
-				waiting = append(waiting, later(s, target))
-			}
-			if got := s.Ask(change, ""); got.Status != 200 {
-				s.Fatalf("%s: %s", change, got)
-			}
-			s.Advance(time.Second)
-			synctest.Wait()
-			for i, reply := range waiting {
-				if len(reply) == 0 {
-					s.Fatalf("%s did not end %s", change, targets[i])
-				}
-			}
-		})
-	}
 }
 
 // TestLongListsDoNotHoldTheMachine: the index of a list that changes while it is read is not

@@ -148,57 +148,6 @@ func TestBackend(t *testing.T) {
 	}, withTerraform)
 }
 
-// TestForcedAway: a client whose lock was freed by force writes no state any more, also when the next
-// client is done. Its unlock frees no other lock.
-func TestForcedAway(t *testing.T) {
-	s, _ := apitest.OnAPI(t, withTerraform)
-	for i, c := range []struct{ request, body, want string }{
-		{"LOCK /terraform/a", lockOf("1"), done},
-		{"UNLOCK /terraform/a", "", done},
-		{"POST /terraform/a?ID=1", stateOf(1, 1), "409 "},
-		{"LOCK /terraform/a", lockOf("2"), done},
-		{"POST /terraform/a?ID=1", stateOf(1, 1), "423 "},
-		{"UNLOCK /terraform/a", lockOf("1"), "409 "},
-		{"POST /terraform/a?ID=2", stateOf(2, 2), done},
-		{"UNLOCK /terraform/a", lockOf("2"), done},
-		{"POST /terraform/a?ID=1", stateOf(1, 1), "409 "},
-		{"DELETE /terraform/a?ID=1", "", "409 "},
-		{"UNLOCK /terraform/a", lockOf("1"), done},
-		{"GET /terraform/a", "", "200 json " + stateOf(2, 2)},
-		{"POST /terraform/a?ID=3", stateOf(3, 3), done}, // its lock is at another address
-		{"LOCK /terraform/a", lockOf("4"), done},
-		{"UNLOCK /terraform/a", "", done},
-		{"POST /terraform/a?ID=1", stateOf(1, 1), "409 "}, // two locks were freed by force since
-		{"DELETE /terraform/a", "", done},
-		{"GET /v1/items?prefix=terraform", "", `200 json {"items":[],"next":null`},
-	} {
-		if got := s.Ask(c.request, c.body).String(); !strings.HasPrefix(got, c.want) {
-			t.Errorf("%d: %s: %.300s, want %s", i, c.request, got, c.want)
-		}
-	}
-}
-
-// TestRepeatIsNoUnlock: one method for both requests at one address can't say which it is. It locks,
-// since a repeat of a lock must not free it.
-func TestRepeatIsNoUnlock(t *testing.T) {
-	s, _ := apitest.OnAPI(t, withTerraform)
-	for range 2 {
-		s.Is(s.Ask("POST /terraform/a", lockOf("1")), done)
-	}
-	s.Is(s.Ask("POST /terraform/a", lockOf("2")), "423 json "+lockOf("1"))
-}
-
-// TestRepeatIsNoLock: a repeat of the unlock whose reply was lost does not take the lock again.
-func TestRepeatIsNoLock(t *testing.T) {
-	s, _ := apitest.OnAPI(t, withTerraform)
-	s.Is(s.Ask("PUT /terraform/a", lockOf("1")), done)
-	for range 3 {
-		s.Is(s.Ask("POST /terraform/a", lockOf("1")), done)
-	}
-	s.Is(s.Ask("PUT /terraform/a", lockOf("2")), done)
-	s.Is(s.Ask("POST /terraform/a", lockOf("1")), "423 json "+lockOf("2"))
-}
-
 // TestSizes: a state of any size up to the bound comes back as it was sent, each entry is within the
 // proposer's bound, and no part stays of the state before, of a write that failed, nor of a deleted state.
 func TestSizes(t *testing.T) {
@@ -329,9 +278,16 @@ func TestForeignItem(t *testing.T) {
 // exchanged is a request.
 type exchanged struct{ method, body string }
 
-// TestPrefixes: a token reaches the locks and states that its prefixes cover, with a password as Terraform
-// sends it, and no others.
-func TestPrefixes(t *testing.T) {
+// TestScripts are tables of the contract.
+func TestScripts(t *testing.T) { apitest.RunScripts(t, "testdata", withTerraform) }
+
+// TestTokenScripts are tables of the contract at a node with tokens.
+func TestTokenScripts(t *testing.T) {
+	apitest.RunScripts(t, "testdata/tokens", withTerraform, func(cfg *apitest.Config) { withTokens(t)(cfg) }) // in the bubble
+}
+
+// withTokens serves the identities team, reads and other, whose tokens are their names.
+func withTokens(t *testing.T) func(cfg *apitest.Config) {
 	text := ""
 	for name, rest := range map[string]string{"team": `scopes = ["use"]` + "\n" + `prefixes = ["terraform/team/"]`, "reads": `scopes = ["read"]`, "other": `scopes = ["use"]` + "\n" + `prefixes = ["ci/"]`} {
 		text += fmt.Sprintf("[[token]]\nname = %q\nhash = \"sha256:%x\"\n%s\n", name, sha256.Sum256([]byte(name)), rest)
@@ -344,79 +300,7 @@ func TestPrefixes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, _ := apitest.OnAPI(t, withTerraform, func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens })
-	for _, c := range []struct {
-		request, body string
-		want          string // the statuses for team, reads and other
-	}{
-		{"LOCK /terraform/team/prod", lockOf("1"), "200 403 403"},
-		{"POST /terraform/team/prod?ID=1", stateOf(1, 300<<10), "200 403 403"},
-		{"GET /terraform/team/prod", "", "200 200 403"},
-		{"DELETE /terraform/team/prod?ID=1", "", "200 403 403"},
-		{"UNLOCK /terraform/team/prod", "", "200 403 403"},
-		{"LOCK /terraform/prod", lockOf("1"), "403 403 403"},
-		{"POST /terraform/prod", stateOf(1, 1), "403 403 403"},
-		{"GET /terraform/prod", "", "403 404 403"},
-		{"DELETE /terraform/prod", "", "403 403 403"},
-		{"UNLOCK /terraform/prod", "", "403 403 403"},
-		{"GET /terraform/team%2F..%2Fprod", "", "404 404 403"}, // a name, and no path to follow
-	} {
-		var got []string
-		for _, name := range []string{"team", "reads", "other"} {
-			basic := "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+name))
-			got = append(got, fmt.Sprint(s.Ask(c.request, c.body, basic).Status))
-		}
-		if strings.Join(got, " ") != c.want {
-			t.Errorf("%s: %q, want %s", c.request, got, c.want)
-		}
-	}
-}
-
-// TestHostile: what is not a request of the backend changes nothing.
-func TestHostile(t *testing.T) {
-	s, node := apitest.OnAPI(t, withTerraform)
-	s.Is(s.Ask("LOCK /terraform/held", lockOf("1")), done)
-	before := node.State(t)
-	for name, c := range map[string]struct {
-		request, body string
-		headers       []string
-		status        int
-	}{
-		"no body":              {"LOCK /terraform/held", "", nil, 400},
-		"no JSON":              {"LOCK /terraform/a", "a=b", nil, 400},
-		"a list":               {"LOCK /terraform/a", "[]", nil, 400},
-		"no id":                {"LOCK /terraform/a", "{}", nil, 400},
-		"an empty id":          {"LOCK /terraform/a", `{"ID":""}`, nil, 400},
-		"an id of a number":    {"LOCK /terraform/a", `{"ID":1}`, nil, 400},
-		"a state":              {"LOCK /terraform/a", `{"ID":"1","serial":1}`, nil, 400},
-		"too large":            {"LOCK /terraform/a", `{"ID":"` + strings.Repeat("a", 64<<10) + `"}`, nil, 413},
-		"compressed":           {"LOCK /terraform/a", lockOf("1"), []string{"Content-Encoding: gzip"}, 415},
-		"from a page":          {"LOCK /terraform/a", lockOf("1"), []string{"Origin: http://other.example"}, 403},
-		"a control letter":     {"LOCK /terraform/a%0A", lockOf("1"), nil, 400},
-		"in the query":         {"LOCK /terraform/a?b=" + strings.Repeat("%0A", 200), lockOf("1"), nil, 400},
-		"a long name":          {"LOCK /terraform/" + strings.Repeat("a", 454), lockOf("1"), nil, 400},
-		"no name":              {"LOCK /terraform/", lockOf("1"), nil, 404},
-		"empty segments":       {"LOCK /terraform/a//b", lockOf("1"), nil, 400},
-		"encoded ones":         {"LOCK /terraform/a%2F%2Fb", lockOf("1"), nil, 400},
-		"an empty first one":   {"LOCK /terraform//a", lockOf("1"), nil, 400},
-		"another method":       {"TRACE /terraform/a", lockOf("1"), nil, 405},
-		"an unknown parameter": {"POST /terraform/a?method=GET", lockOf("1"), nil, 400},
-		"a wrong sum":          {"POST /terraform/a", stateOf(1, 1), []string{"Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg=="}, 400},
-		"no state":             {"POST /terraform/a", "", nil, 400},
-		"state, compressed":    {"POST /terraform/a", "x", []string{"Content-Encoding: gzip"}, 415},
-		"state from a page":    {"POST /terraform/a", "x", []string{"Origin: http://other.example"}, 403},
-		"state of another":     {"POST /terraform/held?ID=2", stateOf(1, 1), nil, 423},
-		"state of none":        {"PUT /terraform/held", stateOf(1, 1), nil, 423},
-		"delete of another":    {"DELETE /terraform/held?ID=2", "", nil, 423},
-		"unlock of no lock":    {"UNLOCK /terraform/held", "{}", nil, 400},
-		"delete of no lock":    {"DELETE /terraform/held", "{}", nil, 400},
-		"unlock by another":    {"UNLOCK /terraform/held", lockOf("2"), nil, 409},
-		"unlock from a page":   {"UNLOCK /terraform/held", "", []string{"Origin: http://other.example"}, 403},
-	} {
-		if got := s.Ask(c.request, c.body, c.headers...); got.Status != c.status || node.State(t) != before {
-			t.Errorf("%s: %s, want %d", name, got, c.status)
-		}
-	}
+	return func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens }
 }
 
 // TestOff: without the dialect its path is no route.

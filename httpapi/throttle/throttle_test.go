@@ -34,22 +34,6 @@ func TestThrottleIsOptional(t *testing.T) {
 	}
 }
 
-func TestThrottleContentTypes(t *testing.T) {
-	inEachThrottle(t, func(s *apitest.Site) {
-		for kind, fine := range map[string]bool{
-			"application/json": true, "Application/JSON; charset=latin-1": true, "application/cloudevents+json": true, " application/json ": true,
-			"application/json;": true, "application/vnd.x+JSON;q=1": true,
-			"": false, "text/json": false, "application/jsonx": false, "application/json+xml": false, "application/x-www-form-urlencoded": false,
-			"json": false, "application/json, text/plain": false, "application /json": false,
-		} {
-			got := s.Ask("POST /new_peer", `{"expires_in":"1m"}`, "Content-Type: "+kind)
-			if fine && got.Status != 200 || !fine && got.String() != "415 text Expected request with `Content-Type: application/json`" {
-				s.Errorf("%q: %s", kind, got)
-			}
-		}
-	})
-}
-
 func TestThrottleBodyLimit(t *testing.T) {
 	inEachThrottle(t, func(s *apitest.Site) {
 		padded := func(size int) string { return `{"expires_in":"1m"}` + strings.Repeat(" ", size-19) }
@@ -69,7 +53,7 @@ func TestThrottleBodyLimit(t *testing.T) {
 	})
 }
 
-func TestThrottleNewPeer(t *testing.T) {
+func TestThrottleIDInUse(t *testing.T) {
 	s, node := onThrottle(t)
 	s.Is(s.Ask("POST /new_peer", `{"expires_in":"1m"}`), "200 json 1001")
 	node.Set(func() { node.Drawn-- }) // the id is drawn again by the node; here it is refused
@@ -77,15 +61,6 @@ func TestThrottleNewPeer(t *testing.T) {
 	if got.Status != 503 || got.Header("Retry-After") != "1" {
 		t.Errorf("an id in use: %s", got)
 	}
-	inEachThrottle(t, func(s *apitest.Site) {
-		made := s.Ask("POST /new_peer", `{"expires_in":"1m"}`)
-		if other := s.Ask("POST /new_peer", `{"expires_in":"1m"}`); made.Status != 200 || other.Status != 200 || made.Body == other.Body {
-			s.Errorf("two peers: %s and %s", made, other)
-		}
-		s.Is(s.Ask("PUT /peers/"+made.Body, `{"expires_in":"1m"}`), "200 text Ok")
-		s.Advance(61 * time.Second)
-		s.Is(s.Ask("PUT /peers/"+made.Body, `{"expires_in":"1m"}`), "400 bare Unknown peer")
-	})
 }
 
 // On a cluster, too, the ttl with what lingers is what the session has, through
@@ -266,75 +241,6 @@ func TestThrottleLimits(t *testing.T) {
 	}
 }
 
-// A peer gets the operator's reason for a revoked lock, and neither a revoked lock nor
-// a revoked peer is brought back.
-func TestThrottleRevoked(t *testing.T) {
-	inEachThrottle(t, func(s *apitest.Site) {
-		s.Semaphore("A", "1", "1")
-		s.Semaphore("B", "1", "0")
-		s.Peer("1", "1h")
-		s.Peer("2", "1h")
-		s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
-		s.Is(s.Ask("PUT /peers/2/B", "1"), "200 json 2")
-		s.Is(s.Ask("PUT /peers/1/B", "1"), "202 json 1")
-		held := s.Later("PUT /peers/1/A?block_for=1m", "1")
-		s.Do(fsm.RevokeLease{Session: 1, Name: "A", Reason: "maintenance"})
-		const revoked = "409 text An operator revoked this lock: maintenance."
-		s.Is(<-held, revoked)
-		s.Is(s.Ask("PUT /peers/1/A", "1"), revoked)
-		s.Is(s.Ask("DELETE /peers/1/B", ""), "200 text Ok")
-		s.Is(s.Ask("GET /peers/1/is_acquired", ""), "200 json false")
-		s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok")
-		s.Is(s.Ask("GET /peers/1/is_acquired", ""), "200 json true")
-		s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
-
-		waits := s.Later("PUT /peers/1/B?block_for=1m", "1")
-		s.Do(fsm.EndSession{Session: 1, Operator: true, Reason: "misbehaves"})
-		s.Is(<-waits, "400 bare Unknown peer")
-		s.Is(s.Ask("PUT /peers/1", `{"expires_in":"1h"}`), "400 bare Unknown peer")
-		s.Is(s.Ask("PUT /peers/1/A", "1"), "400 bare Unknown peer")
-		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":1,"acquired":{"A":1}}`), "409 text An operator revoked this peer: misbehaves.")
-		s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 1")
-	})
-}
-
-func TestThrottleOverflow(t *testing.T) {
-	inEachThrottle(t, func(s *apitest.Site) {
-		s.Semaphore("A", "1", "0")
-		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":1,"acquired":{"A":9223372036854775807}}`), "200 text Ok")
-		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"A":9}}`),
-			"409 text The counts held would leave the range of 64 bit integers. The request had no effect.")
-		s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json -9223372036854775806")
-	})
-}
-
-// up moves the full count, down what remains of it: neither is undone by a lock.
-func TestThrottleOffset(t *testing.T) {
-	inEachThrottle(t, func(s *apitest.Site) {
-		s.Semaphore("A", "2", "0")
-		s.Peer("1", "1h")
-		s.Do(fsm.Up{Name: "A", Count: 3})
-		s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 5")
-		s.Is(s.Ask("PUT /peers/1/A", "6"), "409 bare Lock can never be acquired. Lock asks for count 6 yet full count is only 5.")
-		s.Do(fsm.SetValue{Name: "A", Value: 1})
-		s.Is(s.Ask("PUT /peers/1/A", "3"), "409 bare Lock can never be acquired. Lock asks for count 3 yet full count is only 2.")
-		s.Is(s.Ask("PUT /peers/1/A", "2"), "202 json 1")
-	})
-}
-
-func TestThrottleDeletedWhileBlocked(t *testing.T) {
-	inEachThrottle(t, func(s *apitest.Site) {
-		s.Semaphore("A", "1", "0")
-		s.Peer("1", "1h")
-		s.Peer("2", "1h")
-		s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
-		blocked := s.Later("PUT /peers/2/A?block_for=1m", "1")
-		s.Do(fsm.DeleteSemaphore{Name: "A"})
-		s.Is(<-blocked, "400 bare Unknown semaphore")
-		s.Is(s.Ask("GET /peers/2/is_acquired", ""), "200 json true")
-	})
-}
-
 // A client that hangs up keeps its request: its lock is granted later.
 func TestThrottleHangUp(t *testing.T) {
 	inEachThrottle(t, func(s *apitest.Site) {
@@ -358,28 +264,6 @@ func TestThrottleHangUp(t *testing.T) {
 		s.Is(s.Ask("DELETE /peers/1/B", ""), "200 text Ok")
 		s.Is(s.Ask("GET /peers/2/is_acquired", ""), "200 json true")
 		s.Is(s.Ask("GET /remainder?semaphore=B", ""), "200 json 0")
-	})
-}
-
-// block_for is cut off at the longest wait of a request; the status is 202 then.
-func TestThrottleBlockIsCapped(t *testing.T) {
-	inEachThrottle(t, func(s *apitest.Site) {
-		s.Semaphore("A", "1", "1")
-		s.Semaphore("B", "1", "0")
-		for _, id := range []string{"1", "2"} {
-			s.Peer(id, "1day")
-		}
-		s.Is(s.Ask("PUT /peers/1/B", "1"), "200 json 1")
-		s.Is(s.Ask("PUT /peers/2/A", "1"), "200 json 2")
-		waits := s.Later("PUT /peers/2/B?block_for=1h", "1")
-		holds := s.Later("PUT /peers/2/A?block_for=1h", "1")
-		s.Advance(10*time.Minute - time.Second)
-		if len(waits)+len(holds) > 0 {
-			s.Error("answered before 10 minutes are over")
-		}
-		s.Advance(2 * time.Second)
-		s.Is(<-waits, "202 json 2")
-		s.Is(<-holds, "202 json 2")
 	})
 }
 
@@ -440,32 +324,6 @@ func TestThrottleCutOff(t *testing.T) {
 	if got := s.Ask("PUT /peers/2/A?block_for=1m", "1"); got.Status != 503 {
 		t.Errorf("not even asked for: %s", got)
 	}
-}
-
-// A name that no semaphore can have never reaches the log.
-func TestThrottleImpossibleNames(t *testing.T) {
-	inEachThrottle(t, func(s *apitest.Site) {
-		s.Peer("1", "1h")
-		calls := func() int {
-			if node, ok := s.Node.(*apitest.Node); ok {
-				return len(node.Calls)
-			}
-			return 0 // a cluster does not count calls
-		}
-		before := calls()
-		long := strings.Repeat("a", 513)
-		for line, body := range map[string]string{
-			"PUT /peers/1/" + long: "1", "DELETE /peers/1/" + long: "", "PUT /peers/1/%00": "1", "DELETE /peers/1/a%0Ab": "",
-			"POST /restore":                    `{"expires_in":"1h","peer_id":2,"acquired":{"` + long + `":1}}`,
-			"GET /remainder?semaphore=" + long: "", "GET /remainder?semaphore=%FF": "",
-		} {
-			s.Is(s.Ask(line, body), "400 bare Unknown semaphore")
-		}
-		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"`+strings.Repeat("a", 20_000)+`":1}}`), "400 bare Unknown semaphore")
-		if more := calls() - before; more != 0 {
-			s.Errorf("%d commands", more)
-		}
-	})
 }
 
 // A list that is longer than one read.

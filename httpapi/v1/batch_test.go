@@ -11,88 +11,6 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-func TestBatchDoesEveryOperation(t *testing.T) {
-	a := apitest.New(t)
-	s := a.Open("1h")
-	got := a.Do("POST /v1/batch", `{"operations":[
-		{"op":"create","semaphore":"db","permits":2,"level":3,"metadata":{"a":"b"}},
-		{"semaphore":"jobs","permits":0,"op":"put"},
-		{"op":"put","semaphore":"jobs","permits":1,"only_new":true},
-		{"op":"up","semaphore":"jobs","count":5},
-		{"op":"down","semaphore":"jobs","count":9,"partial":true},
-		{"op":"set","semaphore":"jobs","value":7,"epoch":2},
-		{"op":"set","semaphore":"jobs","value":7,"epoch":9},
-		{"op":"open","ttl":"1s"},
-		{"op":"renew","session":"`+s+`","ttl":"2h"},
-		{"op":"acquire","session":"`+s+`","semaphore":"db","count":2},
-		{"op":"resize","session":"`+s+`","semaphore":"db","count":1},
-		{"op":"acquire-once","semaphore":"db","ttl":5000},
-		{"op":"acquire","session":"`+s+`","semaphore":"jobs","try":true,"count":9},
-		{"op":"acquire-many","session":"`+s+`","mode":"any","semaphores":[{"name":"jobs"}]},
-		{"op":"release","session":"`+s+`","semaphore":"jobs"},
-		{"op":"revoke","session":"`+s+`","semaphore":"db","reason":"why"},
-		{"op":"restore","session":"5","ttl":"1h","leases":[{"name":"db"}]},
-		{"op":"revoke-session","session":"5","reason":"why"},
-		{"op":"delete","semaphore":"jobs"},
-		{"op":"up","semaphore":"jobs"}
-	]}`)
-	got.Is(200, "results.length=20", "results.0.status=201", "results.0.body.name=db", "results.0.body.created=true",
-		"results.1.status=201", "results.1.body.epoch=2", "results.2.status=412", "results.2.body.code=precondition-failed",
-		"results.3.status=200", "results.3.body.value=5", "results.4.body.granted=5", "results.5.body.value=7",
-		"results.6.status=412", "results.6.body.epoch=2", "results.7.status=201", "results.7.body.ttl_ms=1000",
-		"results.8.status=200", "results.8.body.ttl_ms=7200000", "results.9.status=200", "results.9.body.token=1",
-		"results.10.body.count=1", "results.11.status=201", "results.11.body.token=2", "results.12.status=409",
-		"results.12.body.code=never", "results.13.body.leases.0.semaphore=jobs", "results.14.status=204", "results.14.body=absent",
-		"results.15.status=204", "results.16.status=200", "results.16.body.leases.0.token=4", "results.17.status=204",
-		"results.18.status=204", "results.19.status=404", "results.19.body.code=unknown-semaphore")
-	if got.Header.Get("X-Signalbox-Index") != fmt.Sprint(a.Node.Index) {
-		t.Errorf("index %s, want the last one's, %d", got.Header.Get("X-Signalbox-Index"), a.Node.Index)
-	}
-}
-
-func TestBatchTellsBadOperationsAlone(t *testing.T) {
-	a := apitest.New(t)
-	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
-	for _, c := range []struct{ operation, field string }{
-		{`{}`, "op"}, {`7`, ""}, {`{"op":7}`, "op"}, {`{"op":"acquire_once","semaphore":"db"}`, "op"},
-		{`{"op":"start-term"}`, "op"}, {`{"op":"up"}`, "semaphore"}, {`{"op":"up","name":"db"}`, "name"},
-		{`{"op":"up","semaphore":"db","ttl":1}`, "ttl"}, {`{"op":"up","semaphore":"db","count":"1"}`, "count"},
-		{`{"op":"down","semaphore":"db","wait":1}`, "wait"}, {`{"op":"acquire-once","semaphore":"db","wait":"1s"}`, "wait"},
-		{`{"op":"acquire","semaphore":"db"}`, "session"}, {`{"op":"acquire","semaphore":"db","session":5}`, "session"},
-		{`{"op":"up","semaphore":"db","key":"short"}`, "key"}, {`{"op":"up","semaphore":"db","epoch":0}`, "epoch"},
-		{`{"op":"up","semaphore":"db","surprise":1}`, "surprise"}, {`{"op":"up","semaphore":"db","Count":1}`, "Count"},
-		{`{"op":"acquire-many","session":"5","mode":"all","semaphores":[]}`, "semaphores"},
-	} {
-		got := a.Do("POST /v1/batch", `{"operations":[`+c.operation+`,{"op":"set","semaphore":"db","value":4}]}`)
-		want := c.field
-		if want == "" {
-			want = "absent"
-		}
-		got.Is(200, "results.length=2", "results.0.status=400", "results.0.body.code=invalid-request",
-			"results.0.body.field="+want, "results.1.status=200", "results.1.body.value=4")
-	}
-}
-
-func TestBatchIsRefusedWhole(t *testing.T) {
-	a := apitest.New(t)
-	up := `{"op":"up","semaphore":"db"}`
-	for body, field := range map[string]string{
-		``: "operations", `{}`: "operations", `{"operations":null}`: "operations", `{"operations":{}}`: "operations",
-		`{"operations":[],"more":1}`:                                     "more",
-		`{"operations":[` + strings.Repeat(up+",", 1000) + up + `]}`:     "operations",
-		`{"operations":[{"op":"up","semaphore":"db","semaphore":"db"}]}`: "semaphore",
-		`{"operations":[` + up + `}`:                                     "absent",
-	} {
-		a.Do("POST /v1/batch", body).RefusedWith(400, "invalid-request", "field="+field)
-	}
-	a.Do("POST /v1/batch", `{"operations":[]}`, "Idempotency-Key: 0123456789abcdef").RefusedWith(400, "invalid-request", "field=Idempotency-Key")
-	a.Do("POST /v1/batch", `{"operations":[]}`).Is(200, "results=[]")
-	a.Do("POST /v1/batch", `{"operations":["`+strings.Repeat("x", 1<<20)+`"]}`).RefusedWith(413, "too-large", "limit=1048576")
-	if len(a.Node.Calls) != 0 {
-		t.Errorf("%d calls were made", len(a.Node.Calls))
-	}
-}
-
 func TestBatchStopsAtTheFirstFailure(t *testing.T) {
 	a := apitest.New(t)
 	const ups = `{"op":"put","semaphore":"a","permits":1},{"op":"nonsense"},{"op":"up","semaphore":"a"},{"op":"up","semaphore":"a"}`
@@ -110,16 +28,6 @@ func TestBatchStopsAtTheFirstFailure(t *testing.T) {
 	if got := a.Do("POST /v1/batch", `{"operations":[`+ups+`]}`).Is(200, "results.2.status=500"); strings.Contains(got.Text, "secret") {
 		t.Errorf("an inner error leaks: %s", got.Text)
 	}
-}
-
-func TestBatchKeys(t *testing.T) {
-	a := apitest.New(t)
-	a.Must(201, "PUT /v1/semaphores/db", `{"permits":0}`)
-	const up = `{"op":"up","semaphore":"db","key":"0123456789abcdef"}`
-	a.Do("POST /v1/batch", `{"operations":[`+up+`,`+up+`]}`).Is(200, "results.0.body.value=1", "results.0.replayed=absent",
-		"results.1.body.value=1", "results.1.replayed=true")
-	a.Do("POST /v1/semaphores/db/up", "", "Idempotency-Key: 0123456789abcdef").Is(200, "value=1")
-	a.Do("GET /v1/semaphores/db", "").Is(200, "available=1")
 }
 
 // Each reply within a batch equals the reply of the single route, but for the instance of a

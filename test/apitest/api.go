@@ -100,6 +100,12 @@ func (a *API) Send(r *http.Request) Reply {
 	a.Helper()
 	w, sent := httptest.NewRecorder(), openapitest.Record(r)
 	a.Handler.ServeHTTP(w, r)
+	return a.judge(r, sent, w)
+}
+
+// judge makes the checks of Send.
+func (a *API) judge(r *http.Request, sent *openapitest.Sent, w *httptest.ResponseRecorder) Reply {
+	a.Helper()
 	got := Reply{t: a.T, asked: r.Method + " " + r.RequestURI, Status: w.Code, Header: w.Header(), Text: w.Body.String()}
 	openapitest.Check(a.T, r, sent, w)
 	if strings.Contains(w.Header().Get("Content-Type"), "json") {

@@ -7,5 +7,6 @@
 //   - crowd.go: states with many semaphores, sessions and waiters
 //   - wire.go: a Server on loopback, and raw bytes
 //   - site.go: Site and Cluster, a dialect over one node or three
-//   - scripts.go: the scripts that are tables of a dialect's contract
+//   - scripts.go: the scripts that are tables of an API's contract
+//   - script_replies.go: the requests of scripts, and checks of their replies
 package apitest

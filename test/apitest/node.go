@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 // Node is a cluster node over a real state machine: each command is one entry,
@@ -391,25 +392,29 @@ func (n *Node) Set(change func()) {
 	change()
 }
 
-// State returns all semaphores, leases, waiters, sessions, wait lists and items as text,
+// State is StateOf the node.
+func (n *Node) State(t *testing.T) string { return StateOf(t, n) }
+
+// StateOf returns all semaphores, leases, waiters, sessions, wait lists and items as text,
 // without the values that every entry moves. A refusal must leave it unchanged.
-func (n *Node) State(t *testing.T) string {
+func StateOf(t *testing.T, node exchange.Node) (text string) {
 	t.Helper()
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	all := []any{n.machine.Sessions(0, 1<<20)}
-	for _, s := range n.machine.Sessions(0, 1<<20) {
-		all = append(all, n.machine.WaitList(s.ID))
-	}
-	for _, s := range n.machine.Semaphores("", "", 1<<20) {
-		all = append(all, s, n.machine.Holders(s.Name, 0, 1<<20), n.machine.Waiters(s.Name, fsm.LinePlace{}, 1<<20))
-	}
-	for i := range n.machine.ItemsAfter("", "") {
-		all = append(all, i)
-	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	node.View(func(m *fsm.Machine) {
+		all := []any{m.Sessions(0, 1<<20)}
+		for _, s := range m.Sessions(0, 1<<20) {
+			all = append(all, m.WaitList(s.ID))
+		}
+		for _, s := range m.Semaphores("", "", 1<<20) {
+			all = append(all, s, m.Holders(s.Name, 0, 1<<20), m.Waiters(s.Name, fsm.LinePlace{}, 1<<20))
+		}
+		for i := range m.ItemsAfter("", "") {
+			all = append(all, i)
+		}
+		encoded, err := json.Marshal(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = string(encoded)
+	})
+	return text
 }

@@ -24,7 +24,8 @@ type Site struct {
 	Handler *httpapi.Handler // of the node that is asked
 	Node    exchange.Node    // the same
 	Advance func(d time.Duration)
-	others  *Cluster // nil unless it has other nodes
+	others  *Cluster                // nil unless it has other nodes
+	turn    func() *httpapi.Handler // of the node whose turn it is; nil: Handler gets all requests
 }
 
 // onMachine is a site without a cluster: commands are applied as they come.
@@ -51,6 +52,22 @@ func onLeader(t *testing.T, change ...func(*Config)) *Site {
 // OnFollower is a site at a node that does not lead.
 func OnFollower(t *testing.T, change ...func(*Config)) *Site {
 	return NewCluster(t, change...).Site(false)
+}
+
+// onTurns is a site of which each request goes to the next of three nodes that run.
+func onTurns(t *testing.T, change ...func(*Config)) *Site {
+	c, turns := NewCluster(t, change...), 0
+	s := c.Site(true)
+	s.turn = func() *httpapi.Handler {
+		for {
+			id := c.IDs[turns%len(c.IDs)]
+			turns++
+			if c.Nodes[id] != nil {
+				return c.APIs[id]
+			}
+		}
+	}
+	return s
 }
 
 // Cluster is three real nodes on a network in memory.
@@ -158,6 +175,42 @@ func (c *Cluster) Kill(id string) {
 		c.t.Fatal(err)
 	}
 	delete(c.Nodes, id)
+}
+
+// KillLeader kills it and waits until another one leads.
+func (c *Cluster) KillLeader() (gone string) {
+	c.t.Helper()
+	gone = c.Leader()
+	c.Kill(gone)
+	for range 600 {
+		if led := c.Leads(); led != "" && led != gone {
+			return gone
+		}
+		time.Sleep(100 * time.Millisecond) // virtual
+	}
+	c.t.Fatal("no other leader")
+	return ""
+}
+
+func (c *Cluster) killOne(id string) {
+	c.t.Helper()
+	if id == "leader" {
+		c.KillLeader()
+	} else {
+		c.Kill(id)
+	}
+}
+
+// Restart starts the nodes that were killed, and waits until all are ready.
+func (c *Cluster) Restart() {
+	c.t.Helper()
+	for _, id := range c.IDs {
+		if c.Nodes[id] == nil {
+			c.Net.Rejoin(id)
+			c.Start(id)
+		}
+	}
+	c.AwaitReady()
 }
 
 func (c *Cluster) stop() {
@@ -284,12 +337,19 @@ func (s *Site) Peer(id, ttl string) {
 	s.Is(s.Ask("POST /restore", `{"expires_in":"`+ttl+`","peer_id":`+id+`,"acquired":{}}`), "200 text Ok")
 }
 
+// place makes a site.
+type place func(*testing.T, ...func(*Config)) *Site
+
+var everywhere = map[string]place{"machine": onMachine, "leader": onLeader, "follower": OnFollower}
+
 // InEachPlace runs a test over the bare state machine, and over three nodes
 // through the leader and through another one, each in virtual time of its own.
 func InEachPlace(t *testing.T, test func(s *Site), change ...func(*Config)) {
-	for name, site := range map[string]func(*testing.T, ...func(*Config)) *Site{
-		"machine": onMachine, "leader": onLeader, "follower": OnFollower,
-	} {
+	inPlaces(t, everywhere, test, change...)
+}
+
+func inPlaces(t *testing.T, places map[string]place, test func(s *Site), change ...func(*Config)) {
+	for name, site := range places {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(site(t, change...)) })
 		})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,95 +27,6 @@ func ask(a *apitest.API, line string) <-chan apitest.Reply {
 		}
 	}
 	return waiting
-}
-
-func TestWaitForAnItem(t *testing.T) {
-	a := apitest.New(t)
-	waiting := ask(a, "/v1/items/a?index=0&wait=60s") // there is none yet
-	a.Must(201, "PUT /v1/items/b", `{"value":"1"}`)
-	a.Must(201, "PUT /v1/items/a", `{"value":"1"}`)
-	(<-waiting).Is(200, "value=1", "index=2")
-
-	waiting = ask(a, "/v1/items/a?index=2&wait=60s")
-	a.Must(200, "PUT /v1/items/b", `{"value":"2"}`)
-	a.Must(200, "PUT /v1/items/a", `{"value":"1"}`) // nothing differs
-	a.Must(200, "PUT /v1/items/a", `{"value":"2"}`)
-	(<-waiting).Is(200, "value=2", "version=4", "index=4")
-
-	waiting = ask(a, "/v1/items/a?index=4&wait=60s")
-	a.Must(204, "DELETE /v1/items/a", "")
-	(<-waiting).RefusedWith(404, "unknown-item", "item=a", "index=5")
-	waiting = ask(a, "/v1/items/a?index=5&wait=60s") // it goes on from the delete
-	a.Must(201, "PUT /v1/items/a", `{"value":"3"}`)
-	(<-waiting).Is(200, "created=6")
-
-	a.Do("GET /v1/items/a?index=5&wait=60s", "").Is(200, "index=6")  // changed already
-	a.Do("GET /v1/items/a?index=99&wait=60s", "").Is(200, "index=6") // ahead
-	a.Do("GET /v1/items/a?index=6", "").Is(200, "index=6")           // no wait
-	a.Do("GET /v1/items/a?index=6&wait=20ms", "").Is(200, "index=6") // the wait ends
-	a.Do("GET /v1/items/none?index=0&wait=20ms", "").RefusedWith(404, "unknown-item", "index=0")
-	a.Do("GET /v1/items/a?wait=1s", "").RefusedWith(400, "invalid-request", "field=wait")
-	a.Do("GET /v1/items/a?index=-1&wait=1s", "").RefusedWith(400, "invalid-request", "field=index")
-	a.Do("GET /v1/items/a?index=6&wait=11m", "").RefusedWith(400, "invalid-request", "field=wait")
-}
-
-// A wait for one item does not end by the end of a session that holds another one.
-func TestWaitForTheHolder(t *testing.T) {
-	a := apitest.New(t)
-	first, second := a.Open("1m"), a.Open("1h")
-	a.Must(201, "PUT /v1/items/a", `{"value":"1","session":"`+first+`"}`)
-	a.Must(201, "PUT /v1/items/b", `{"value":"1","session":"`+second+`"}`)
-	waiting := ask(a, "/v1/items/a?index=1&wait=60s")
-	a.Must(204, "DELETE /v1/sessions/"+second, "")
-	a.Node.Advance(60_001)
-	(<-waiting).Is(200, "session=null", "index=4", "version=4", "locks=1")
-}
-
-func TestListItems(t *testing.T) {
-	a := apitest.New(t)
-	for _, name := range []string{"b/2", "a", "b/1", "b/3", "c"} {
-		a.Must(201, "PUT /v1/items/"+strings.ReplaceAll(name, "/", "%2F"), `{"value":"of `+name+`"}`)
-	}
-	a.Do("GET /v1/items", "").Is(200, "items.length=5", "items.0.name=a", "items.4.name=c", "next=null", "index=5")
-	page := a.Do("GET /v1/items?prefix=b/&limit=2", "").Is(200, "items.length=2", "items.0.name=b/1", "items.1.value=of b/2", "index=5")
-	a.Do("GET /v1/items?prefix=b/&limit=2&cursor="+page.Member("next"), "").Is(200, "items.length=1", "items.0.name=b/3", "next=null")
-	a.Do("GET /v1/items?prefix=d", "").Is(200, "items=[]", "next=null", "index=5")
-	a.Do("GET /v1/items?cursor=x", "").RefusedWith(400, "invalid-request", "field=cursor")
-	a.Do("GET /v1/items?limit=1001", "").RefusedWith(400, "invalid-request", "field=limit")
-	a.Do("GET /v1/items?prefix=%00", "").RefusedWith(400, "invalid-request", "field=prefix")
-	a.Do("GET /v1/items?wait=1s", "").RefusedWith(400, "invalid-request", "field=wait")
-}
-
-// A page of large values ends early, and the next one goes on after it.
-func TestListLargeItems(t *testing.T) {
-	a := apitest.New(t)
-	value := strings.Repeat("v", 512<<10)
-	for i := range 12 {
-		a.Must(201, fmt.Sprintf("PUT /v1/items/i%02d", i), `{"value":"`+value+`"}`)
-	}
-	page := a.Do("GET /v1/items", "").Is(200, "items.length=8")
-	a.Do("GET /v1/items?cursor="+page.Member("next"), "").Is(200, "items.length=4", "items.0.name=i08", "next=null")
-}
-
-func TestWaitForAPrefix(t *testing.T) {
-	a := apitest.New(t)
-	a.Must(201, "PUT /v1/items/b%2F1", `{"value":"1"}`)
-	waiting := ask(a, "/v1/items?prefix=b/&index=1&wait=60s")
-	a.Must(201, "PUT /v1/items/a", `{"value":"1"}`)
-	a.Must(201, "PUT /v1/items/b%2F2", `{"value":"1"}`)
-	(<-waiting).Is(200, "items.length=2", "index=3")
-	a.Must(200, "PUT /v1/items/a", `{"value":"2"}`) // the index of the page is behind, and no change is below the prefix
-	waiting = ask(a, "/v1/items?prefix=b/&index=3&wait=60s")
-	a.Must(204, "DELETE /v1/items/b%2F1", "")
-	(<-waiting).Is(200, "items.length=1", "index=5")
-	a.Do("GET /v1/items?prefix=b/&index=4&wait=60s", "").Is(200, "index=5")  // by a delete, already
-	a.Do("GET /v1/items?prefix=b/&index=2&wait=60s", "").Is(200, "index=5")  // by a change, already
-	a.Do("GET /v1/items?prefix=b/&index=99&wait=60s", "").Is(200, "index=5") // ahead
-	a.Do("GET /v1/items?prefix=b/&index=5&wait=20ms", "").Is(200, "index=5")
-	a.Do("GET /v1/items?index=4&wait=60s", "").Is(200, "items.length=2") // all names
-	waiting = ask(a, "/v1/items?index=5&wait=60s")
-	a.Must(201, "PUT /v1/items/z", `{"value":"1"}`)
-	(<-waiting).Is(200, "index=6")
 }
 
 // A read that begins to wait below a prefix with many items looks at all of them, but in

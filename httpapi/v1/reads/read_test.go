@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
@@ -53,41 +52,6 @@ func TestConsistency(t *testing.T) {
 	a.Do("GET /v1/semaphores/db?consistency=stale", "").Is(200)
 }
 
-func TestHead(t *testing.T) {
-	a := apitest.New(t)
-	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
-	get := a.Do("GET /v1/semaphores/db", "")
-	head := a.Do("HEAD /v1/semaphores/db", "").Is(200)
-	for _, name := range []string{"Content-Length", "Content-Type", exchange.HeaderIndex} {
-		if get.Header.Get(name) != head.Header.Get(name) {
-			t.Errorf("%s: GET %q, HEAD %q", name, get.Header.Get(name), head.Header.Get(name))
-		}
-	}
-}
-
-func TestBlockingQuery(t *testing.T) {
-	a := apitest.New(t)
-	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
-	a.Do("GET /v1/semaphores/db?index=0&wait=60s", "").Is(200, "modified_index=1")
-	a.Do("GET /v1/semaphores/db?index=99&wait=60s", "").Is(200, "modified_index=1") // above the confirmed index
-	a.Do("GET /v1/semaphores/db?index=1", "").Is(200, "modified_index=1")           // no wait
-	a.Do("GET /v1/semaphores/db?index=1&wait=20ms", "").Is(200, "modified_index=1") // the wait ends
-	a.Do("GET /v1/semaphores/db?wait=1s", "").RefusedWith(400, "invalid-request", "field=wait")
-	a.Do("GET /v1/semaphores/none?index=1&wait=60s", "").RefusedWith(404, "unknown-semaphore")
-
-	waiting := a.GoDo("GET /v1/semaphores/db?index=1&wait=60s", "")
-	a.Node.AwaitWatcher("db")
-	a.Must(200, "PUT /v1/semaphores/db", `{"metadata":{"a":"b"}}`) // does not move modified_index
-	a.Node.AwaitWatcher("db")
-	a.Must(200, "POST /v1/semaphores/db/up", "")
-	(<-waiting).Is(200, "modified_index=3", "available=2")
-
-	waiting = a.GoDo("GET /v1/semaphores/db?index=3&wait=60s", "")
-	a.Node.AwaitWatcher("db")
-	a.Must(204, "DELETE /v1/semaphores/db", "")
-	(<-waiting).RefusedWith(404, "unknown-semaphore")
-}
-
 func TestBlockingQueryEnds(t *testing.T) {
 	a := apitest.New(t)
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
@@ -108,16 +72,6 @@ func TestBlockingQueryEnds(t *testing.T) {
 	a.Node.AwaitWatcher("db")
 	a.Handler.EndWaits()
 	(<-waiting).Is(200, "modified_index=1")
-}
-
-func TestBlockingQueryTakesNoLongerThanItsWait(t *testing.T) {
-	a := apitest.New(t)
-	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
-	began := time.Now()
-	a.Do("GET /v1/semaphores/db?index=1&wait=30", "").Is(200)
-	if took := time.Since(began); took < 30*time.Millisecond {
-		t.Errorf("answered after %v, before the wait of 30 ms was over", took)
-	}
 }
 
 // Blocking queries that wait count as watchers do, together with streams of
