@@ -344,6 +344,15 @@ func (p *Port) forget(conn *portConn) {
 	}
 }
 
+// isOpen reports whether this side has not closed a connection.
+func (p *Port) isOpen(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tracked, ok := conn.(*portConn)
+	_, open := p.conns[tracked]
+	return ok && open
+}
+
 // claim returns the handler of a kind and marks the connection as of that kind, in
 // one step, so that closeKind misses no connection once the handler was taken away.
 // It returns nil also for one connection too many of a kind.

@@ -355,6 +355,41 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 	})
 }
 
+// TestRaftLayerReportsTheFormerProcessFirst: the end of a process is reported before Raft gets a stream of the member's
+// next process, and not again when the end of a stream of the former process is read later.
+func TestRaftLayerReportsTheFormerProcessFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := portNetwork()
+		ended := make(chan uint64, 10)
+		to := portOpen(t, n, "n2")
+		layer, err := to.OpenRaft(func(from Hello) { ended <- from.Incarnation })
+		must(t, err)
+		first, next := testIdentity("n1"), testIdentity("n1")
+		portSilent(t, n, first, StreamRaft)
+		former, err := layer.Accept()
+		must(t, err)
+		time.Sleep(seatSilence) // virtual: the first process counts as dead
+		portSilent(t, n, next, StreamRaft)
+		synctest.Wait() // before a read from the former stream
+		if len(ended) != 1 || <-ended != first.Incarnation {
+			t.Errorf("%d reports before Raft gets the stream of the next process", len(ended))
+		}
+		latest, err := layer.Accept()
+		must(t, err)
+		if _, err := former.Read(make([]byte, 1)); err != io.EOF || len(ended) != 0 {
+			t.Errorf("the former stream: %v, and %d reports after the next process has come", err, len(ended))
+		}
+		layer.begin(former.(*watchedConn).Conn)
+		if len(ended) != 0 {
+			t.Error("a former process that comes late is taken for the next process")
+		}
+		must(t, latest.Close())
+		if _, _ = latest.Read(make([]byte, 1)); len(ended) != 1 || <-ended != next.Incarnation {
+			t.Errorf("%d reports of the end of the next process", len(ended))
+		}
+	})
+}
+
 // TestRaftLayerDialsTheNameAnew: a peer that comes back elsewhere under its name
 // is found.
 func TestRaftLayerDialsTheNameAnew(t *testing.T) {
