@@ -30,8 +30,15 @@ type Network interface {
 	// Listen binds host:port.
 	Listen(address string) (net.Listener, error)
 	// Dial connects to host:port. It blocks until connected, refused, or ctx
-	// ends, and for a bounded time if ctx has no deadline.
+	// ends, and for a bounded time if ctx has no deadline. The connection may be an [Ender].
 	Dial(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Ender is a connection that shows its end without a read. An idle connection that was dialled has no reader, so its
+// owner does not notice that the process at the other end has ended.
+type Ender interface {
+	// Ended reports whether the other side has closed or reset the connection, and no byte is left to read. It does not block.
+	Ended() bool
 }
 
 // TCPNetwork is the network of the operating system. It resolves names at each dial,
@@ -50,8 +57,17 @@ func (TCPNetwork) Listen(address string) (net.Listener, error) {
 // Dial implements [Network].
 func (n TCPNetwork) Dial(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: n.Stretch.Of(tcpDialTimeout), KeepAliveConfig: tcpKeepAlive}
-	return dialer.DialContext(ctx, "tcp", address)
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return tcpConn{conn.(*net.TCPConn)}, nil
 }
+
+// tcpConn is a dialled connection.
+type tcpConn struct{ *net.TCPConn }
+
+var _ Ender = tcpConn{}
 
 // CheckReachable returns why no other node can reach one at host:port, or nil. It resolves no
 // name: it may have an address only later.

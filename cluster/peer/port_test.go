@@ -409,9 +409,54 @@ func TestRaftLayerDialsTheNameAnew(t *testing.T) {
 				t.Errorf("reached %q", got)
 			}
 			must(t, p.Close())
-			time.Sleep(seatSilence) // virtual: the first process counts as dead
 		}
 	})
+}
+
+// TestIdleStreamOfAFormerProcess: a stream that was dialled and has no reader keeps the member's next process out while the
+// former process holds it open, and no longer.
+func TestIdleStreamOfAFormerProcess(t *testing.T) {
+	for _, callsFirst := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			n := portNetwork()
+			from := portOpen(t, n, "n1")
+			start := func(identity *fakeIdentity) (stop func() error) {
+				p, err := OpenPort(Config{
+					Network: n.Host("n2"), Bind: "n2:1", Advertise: "n2:1", Identity: identity, Logger: hclog.NewNullLogger(),
+				})
+				must(t, err)
+				p.Handle(StreamProbe, portEcho(""))
+				return p.Close
+			}
+			next := testIdentity("n2")
+			call := func() Refusal {
+				c, err := n.Host("n2").Dial(t.Context(), "n1:1")
+				must(t, err)
+				defer func() { _ = c.Close() }()
+				h := next.Hello(StreamProbe, "")
+				_, _ = c.Write(h.Encode())
+				reply, _ := ReadHello(c)
+				return reply.Refusal
+			}
+			stop := start(testIdentity("n2"))
+			idle, err := from.Dial(t.Context(), StreamProbe, "n2:1")
+			must(t, err)
+			portAsk(t, idle, "x")
+			if got := call(); got != RefusedIncarnation {
+				t.Errorf("while the former process lives: %v", got)
+			}
+			must(t, stop())
+			stop = start(next)
+			if callsFirst {
+				if got := call(); got != RefusedKind { // n1 has no handler
+					t.Errorf("the next process calls: %v", got)
+				}
+			} else if c, err := from.Dial(t.Context(), StreamProbe, "n2:1"); err != nil || HelloOf(c).Incarnation != next.Incarnation {
+				t.Errorf("the next process is called: %v", err)
+			}
+			must(t, stop())
+		})
+	}
 }
 
 // TestSeatOfASilentProcess: another process with its node id is refused until it has

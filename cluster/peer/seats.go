@@ -63,10 +63,15 @@ func (p *Port) sit(conn *portConn, remote Hello) (Refusal, string) {
 	return 0, ""
 }
 
-// alive reports whether bytes of a process came lately. The caller holds mu.
+// alive reports whether bytes of a process came lately on a stream that the process has not ended. The process may have
+// ended a moment ago and been started again: its idle streams, which have no reader, must not keep the next process out.
+// The caller holds mu.
 func (p *Port) alive(s *seat) bool {
 	for conn := range p.conns {
-		if conn.seat == s && p.age()-time.Duration(conn.heard.Load()) < p.config.Times.Of(seatSilence) {
+		if conn.seat != s || p.age()-time.Duration(conn.heard.Load()) >= p.config.Times.Of(seatSilence) {
+			continue
+		}
+		if raw, ok := conn.raw.(Ender); !ok || !raw.Ended() {
 			return true
 		}
 	}
