@@ -305,9 +305,9 @@ func TestVoteOfARestartedVoter(t *testing.T) {
 			return from.RequestPreVote("n2", "n2:1", &raft.RequestPreVoteRequest{}, &raft.RequestPreVoteResponse{})
 		}
 		for _, ask := range []func() error{vote, preVote, vote} {
-			var asked sync.WaitGroup
+			var voting sync.WaitGroup
 			for range raftMaxPool {
-				asked.Go(func() {
+				voting.Go(func() {
 					if err := ask(); err != nil {
 						t.Error(err)
 					}
@@ -328,7 +328,7 @@ func TestVoteOfARestartedVoter(t *testing.T) {
 					rpc.Respond(&raft.RequestPreVoteResponse{}, nil)
 				}
 			}
-			asked.Wait()
+			voting.Wait()
 			_ = voter.Close()
 			n.Crash("n2")
 			voter = transportOn(t, n, "n2", 1)

@@ -48,7 +48,7 @@ var (
 	errSeparate = errors.New("the request is sent separately")
 	// errUnsent ends an attempt that was given up before it was sent.
 	errUnsent = errors.New("not sent")
-	// errUntried ends an attempt that was given up while it waited for other calls, which shows nothing about the node.
+	// errUntried ends an attempt that was given up while it waited for other calls: it does not count against the node.
 	errUntried = fmt.Errorf("%w: it waited for other calls", errUnsent)
 )
 

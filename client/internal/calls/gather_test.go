@@ -193,7 +193,7 @@ func TestGatherOneGivesUp(t *testing.T) {
 	})
 }
 
-// A call whose deadline passes before its request is sent says nothing about the node: later calls stay there.
+// A call whose deadline passes before its request is sent does not count against the node: later calls stay there.
 func TestGatherDeadlineBeforeTheRequest(t *testing.T) {
 	virtually(t, 2, sharing(flight, func(map[string]any) string { return `{"status":200,"body":{}}` }), func(b *rig) {
 		first := b.begin(b.Context(), numbered(0))
