@@ -30,6 +30,10 @@ type acquiring struct {
 // strictly first come, first served, and keeps its place across failures of nodes and connections. While it
 // waits the session is renewed; when ctx ends, the request is withdrawn, which takes at most 2 s more.
 //
+// Acquire first tries to have the permits without waiting. If it can't, it joins the queue with a second request,
+// and its place dates from that request: a request that another client sends in between is served first. Acquire
+// makes no such try within a second after a call of this Client could not have permits of the semaphore at once.
+//
 // It fails with ctx's error and ErrUnavailable when it was not granted in time, with ctx's error and
 // ErrUnreachable when no node could be asked, with ErrLost when the session was lost during the wait, with
 // ErrLeaseExists when this session holds or waits for the semaphore already, and with the cluster's refusals:

@@ -30,6 +30,7 @@ type oneShot struct {
 // matters. When ctx ends, the request is withdrawn, which takes at most 2 s more; failing that, the cluster
 // forgets it at ctx's deadline.
 //
+// Its place in the queue dates from its second request if it first tries without waiting, as Session.Acquire does.
 // It fails as Session.Acquire does.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.acquireOnce(ctx, name, opts, false)

@@ -77,6 +77,11 @@ func TestRealSessionsOfOthers(t *testing.T) {
 		if !errors.As(err, &refusal) || refusal.Reason != "too old" {
 			t.Errorf("refused with %v", err)
 		}
+		events, cancel := context.WithTimeout(s.ctx, time.Minute)
+		defer cancel()
+		for _, err := range operator.New(c).Events(events, operator.OfSession(waits.ID())) {
+			s.is(err, client.ErrUnknownSession)
+		}
 		<-waits.Lost()
 		s.is(waits.Close(s.ctx), client.ErrLost, client.ErrRevoked) // else the end of the test would report it
 		for _, id := range []string{"", "x", "../cluster"} {

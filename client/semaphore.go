@@ -247,7 +247,8 @@ type Taken struct {
 
 // Down takes permits without a lease: only an Up brings them back. It waits in the same queue as all requests,
 // until it is granted or ctx ends. However often the call had to be repeated, it takes permits once. A wait
-// longer than Config.MaxWait starts again at the end of the queue.
+// longer than Config.MaxWait starts again at the end of the queue. Its place dates from its second request if it first
+// tries without waiting, as Session.Acquire does.
 //
 // When ctx ends just as the permits are granted, Down returns them with a nil error: otherwise they would be
 // lost. Otherwise it fails with ctx's error and ErrUnavailable when no permits were taken; with

@@ -43,6 +43,34 @@ func TestDeadLeaderIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
+// TestRestartedNodeIsTakenAtOnce: a node that was killed and started again at once follows the leader soon, since the idle
+// streams of its former process do not keep it out.
+func TestRestartedNodeIsTakenAtOnce(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		const rounds = 12
+		var total time.Duration
+		for round := range rounds {
+			n := c.all[round%3]
+			c.settled(c.leader())
+			c.kill(n)
+			c.leader(n)
+			began := time.Now()
+			c.revive(n)
+			c.until("a leader of "+n.id, func() bool {
+				if n.raft() == nil {
+					return false
+				}
+				_, leader := n.raft().LeaderWithID()
+				return leader != ""
+			})
+			total += time.Since(began)
+		}
+		if total/rounds > 250*time.Millisecond {
+			t.Errorf("a restarted node had a leader after %v on average", total/rounds)
+		}
+	})
+}
+
 // settled waits until all nodes follow a leader.
 func (c *nodes) settled(leader *testNode) {
 	c.t.Helper()

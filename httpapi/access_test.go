@@ -62,10 +62,12 @@ func TestEventsAreNarrowed(t *testing.T) {
 	since := a.Must(201, "POST /v1/semaphores", `{"name":"ci/a","permits":9}`, as("root")).Header.Get("X-Signalbox-Index")
 	a.Must(201, "POST /v1/semaphores", `{"name":"db/a","permits":9}`, as("root"))
 	a.Begin(fsm.OpenSession{Session: 5, TTLMS: 3_600_000}, fsm.Acquire{Session: 5, Name: "ci/a", Count: 1, TTLMS: fsm.KeepTTL}) // from before tokens
+	ended := map[string]string{}
 	for _, c := range []string{"db", "ci"} {
 		id := a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as(c)).Member("session")
 		a.Must(200, "PUT /v1/sessions/"+id+"/leases/"+c+"%2Fa", "", as(c))
 		a.Must(204, "DELETE /v1/sessions/"+id, "", as(c))
+		ended[c] = id
 	}
 	a.Must(201, "POST /v1/semaphores", `{"name":"ci/end","permits":9}`, as("root"))
 	a.Must(201, "POST /v1/semaphores", `{"name":"db/end","permits":9}`, as("root"))
@@ -81,6 +83,12 @@ func TestEventsAreNarrowed(t *testing.T) {
 		names, text := follow(t, address, since, end, as(client))
 		if got := strings.Join(names, " "); got != want || strings.Contains(text, `"session":"5"`) != (client == "root") {
 			t.Errorf("%s: %s\nwant: %s\n%s", client, got, want, text)
+		}
+	}
+	living := a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as("db")).Member("session")
+	for client, want := range map[string][4]int{"ci": {200, 200, 404, 200}, "root": {200, 404, 404, 404}} { // to ci the sessions of db look alike
+		for i, id := range []string{living, ended["db"], ended["ci"], "77"} {
+			a.Do("HEAD /v1/events?session="+id, "", as(client)).Is(want[i])
 		}
 	}
 }

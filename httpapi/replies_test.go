@@ -219,7 +219,7 @@ func (p *provoked) states() {
 		{level("ci/z", 1), level("ci/x", 5), fsm.Acquire{Session: 77, Name: "ci/z", Count: 1, TTLMS: fsm.KeepTTL}},
 	} {
 		for _, change := range []func(*http.Request){
-			query("try=true"), query("epoch=99"), header("If-Match", `"9.9"`), header("If-None-Match", "*"), query("since=1"), named("ci/none"),
+			query("try=true"), query("epoch=99"), header("If-Match", `"9.9"`), header("If-None-Match", "*"), query("since=1"), query("session=99"), named("ci/none"),
 			query("if_version=99"), body(`{"value":"w","if_version":99}`), outside,
 			path("n2", "n9"), body(`{"id":"n9"}`), body(`{"count":4}`), body(`{"value":9223372036854775807}`), body(`{"count":9223372036854775807}`), body(`{"permits":9223372036854775807}`), body(`{"groups":"owner"}`), path("acme", "none"),
 			func(*http.Request) {}, func(*http.Request) { p.a.Node.Advance(3_600_000) },

@@ -76,7 +76,8 @@ func OfSemaphore(name string) EventOption { return func(q url.Values) { q.Add("n
 // OfPrefix selects the events of semaphores whose names begin with prefix.
 func OfPrefix(prefix string) EventOption { return func(q url.Values) { q.Add("prefix", prefix) } }
 
-// OfSession selects the events of one session.
+// OfSession selects the events of one session. Without Since and Last, Events fails with client.ErrUnknownSession for a
+// session that has ended.
 func OfSession(id string) EventOption { return func(q url.Values) { q.Add("session", id) } }
 
 // eventsQuiet is how long a stream may bring no byte: nodes send some every 15 s.

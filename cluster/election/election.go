@@ -65,10 +65,10 @@ type Candidate interface {
 
 // Question asks a voter whether it agrees that From campaigns.
 type Question struct {
-	From  string  `json:"from"`
-	Lost  Process `json:"lost"` // the leader whose process the candidate has found dead; zero: it knows no leader
-	Term  uint64  `json:"term"` // of the candidate's last entry
-	Index uint64  `json:"index"`
+	From  string `json:"from"`
+	Lost  Leader `json:"lost"` // that the candidate has found dead; zero: it knows no leader
+	Term  uint64 `json:"term"` // of the candidate's last entry
+	Index uint64 `json:"index"`
 }
 
 // Reply is a voter's reply to a question.
@@ -96,11 +96,10 @@ type Election struct {
 	turn     time.Time // the end of this node's turn as the best candidate; zero: no turn has begun
 }
 
-// suspect is a process whose Raft stream has ended.
+// suspect is a leader of which a Raft stream has ended.
 type suspect struct {
-	Process
-	term uint64    // this node's term when the last stream ended
-	at   time.Time // when the last stream ended
+	Leader
+	at time.Time // when it ended
 }
 
 // standing ranks candidates.
@@ -126,11 +125,19 @@ func New(self raft.ServerID, r Raft, candidate Candidate, times wake.Stretch, lo
 	}
 }
 
-// StreamEnded notes that a Raft stream from a process has ended. It does not block.
+// StreamEnded notes that a Raft stream from a process has ended, if the process leads. The caller reports it before
+// this node's Raft reads a message of the member's next process, which may lead in a later term. It does not block.
 func (e *Election) StreamEnded(process Process) {
+	term := e.raft.CurrentTerm() // first: if the leader changes meanwhile, the term is over
+	if _, leader := e.raft.LeaderWithID(); string(leader) == process.Node {
+		e.suspect(Leader{process, term})
+	}
+}
+
+func (e *Election) suspect(leader Leader) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.suspects[process.Node] = suspect{process, e.raft.CurrentTerm(), time.Now()}
+	e.suspects[leader.Node] = suspect{leader, time.Now()}
 	e.news.Set()
 }
 
@@ -190,27 +197,27 @@ const (
 
 // try asks the other voters if this node has no leader, and campaigns if enough of them agree.
 func (e *Election) try(ctx context.Context) outcome {
-	process, isLost := e.lost(ctx)
+	dead, isLost := e.lost(ctx)
 	if !isLost {
 		return followed
 	}
 	servers := e.raft.GetConfiguration().Configuration().Servers
-	if !e.able(servers) || !e.leaderless(process) {
+	if !e.able(servers) || !e.leaderless(dead) {
 		return found
 	}
 	standing := e.standing()
-	agreed, better := e.ask(ctx, servers, Question{From: string(e.self), Lost: process, Term: standing.term, Index: standing.index})
+	agreed, better := e.ask(ctx, servers, Question{From: string(e.self), Lost: dead, Term: standing.term, Index: standing.index})
 	switch {
 	case better:
 		return gaveWay
-	case !agreed || !e.promiseSelf(standing, process.Node) || !e.able(servers) || !e.leaderless(process):
-		if e.takeTurn(e.times.Of(turnLasts)); process != (Process{}) {
+	case !agreed || !e.promiseSelf(standing, dead.Node) || !e.able(servers) || !e.leaderless(dead):
+		if e.takeTurn(e.times.Of(turnLasts)); dead != (Leader{}) {
 			return unagreed
 		}
 		return found
 	}
 	e.takeTurn(0)
-	e.log.Info("this node campaigns: a majority of the voters has no leader", "dead", process.Node)
+	e.log.Info("this node campaigns: a majority of the voters has no leader", "dead", dead.Node)
 	if err := e.candidate.Campaign(); err != nil {
 		e.log.Warn("this node's raft did not campaign", "error", err)
 	}
@@ -222,37 +229,38 @@ func (e *Election) able(servers []raft.Server) bool {
 	return e.raft.State() == raft.Follower && votes(servers, e.self) && e.candidate.Able() == nil
 }
 
-// leaderless reports whether this node still has no leader but lost, and no election is under way.
-func (e *Election) leaderless(lost Process) bool {
+// leaderless reports whether lost is still the last leader that this node knows, and no election is
+// under way.
+func (e *Election) leaderless(lost Leader) bool {
 	_, leader := e.raft.LeaderWithID()
 	if leader == "" {
-		return lost == Process{} && e.settled()
+		return lost == Leader{} && e.settled()
 	}
 	last, ok := e.ended(string(leader))
 	return ok && last == lost
 }
 
-// lost reports whether this node has no leader: it knows no leader (dead is zero), or finds the leader's process dead.
-func (e *Election) lost(ctx context.Context) (dead Process, isLost bool) {
+// lost reports whether this node has no leader: it knows no leader, or finds the leader's process dead.
+func (e *Election) lost(ctx context.Context) (dead Leader, isLost bool) {
 	_, leader := e.raft.LeaderWithID()
 	switch leader {
 	case "":
-		return Process{}, e.raft.State() != raft.Leader
+		return Leader{}, e.raft.State() != raft.Leader
 	case e.self:
-		return Process{}, false
+		return Leader{}, false
 	}
-	process, ok := e.ended(string(leader))
-	return process, ok && e.proofs.isDead(ctx, process, e.raft.CurrentTerm())
+	last, ok := e.ended(string(leader))
+	return last, ok && e.proofs.isDead(ctx, last)
 }
 
-// ended returns the process of a node whose Raft stream has ended lately, if there is one. The end counts only in the
-// same term: the member's next process may lead in a later term, while this node still remembers the end of its earlier
-// process.
-func (e *Election) ended(node string) (Process, bool) {
+// ended returns the leader of this node's term if it is the node and one of its Raft streams has just ended. The end
+// counts only in its term: the member's next process may lead in a later term, while the end of its earlier process is
+// still remembered.
+func (e *Election) ended(node string) (Leader, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, ok := e.suspects[node]
-	return last.Process, ok && last.term == e.raft.CurrentTerm() && time.Since(last.at) < e.times.Of(suspicion)
+	return last.Leader, ok && last.Term == e.raft.CurrentTerm() && time.Since(last.at) < e.times.Of(suspicion)
 }
 
 // ask asks all other voters, and reports whether a majority agrees, this node included, and whether a better candidate
@@ -311,21 +319,22 @@ func (e *Election) Judge(ctx context.Context, q Question) Reply {
 	return Reply{Agrees: candidate.byLog(self) >= 0 && e.promise(candidate, q.Lost.Node)}
 }
 
-// agreesLost reports whether this node has no leader either: it knows no leader, or it has no contact with the leader
-// or the stream has ended, and a dial finds the process dead. Since this node's stream may end a moment later than the
-// candidate's stream, it checks a few times.
-func (e *Election) agreesLost(ctx context.Context, lost Process) bool {
+// agreesLost reports whether this node has no leader either: it knows no leader, or its stream from the leader has
+// ended, or is silent, and its dial finds the process dead. Its stream may end a moment later
+// than the candidate's stream. A term has one leader, which is one process. So in the term of the lost leader this node
+// follows that process, and in another term it may follow the member's next process.
+func (e *Election) agreesLost(ctx context.Context, lost Leader) bool {
 	_, leader := e.raft.LeaderWithID()
 	if leader == "" {
 		return e.settled()
 	}
 	for _, pause := range dialPauses {
-		if string(leader) != lost.Node || pause > 0 && wake.Pause(ctx, pause) != nil {
+		if string(leader) != lost.Node || e.raft.CurrentTerm() != lost.Term || pause > 0 && wake.Pause(ctx, pause) != nil {
 			return false
 		}
-		process, ok := e.ended(lost.Node)
-		if ok && process == lost || time.Since(e.raft.LastContact()) > e.times.Of(contactLasts) {
-			return e.proofs.isDead(ctx, lost, e.raft.CurrentTerm())
+		last, ok := e.ended(lost.Node)
+		if ok && last == lost || time.Since(e.raft.LastContact()) > e.times.Of(contactLasts) {
+			return e.proofs.isDead(ctx, lost)
 		}
 	}
 	return false
@@ -339,10 +348,10 @@ func (e *Election) promiseSelf(self standing, lost string) bool {
 	return free && e.promise(self, lost)
 }
 
-// suspectToo makes this node campaign, even if it has not noticed yet that its stream has ended.
-func (e *Election) suspectToo(lost Process) {
-	if lost != (Process{}) {
-		e.StreamEnded(lost)
+// suspectToo has this node campaign itself: it may not have seen the end of its stream yet.
+func (e *Election) suspectToo(lost Leader) {
+	if lost != (Leader{}) {
+		e.suspect(lost)
 	}
 	e.news.Set()
 }

@@ -291,11 +291,45 @@ func TestNextProcess(t *testing.T) {
 	})
 }
 
+// TestFormerLeaderIsNotItsSuccessor: n1 leads in term 1, in another process than in term 0. The other nodes have no
+// contact, and hear of the death of the former process, also before they know the leader of term 1: it does not count.
+func TestFormerLeaderIsNotItsSuccessor(t *testing.T) {
+	former := Process{Node: "n1", Incarnation: 7}
+	question := func(term uint64) Question {
+		return Question{From: "n2", Lost: Leader{former, term}, Term: 3, Index: 299}
+	}
+	for name, tell := range map[string]func(v *voter){
+		"asked":         func(v *voter) { v.Judge(t.Context(), question(0)) },
+		"its stream":    func(v *voter) { v.StreamEnded(former) },
+		"knows already": func(*voter) {},
+	} {
+		elect(t, three, func(t *testing.T, all map[string]*voter) {
+			n3 := all["n3"]
+			change(all, func() {
+				all["n1"].incarnation, n3.leader = 8, ""
+				for _, v := range all {
+					v.now = 1
+				}
+			})
+			tell(n3)
+			change(all, func() { n3.leader = "n1" })
+			n3.news.Set()
+			wantCampaigns(t, name, settled(all, 5*time.Second), 0, 0)
+			if got := n3.Judge(t.Context(), question(0)); got != (Reply{}) {
+				t.Errorf("%s: asked about the leader of term 0 in term 1: %+v", name, got)
+			}
+			if got := n3.Judge(t.Context(), question(1)); !got.Better {
+				t.Errorf("%s: asked about the leader of its term, without contact: %+v", name, got)
+			}
+		})
+	}
+}
+
 // TestProofIsOfOneTerm: a proof against a process does not count in a later term, which it leads.
 func TestProofIsOfOneTerm(t *testing.T) {
 	p := proofs{dead: map[string]death{}, identify: func(context.Context, string) (uint64, error) { return 0, syscall.ECONNREFUSED }}
 	for i, term := range []uint64{3, 3, 4} {
-		if dead := p.isDead(t.Context(), Process{Node: "n1", Incarnation: 7}, term); dead != (term == 3) {
+		if dead := p.isDead(t.Context(), Leader{Process{Node: "n1", Incarnation: 7}, term}); dead != (term == 3) {
 			t.Errorf("look %d, in term %d: dead %v", i, term, dead)
 		}
 	}

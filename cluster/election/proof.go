@@ -27,6 +27,12 @@ type Process struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
+// Leader is a process that leads, or led, in a term. The zero value is no leader.
+type Leader struct {
+	Process
+	Term uint64 `json:"term"`
+}
+
 // proofs finds out whether processes have ended, and remembers the last dead process
 // of each member. Safe for concurrent use.
 type proofs struct {
@@ -44,9 +50,9 @@ type death struct {
 	doubt       time.Duration // how long after at no other proof is believed
 }
 
-// isDead reports whether a process that led in that term has ended. It blocks for up to 0.9 s.
-func (p *proofs) isDead(ctx context.Context, process Process, term uint64) bool {
-	if known, doubted := p.recall(process, term); known || doubted {
+// isDead reports whether the process of a leader has ended. It blocks for 0.9 s at most.
+func (p *proofs) isDead(ctx context.Context, leader Leader) bool {
+	if known, doubted := p.recall(leader); known || doubted {
 		return known
 	}
 	for _, pause := range dialPauses {
@@ -57,8 +63,8 @@ func (p *proofs) isDead(ctx context.Context, process Process, term uint64) bool 
 				return false
 			}
 		}
-		if p.gone(ctx, process) {
-			p.remember(process, term)
+		if p.gone(ctx, leader.Process) {
+			p.remember(leader)
 			return true
 		}
 	}
@@ -77,29 +83,29 @@ func (p *proofs) gone(ctx context.Context, process Process) bool {
 	return incarnation != process.Incarnation
 }
 
-// recall reports whether the process was found dead just now, and whether another proof against it would not be
-// believed.
-func (p *proofs) recall(process Process, term uint64) (known, doubted bool) {
+// recall reports whether the leader was found dead just now, and whether another proof against it
+// would not be believed.
+func (p *proofs) recall(leader Leader) (known, doubted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last, found := p.dead[process.Node]
-	if !found || last.incarnation != process.Incarnation {
+	last, found := p.dead[leader.Node]
+	if !found || last.incarnation != leader.Incarnation {
 		return false, false
 	}
 	age := time.Since(last.at)
-	return age < proofLasts && term == last.term, age < last.doubt
+	return age < proofLasts && leader.Term == last.term, age < last.doubt
 }
 
-// remember records that a process was found dead.
-func (p *proofs) remember(process Process, term uint64) {
+// remember notes that a leader was found dead.
+func (p *proofs) remember(leader Leader) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next := death{incarnation: process.Incarnation, term: term, at: time.Now(), doubt: firstDoubt}
-	if last := p.dead[process.Node]; last.incarnation == process.Incarnation && last.doubt > 0 {
+	next := death{incarnation: leader.Incarnation, term: leader.Term, at: time.Now(), doubt: firstDoubt}
+	if last := p.dead[leader.Node]; last.incarnation == leader.Incarnation && last.doubt > 0 {
 		if time.Since(last.at) < proofLasts {
 			return // another check has found it at the same time
 		}
 		next.doubt = 2 * last.doubt
 	}
-	p.dead[process.Node] = next
+	p.dead[leader.Node] = next
 }

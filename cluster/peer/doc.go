@@ -12,6 +12,8 @@
 // A node opens one [Port]. Its methods are safe for concurrent use; each handler runs in a separate goroutine.
 //
 //   - network.go: Network, by which peers reach each other; their addresses, and the marks in them.
+//   - ended_unix.go: whether the other side has ended a connection that has no reader.
+//   - ended_other.go: the same on systems that don't show it.
 //   - port.go: Identity; Port, which accepts connections, counts them, and closes them when it closes.
 //   - streams.go: Dial and its other side: preambles are exchanged and judged, and refusals counted.
 //   - hello.go: the preamble, its bytes and its meaning.

@@ -29,13 +29,21 @@ var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Inte
 type Network interface {
 	// Listen binds host:port.
 	Listen(address string) (net.Listener, error)
-	// Dial connects to host:port. It blocks until it is connected or refused, or ctx ends, and for a bounded time if
-	// ctx has no deadline.
+	// Dial connects to host:port. It blocks until connected, refused, or ctx
+	// ends, and for a bounded time if ctx has no deadline. The connection may be an [Ender].
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-// TCPNetwork is the network of the operating system. It looks up a name at each dial, since a container that restarts
-// may get another IP, and gives up after 2 s.
+// Ender is a connection that shows its end without a read. An idle connection that was dialled has no reader, so its
+// owner does not notice that the process at the other end has ended.
+type Ender interface {
+	// Ended reports whether the other side has closed or reset the connection, and no byte is left to read. It does not block.
+	Ended() bool
+}
+
+// TCPNetwork is the network of the operating system. It resolves names at each dial,
+// since a container that comes back under its name may have another IP, and gives up
+// after 2 s.
 type TCPNetwork struct {
 	Stretch wake.Stretch // multiplies the 2 s
 }
@@ -49,11 +57,20 @@ func (TCPNetwork) Listen(address string) (net.Listener, error) {
 // Dial implements [Network].
 func (n TCPNetwork) Dial(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: n.Stretch.Of(tcpDialTimeout), KeepAliveConfig: tcpKeepAlive}
-	return dialer.DialContext(ctx, "tcp", address)
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return tcpConn{conn.(*net.TCPConn)}, nil
 }
 
-// CheckReachable returns why no other node can reach a node at host:port, or nil. It does not look names up: a name may
-// get its address only later.
+// tcpConn is a dialled connection.
+type tcpConn struct{ *net.TCPConn }
+
+var _ Ender = tcpConn{}
+
+// CheckReachable returns why no other node can reach one at host:port, or nil. It resolves no
+// name: it may have an address only later.
 func CheckReachable(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

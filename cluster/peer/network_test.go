@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,42 @@ var (
 	_ Network = TCPNetwork{}
 	_ Network = (*memnet.Host)(nil)
 )
+
+// TestTCPConnectionShowsItsEnd: a dialled connection shows its end without a read, and takes no byte from the next read.
+func TestTCPConnectionShowsItsEnd(t *testing.T) {
+	for name, finish := range map[string]func(*net.TCPConn) error{
+		"close": (*net.TCPConn).Close,
+		"reset": func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := TCPNetwork{}.Listen("127.0.0.1:0")
+			must(t, err)
+			defer func() { _ = l.Close() }()
+			near, err := TCPNetwork{Stretch: 1}.Dial(t.Context(), l.Addr().String())
+			must(t, err)
+			defer func() { _ = near.Close() }()
+			far, err := l.Accept()
+			must(t, err)
+			ended := near.(Ender).Ended
+			if ended() {
+				t.Error("an open connection has ended")
+			}
+			_, err = far.Write([]byte("xy"))
+			must(t, err)
+			b := make([]byte, 1)
+			if _, err := near.Read(b); err != nil || b[0] != 'x' || ended() {
+				t.Errorf("read %q, %v; a connection with a byte to read has ended: %v", b, err, ended())
+			}
+			if _, err := near.Read(b); err != nil || b[0] != 'y' {
+				t.Errorf("read %q, %v", b, err)
+			}
+			must(t, finish(far.(*net.TCPConn)))
+			for !ended() { // the end arrives a moment later
+				runtime.Gosched()
+			}
+		})
+	}
+}
 
 // TestPortOverTCP: two ports on real sockets, the peer called by name.
 func TestPortOverTCP(t *testing.T) {

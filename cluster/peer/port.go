@@ -336,6 +336,15 @@ func (p *Port) forget(conn *portConn) {
 	}
 }
 
+// isOpen reports whether this side has not closed a connection.
+func (p *Port) isOpen(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tracked, ok := conn.(*portConn)
+	_, open := p.conns[tracked]
+	return ok && open
+}
+
 // handlerFor returns the handler of a kind and marks the connection with the kind, in one step under the lock: once
 // Handle has removed a handler, closeKind finds every connection that got it. It also returns nil if a kind has too
 // many connections.

@@ -355,6 +355,41 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 	})
 }
 
+// TestRaftLayerReportsTheFormerProcessFirst: the end of a process is reported before Raft gets a stream of the member's
+// next process, and not again when the end of a stream of the former process is read later.
+func TestRaftLayerReportsTheFormerProcessFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := portNetwork()
+		ended := make(chan uint64, 10)
+		to := portOpen(t, n, "n2")
+		layer, err := to.OpenRaft(func(from Hello) { ended <- from.Incarnation })
+		must(t, err)
+		first, next := testIdentity("n1"), testIdentity("n1")
+		portSilent(t, n, first, StreamRaft)
+		former, err := layer.Accept()
+		must(t, err)
+		time.Sleep(processSilence) // virtual: the first process counts as dead
+		portSilent(t, n, next, StreamRaft)
+		synctest.Wait() // before a read from the former stream
+		if len(ended) != 1 || <-ended != first.Incarnation {
+			t.Errorf("%d reports before Raft gets the stream of the next process", len(ended))
+		}
+		latest, err := layer.Accept()
+		must(t, err)
+		if _, err := former.Read(make([]byte, 1)); err != io.EOF || len(ended) != 0 {
+			t.Errorf("the former stream: %v, and %d reports after the next process has come", err, len(ended))
+		}
+		layer.begin(former.(*watchedConn).Conn)
+		if len(ended) != 0 {
+			t.Error("a former process that comes late is taken for the next process")
+		}
+		must(t, latest.Close())
+		if _, _ = latest.Read(make([]byte, 1)); len(ended) != 1 || <-ended != next.Incarnation {
+			t.Errorf("%d reports of the end of the next process", len(ended))
+		}
+	})
+}
+
 // TestRaftLayerDialsTheNameAnew: a peer that comes back elsewhere under its name
 // is found.
 func TestRaftLayerDialsTheNameAnew(t *testing.T) {
@@ -374,9 +409,54 @@ func TestRaftLayerDialsTheNameAnew(t *testing.T) {
 				t.Errorf("reached %q", got)
 			}
 			must(t, p.Close())
-			time.Sleep(processSilence) // virtual: the first process counts as dead
 		}
 	})
+}
+
+// TestIdleStreamOfAFormerProcess: a stream that was dialled and has no reader keeps the member's next process out while the
+// former process holds it open, and no longer.
+func TestIdleStreamOfAFormerProcess(t *testing.T) {
+	for _, callsFirst := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			n := portNetwork()
+			from := portOpen(t, n, "n1")
+			start := func(identity *fakeIdentity) (stop func() error) {
+				p, err := OpenPort(Config{
+					Network: n.Host("n2"), Bind: "n2:1", Advertise: "n2:1", Identity: identity, Logger: hclog.NewNullLogger(),
+				})
+				must(t, err)
+				p.Handle(StreamProbe, portEcho(""))
+				return p.Close
+			}
+			next := testIdentity("n2")
+			call := func() Refusal {
+				c, err := n.Host("n2").Dial(t.Context(), "n1:1")
+				must(t, err)
+				defer func() { _ = c.Close() }()
+				h := next.Hello(StreamProbe, "")
+				_, _ = c.Write(h.Encode())
+				reply, _ := ReadHello(c)
+				return reply.Refusal
+			}
+			stop := start(testIdentity("n2"))
+			idle, err := from.Dial(t.Context(), StreamProbe, "n2:1")
+			must(t, err)
+			portAsk(t, idle, "x")
+			if got := call(); got != RefusedIncarnation {
+				t.Errorf("while the former process lives: %v", got)
+			}
+			must(t, stop())
+			stop = start(next)
+			if callsFirst {
+				if got := call(); got != RefusedKind { // n1 has no handler
+					t.Errorf("the next process calls: %v", got)
+				}
+			} else if c, err := from.Dial(t.Context(), StreamProbe, "n2:1"); err != nil || HelloOf(c).Incarnation != next.Incarnation {
+				t.Errorf("the next process is called: %v", err)
+			}
+			must(t, stop())
+		})
+	}
 }
 
 // TestSilentProcessIsReplaced: another process with its node id is refused until it has

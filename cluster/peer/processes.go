@@ -61,10 +61,15 @@ func (p *Port) register(conn *portConn, remote Hello) (Refusal, string) {
 	return 0, ""
 }
 
-// alive reports whether the process has sent bytes lately. The caller holds mu.
+// alive reports whether the process has lately sent bytes on a stream that it has not ended. The process may have ended a
+// moment ago and been started again: its idle streams, which have no reader, must not keep the next process out. The
+// caller holds mu.
 func (p *Port) alive(proc *process) bool {
 	for conn := range p.conns {
-		if conn.process == proc && p.age()-time.Duration(conn.readAt.Load()) < p.config.Times.Of(processSilence) {
+		if conn.process != proc || p.age()-time.Duration(conn.readAt.Load()) >= p.config.Times.Of(processSilence) {
+			continue
+		}
+		if raw, ok := conn.raw.(Ender); !ok || !raw.Ended() {
 			return true
 		}
 	}

@@ -20,20 +20,26 @@ type RaftLayer struct {
 	once    sync.Once
 	closing context.Context // ends when the layer or the port closes
 	end     context.CancelCauseFunc
+
+	mu        sync.Mutex
+	processes map[string]Hello // by node id: the last process that opened a stream
 }
 
 var _ raft.StreamLayer = (*RaftLayer)(nil)
 
-// OpenRaft makes the port accept Raft's streams, which it refuses until then: a voter that lost its folder has
-// forgotten its votes, and must not cast another vote before the cluster has admitted it again. Only one layer may be
-// open at a time. ended is called whenever a stream from another process has ended, and must not block.
+// OpenRaft makes the port accept Raft's streams, which it refuses until then: a
+// voter that lost its folder has forgotten its votes and must not cast another
+// before the cluster has admitted it again. One layer may be open at a time. ended is
+// called whenever a stream from another process has ended, and must not block. When a member's
+// next process opens its first stream, ended is called for the former process before Raft reads from that
+// stream, and for the last time: so Raft still knows the former process as the leader, if it was.
 func (p *Port) OpenRaft(ended func(from Hello)) (*RaftLayer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.handlers[StreamRaft] != nil {
 		return nil, errors.New("raft's share of the peer port is already open")
 	}
-	l := &RaftLayer{port: p, ended: ended, conns: make(chan net.Conn)}
+	l := &RaftLayer{port: p, ended: ended, conns: make(chan net.Conn), processes: map[string]Hello{}}
 	l.closing, l.end = context.WithCancelCause(p.closing)
 	p.handlers[StreamRaft] = l.serve
 	return l, nil
@@ -41,10 +47,35 @@ func (p *Port) OpenRaft(ended func(from Hello)) (*RaftLayer, error) {
 
 // serve passes a stream to Accept.
 func (l *RaftLayer) serve(conn net.Conn) {
+	l.begin(conn)
 	select {
-	case l.conns <- &watchedConn{Conn: conn, ended: l.ended}:
+	case l.conns <- &watchedConn{Conn: conn, ended: l.finish}:
 	case <-l.closing.Done():
 		_ = conn.Close()
+	}
+}
+
+// begin notes the process of a new stream, and reports the end of the member's former process. A stream of a former
+// process that comes late is closed already: the next process has registered.
+func (l *RaftLayer) begin(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	process := HelloOf(conn)
+	if !l.port.isOpen(conn) {
+		return
+	}
+	if former, ok := l.processes[process.Node]; ok && !former.SameProcess(&process) {
+		l.ended(former)
+	}
+	l.processes[process.Node] = process
+}
+
+// finish reports the end of a stream, unless the member's next process has opened a stream.
+func (l *RaftLayer) finish(process Hello) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last := l.processes[process.Node]; last.SameProcess(&process) {
+		l.ended(process)
 	}
 }
 

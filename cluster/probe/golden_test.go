@@ -17,7 +17,7 @@ import (
 func TestMessagesAreForEver(t *testing.T) {
 	hash := StateHash{Index: 300, Hash: [16]byte{0x11, 15: 0x12}}
 	request := &Request{Kind: Ask, From: "n1", ID: "n2", Address: "n2:8711", Level: 3, State: &hash,
-		Elect: &election.Question{From: "n1", Lost: election.Process{Node: "n3", Incarnation: 1 << 62}, Term: 5, Index: 300}}
+		Elect: &election.Question{From: "n1", Lost: election.Leader{Process: election.Process{Node: "n3", Incarnation: 1 << 62}, Term: 6}, Term: 5, Index: 300}}
 	reply := &Reply{Elect: &election.Reply{Agrees: true, Better: true, Leads: true}, Term: 7, Cluster: "c1", Code: "changed", Error: "why not", Answer: &Answer{
 		Node: "n1", Incarnation: 1 << 63, Peers: "n1:8711,n2:8711", State: Live, Leader: "n2", LeaderAddress: "n2:8711", Term: 6, Knows: 2, Commit: 301,
 		Applied: 302, Configuration: 17, Member: true, Draining: true, StorageLow: true, StorageSpent: true, Hashes: []StateHash{hash}, Common: &hash,

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// An append that fails within appendAgain is sent again after retryPause, as many times as the pool may have
-	// connections: each of them may have been reset.
-	appendAgain = 100 * time.Millisecond
-	retryPause  = 5 * time.Millisecond
+	// An append or a request for a vote that fails within sendAgain is sent again after retryPause, as many times as the
+	// pool may have connections: each of them may have been reset.
+	sendAgain  = 100 * time.Millisecond
+	retryPause = 5 * time.Millisecond
 	// heartbeatAfter is the shortest time, at multiplier 1, between a follower's last reply and the next heartbeat. The
 	// heartbeat then waits for the next multiple of heartbeatEvery, so that an idle leader wakes five times a second
 	// for all followers together. The sum of both and a round trip must stay below Tick: a follower campaigns after
@@ -89,11 +89,7 @@ func (t *Transport) append(
 	last, lastTerm := lastCompared(args)
 	args.LeaderCommitIndex = min(args.LeaderCommitIndex, last)
 	t.followers.update(id, func(f *follower) { f.attempts.inFlight++ })
-	began := time.Now()
-	err = t.send(via, id, target, args, resp)
-	for ; err != nil && again > 0 && time.Since(began) < appendAgain && wake.Pause(t.closing, retryPause) == nil; again-- {
-		err = t.send(via, id, target, args, resp)
-	}
+	err = t.repeat(again, func() error { return t.send(via, id, target, args, resp) })
 	replied = err == nil
 	if replied && resp.Success && len(args.Entries) > 0 {
 		err = t.durable(last)

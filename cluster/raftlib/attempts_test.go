@@ -78,7 +78,7 @@ func TestFailuresAreHeld(t *testing.T) {
 					return from.InstallSnapshot("n2", "n2:1", &raft.InstallSnapshotRequest{Term: 3}, &raft.InstallSnapshotResponse{}, nil)
 				}
 				release := time.AfterFunc(time.Minute, func() { from.followers.noteHeartbeat("n2") })
-				if took := timed(entry); took > appendAgain {
+				if took := timed(entry); took > sendAgain {
 					t.Errorf("the first one was held for %v", took)
 				}
 				if from.Reaches(ctx, "n2") {

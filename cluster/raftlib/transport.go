@@ -208,20 +208,34 @@ func (t *Transport) Reaches(ctx context.Context, id raft.ServerID) bool {
 func (t *Transport) RequestPreVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
 ) error {
-	if err := t.Campaigns(); err != nil {
-		return err
-	}
-	return t.NetworkTransport.RequestPreVote(id, target, args, resp)
+	return t.askVote(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
 }
 
 // RequestVote fails in the same cases as RequestPreVote.
 func (t *Transport) RequestVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
 ) error {
+	return t.askVote(func() error { return t.NetworkTransport.RequestVote(id, target, args, resp) })
+}
+
+// askVote sends a request for a vote, and repeats it if it fails quickly: the pool may hold connections to the voter's
+// former process, and Raft asks once a term. Without that vote the election would fail, and the next election would have
+// to wait for Raft's time-outs. A voter gives the same reply to a repeated request.
+func (t *Transport) askVote(send func() error) error {
 	if err := t.Campaigns(); err != nil {
 		return err
 	}
-	return t.NetworkTransport.RequestVote(id, target, args, resp)
+	return t.repeat(raftMaxPool, send)
+}
+
+// repeat calls send, and calls it again that many times at most while it fails quickly.
+func (t *Transport) repeat(again int, send func() error) error {
+	began := time.Now()
+	err := send()
+	for ; err != nil && again > 0 && time.Since(began) < sendAgain && wake.Pause(t.closing, retryPause) == nil; again-- {
+		err = send()
+	}
+	return err
 }
 
 // Campaign makes this node's Raft campaign at once, without pre-vote, as if a leader had handed over to it. It blocks

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -288,6 +289,50 @@ func TestFaultHook(t *testing.T) {
 		}
 		failing.Store(false)
 		c.apply(c.leader(), "after", c.nodes...)
+	})
+}
+
+// TestVoteOfARestartedVoter: the request for a vote reaches the voter's next process, though all pooled connections lead to its
+// former process.
+func TestVoteOfARestartedVoter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		from, voter := transportOn(t, n, "n1", 1), transportOn(t, n, "n2", 1)
+		vote := func() error {
+			return from.RequestVote("n2", "n2:1", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{})
+		}
+		preVote := func() error {
+			return from.RequestPreVote("n2", "n2:1", &raft.RequestPreVoteRequest{}, &raft.RequestPreVoteResponse{})
+		}
+		for _, ask := range []func() error{vote, preVote, vote} {
+			var voting sync.WaitGroup
+			for range raftMaxPool {
+				voting.Go(func() {
+					if err := ask(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			var together []raft.RPC
+			for range raftMaxPool {
+				select {
+				case rpc := <-voter.Consumer():
+					together = append(together, rpc)
+				case <-time.After(time.Second): // virtual
+				}
+			}
+			for _, rpc := range together { // each has come over another connection
+				if _, ok := rpc.Command.(*raft.RequestVoteRequest); ok {
+					rpc.Respond(&raft.RequestVoteResponse{}, nil)
+				} else {
+					rpc.Respond(&raft.RequestPreVoteResponse{}, nil)
+				}
+			}
+			voting.Wait()
+			_ = voter.Close()
+			n.Crash("n2")
+			voter = transportOn(t, n, "n2", 1)
+		}
 	})
 }
 

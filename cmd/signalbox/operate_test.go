@@ -174,6 +174,9 @@ func TestVerbsFollow(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	lines.awaitOutput(t, "item-changed     item cfg")
+	if o := command(t, []string{"events", "--session-id", "77", "--addr", address, "--timeout", "20s"}); o.status == 0 || !strings.Contains(o.stderr, "No session has this id") {
+		t.Errorf("the events of a session that has ended: %+v", o)
+	}
 	watch.awaitOutput(t, "1 held")
 	stop()
 	for _, r := range []*running{events, lines, last, watch} {

@@ -86,7 +86,7 @@ var describedRoutes = map[string]described{
 
 	"POST /v1/batch":       {"Carry out many operations", nil, "", "operations!", map[int]any{200: batchBody{}}, ""},
 	"GET /v1/openapi.json": {"This description", nil, "", "", map[int]any{200: object{"type": "object"}}, ""},
-	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since last name* prefix group session renewals", "", map[int]any{200: "text/event-stream"}, " history-gone"},
+	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since last name* prefix group session renewals", "", map[int]any{200: "text/event-stream"}, " history-gone unknown-session"},
 
 	"GET /v1/cluster":                    {"Read the members of the cluster", nil, "", "", map[int]any{200: clusterSchema}, ""},
 	"PUT /v1/cluster/members/:member":    {"Add a member", nil, "", "peer!", map[int]any{200: clusterSchema, 202: clusterSchema}, ofLeader + " member-refused no-successor"},

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox/signalbox/test/checks"
 )
 
 var (
@@ -128,18 +130,18 @@ func (a *report) text(seed uint64, took time.Duration) string {
 		seed, took.Round(time.Second), a.network, a.runs, a.operations, a.known, a.unknown, a.snapshots, a.undecided, a.violations)}
 	for how, list := range a.losses {
 		slices.SortFunc(list, func(a, b loss) int { return cmp.Compare(a.gap, b.gap) })
-		at := func(share int) time.Duration { return list[(len(list)*share+99)/100-1].gap.Round(time.Millisecond) }
+		at := func(share int) checks.Gap { return list[(len(list)*share+99)/100-1].gap }
 		more, split := 0, 0
 		var without, between time.Duration
 		for _, l := range list {
 			if l.terms > 1 {
 				more++
 			}
-			if l.terms > 1 && l.gap > time.Second/2 {
+			if l.terms > 1 && l.gap > checks.Gap(time.Second/2) {
 				split++
 			}
 			if l.until > 0 {
-				without, between = without+l.gap, between+l.until
+				without, between = without+min(time.Duration(l.gap), l.until), between+l.until
 			}
 		}
 		lines = append(lines, fmt.Sprintf("a leader %s, %d times: no change was carried out for p50 %v, p90 %v, p99 %v, at most %v, in all %.1f %% of the time; %d took several terms, %d of them more than 0.5 s",

@@ -46,9 +46,8 @@ type loss struct {
 	how  string
 	at   int64 // stamp
 	term uint64
-	// The cost of the loss: the longest time without a change, the new terms, and the time until the next loss of the
-	// run, 0 if there is none.
-	gap   time.Duration
+	// What it cost: the longest time without a change, new terms, and the time until the next loss of the run, 0 if none came.
+	gap   checks.Gap
 	terms uint64
 	until time.Duration
 }
@@ -219,28 +218,16 @@ func (r *run) judge(out *outcome, unserved []string) {
 
 // String returns the cost of the loss.
 func (l loss) String() string {
-	return fmt.Sprintf("%s: %v, %d terms", l.how, l.gap.Round(time.Millisecond), l.terms)
+	return fmt.Sprintf("%s: %v, %d terms", l.how, l.gap, l.terms)
 }
 
 // gaps returns the cost of each loss of a leader. A gap must begin within a second after the loss, and before the next
 // loss.
 func (r *run) gaps() (list []loss) {
-	var ends []int64
-	for _, o := range r.Operations {
-		if o.Outcome == checks.Done && o.Kind != "read" {
-			ends = append(ends, o.Ret)
-		}
-	}
-	slices.Sort(ends)
 	next := loss{term: r.term()}
 	for _, l := range slices.Backward(r.losses) {
 		l.terms, l.until = max(next.term, l.term)-l.term, max(0, time.Duration(next.at-l.at))
-		latest := l.at + int64(cmp.Or(min(l.until, time.Second), time.Second))
-		for i, end := range ends {
-			if i > 0 && end > l.at && ends[i-1] < latest {
-				l.gap = max(l.gap, time.Duration(end-ends[i-1]))
-			}
-		}
+		l.gap = r.LongestGap(l.at, l.at+int64(cmp.Or(min(l.until, time.Second), time.Second)))
 		list = append(list, l)
 		next = l
 	}

@@ -263,3 +263,33 @@ func TestUnexpectedReplies(t *testing.T) {
 		}
 	}
 }
+
+// TestGaps: the longest time without a change after a loss, which has no end if no change comes after it.
+func TestGaps(t *testing.T) {
+	for _, test := range []struct {
+		lost, until int64
+		changes     []int64
+		want        Gap
+	}{
+		{10, 20, []int64{5, 9, 12, 19, 29, 60, 99}, 10},
+		{10, 20, []int64{5, 30, 99}, 25},
+		{10, 20, []int64{2, 9, 12, 21}, 9},
+		{10, 20, nil, NoEnd},
+		{10, 20, []int64{5, 9}, NoEnd},
+		{10, 20, []int64{5, 9, 19}, NoEnd},
+		{10, 20, []int64{5, 9, 11, 20}, 9},
+	} {
+		h := NewHistory()
+		for i := range test.changes {
+			h.Add(Operation{Kind: "up", Outcome: Done, Ret: test.changes[len(test.changes)-1-i]})
+			h.Add(Operation{Kind: "read", Outcome: Done, Ret: 15})
+			h.Add(Operation{Kind: "up", Outcome: Unknown})
+		}
+		if got := h.LongestGap(test.lost, test.until); got != test.want {
+			t.Errorf("lost at %d, changes %v: a gap of %v (%d)", test.lost, test.changes, got, got)
+		}
+	}
+	if got := []string{NoEnd.String(), Gap(1_600_000).String()}; got[0] != "without end" || got[1] != "2ms" {
+		t.Errorf("gaps are written %q", got)
+	}
+}

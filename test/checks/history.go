@@ -2,6 +2,8 @@ package checks
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -228,4 +230,39 @@ func Tail[T any](list []T, count int) string {
 		fmt.Fprintf(&text, "  %v\n", item)
 	}
 	return text.String()
+}
+
+// Gap is a time without a change; NoEnd: no change came after it.
+type Gap time.Duration
+
+// NoEnd is longer than any other gap.
+const NoEnd = Gap(math.MaxInt64)
+
+// String returns the gap in milliseconds.
+func (g Gap) String() string {
+	if g == NoEnd {
+		return "without end"
+	}
+	return time.Duration(g).Round(time.Millisecond).String()
+}
+
+// LongestGap returns the longest time without a change that begins before the stamp until and goes on at the stamp lost.
+func (h *History) LongestGap(lost, until int64) (longest Gap) {
+	var changes []int64
+	for _, o := range h.Operations {
+		if o.Outcome == Done && o.Kind != "read" {
+			changes = append(changes, o.Ret)
+		}
+	}
+	slices.Sort(changes)
+	last := len(changes) - 1
+	if last < 0 || changes[last] < until {
+		return NoEnd
+	}
+	for i, begin := range changes[:last] {
+		if begin < until && changes[i+1] > lost {
+			longest = max(longest, Gap(changes[i+1]-begin))
+		}
+	}
+	return longest
 }

@@ -68,6 +68,9 @@ func (c *conn) afterHandshake(ctx context.Context, roundTrip time.Duration) (net
 	}
 }
 
+// Ended reports whether the other end was closed or reset, and no byte is left to read.
+func (c *conn) Ended() bool { return c.in.ended() }
+
 func (c *conn) Read(b []byte) (int, error)  { return c.in.read(b) }
 func (c *conn) Write(b []byte) (int, error) { return c.out.write(b) }
 

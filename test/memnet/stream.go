@@ -66,6 +66,13 @@ func (s *stream) read(b []byte) (int, error) {
 	}
 }
 
+// ended reports whether the next read would find the end of the stream.
+func (s *stream) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken || s.arrived() && len(s.chunks[0].data) == 0
+}
+
 // arrived reports whether the first chunk has got through. The caller holds mu.
 func (s *stream) arrived() bool {
 	return len(s.chunks) > 0 && !s.link.cut && !time.Now().Before(s.chunks[0].due)

@@ -220,6 +220,9 @@ func heldBy(refusal *Refusal, err error, duration time.Duration) bool {
 // passed, or the node was silent beyond the wait that it was allowed. The wait counts only at a node that has
 // the request.
 func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allowance, err error) {
+	if errors.Is(err, errUntried) {
+		return
+	}
 	reason := errSilent
 	if notSent(err) {
 		a.wait, reason = 0, errUnconnected

@@ -48,6 +48,8 @@ var (
 	errSeparate = errors.New("the request is sent separately")
 	// errUnsent ends an attempt that was given up before it was sent.
 	errUnsent = errors.New("not sent")
+	// errUntried ends an attempt that was given up while it waited for other calls: it does not count against the node.
+	errUntried = fmt.Errorf("%w: it waited for other calls", errUnsent)
 )
 
 // gatherer sends the attempts at one node. The first attempt leaves at once. Attempts that come while a
@@ -135,7 +137,7 @@ func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (
 		if s.leave(m) {
 			return Reply{}, silence(ctx, ctx.Err())
 		}
-		return Reply{}, fmt.Errorf("%w: %w", errUnsent, ctx.Err())
+		return Reply{}, fmt.Errorf("%w: %w", errUntried, ctx.Err())
 	}
 }
 

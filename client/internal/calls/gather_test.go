@@ -193,6 +193,22 @@ func TestGatherOneGivesUp(t *testing.T) {
 	})
 }
 
+// A call whose deadline passes before its request is sent does not count against the node: later calls stay there.
+func TestGatherDeadlineBeforeTheRequest(t *testing.T) {
+	virtually(t, 2, sharing(flight, func(map[string]any) string { return `{"status":200,"body":{}}` }), func(b *rig) {
+		first := b.begin(b.Context(), numbered(0))
+		soon, cancel := context.WithTimeout(b.Context(), flight/2)
+		defer cancel()
+		if e := <-b.begin(soon, numbered(1)); !errors.Is(e.err, context.DeadlineExceeded) || errors.Is(e.err, ErrUnreachable) {
+			t.Errorf("a deadline before the request is sent: %v", e.err)
+		}
+		<-first
+		if e := <-b.begin(b.Context(), numbered(2)); e.err != nil || b.asked() != "n1 n1" {
+			t.Errorf("%v, nodes %q", e.err, b.asked())
+		}
+	})
+}
+
 // A member that failed is repeated at another node with its key; the members of a
 // request that was lost, or can't be read, are too.
 func TestGatherRepeats(t *testing.T) {

@@ -131,11 +131,29 @@ func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (
 	case ask.last > 0:
 		return e.startOfLast(c, ask)
 	case !ask.resumes:
-		return replica.EventID{Index: reading.Index}, nil
+		if !reading.Stale {
+			err = e.checkSession(ask)
+		}
+		return replica.EventID{Index: reading.Index}, err
 	case !reading.Stale && ask.after.Index > reading.Index:
 		return ask.after, exchange.NewProblem("history-gone", "The cluster has never reached this event. Read the state again, and follow from its index.")
 	}
 	return ask.after, nil
+}
+
+// checkSession refuses a stream of the events from now on of a session that does not live: the stream would have no
+// event, and no end. Callers that may not find the session get the empty stream, whether the session lives or not.
+func (e *API) checkSession(ask eventsQuery) (err error) {
+	if ask.session == 0 {
+		return nil
+	}
+	e.x.Node.View(func(m *fsm.Machine) {
+		owner, known := m.OwnerOf(ask.session)
+		if !m.HasSession(ask.session) && (ask.caller.Scope == access.Admin || known && ask.caller.FindsSession(owner)) {
+			err = exchange.Refused(&fsm.Result{Code: fsm.UnknownSession, Session: ask.session})
+		}
+	})
+	return err
 }
 
 // hasSeen reports whether a stream needs no leader: this node has the entry after which it continues,

@@ -174,6 +174,21 @@ func TestEventsFilters(t *testing.T) {
 	})
 }
 
+// TestEventsOfAnEndedSession: a stream of the events from now on of a session that has ended would never have an event, and
+// is refused; the events that are kept can be read.
+func TestEventsOfAnEndedSession(t *testing.T) {
+	inEvents(t, func(a *apitest.API) {
+		a.Node.Advance(30_000) // ends session 1001
+		a.Do("HEAD /v1/events?session=77&name=db", "").Is(404)
+		if a.Do("HEAD /v1/events?session=1001", "").Is(404); !t.Failed() { // else the stream has no end
+			a.Do("GET /v1/events?session=1001", "").RefusedWith(404, "unknown-session", "session=1001")
+		}
+		for _, query := range []string{"session=1002", "session=1001&consistency=stale", "session=1001&last=5", "session=1001&since=0"} {
+			a.Do("HEAD /v1/events?"+query, "").Is(200)
+		}
+	})
+}
+
 func TestEventsGone(t *testing.T) {
 	inEvents(t, func(a *apitest.API) {
 		a.Node.Set(func() { a.Node.Floor = 3 })
