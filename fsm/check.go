@@ -107,7 +107,7 @@ func (m *Machine) checkLine(t target) error {
 	if in.length() == 0 {
 		return errors.New("an empty line is kept")
 	}
-	for w := range in.after(lowestRank) {
+	for w := range in.after(lowestRank()) {
 		r := m.requests.at(w.request)
 		if r.rank() != w.rank || countOf(r.members, t) == 0 {
 			return fmt.Errorf("place %d is in the line and not in its request", w.rank.place)

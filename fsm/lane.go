@@ -53,15 +53,13 @@ func (l *lease) target() target { return targetOf(l.semaphore, l.lane) }
 
 func (e *entry) target() target { return targetOf(e.semaphore, e.lane) }
 
-// settingsOf returns the settings of a semaphore, for reading.
-func (s *semaphore) with() *Settings {
-	if s.settings == nil {
-		return &noSettings
+// with returns the settings of a semaphore, the zero value without any.
+func (s *semaphore) with() (set Settings) {
+	if s.settings != nil {
+		set = *s.settings
 	}
-	return s.settings
+	return set
 }
-
-var noSettings Settings
 
 func (s *semaphore) grouped() bool { return s.settings != nil && s.settings.Groups != NoGroups }
 

@@ -60,7 +60,7 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 	r, exists := m.byName[c.Name]
 	before := Settings{}
 	if exists {
-		before = *m.semaphores.at(r).with()
+		before = m.semaphores.at(r).with()
 	}
 	with := c.Settings.applied(before, c.Permits.Given)
 	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 || !with.valid() {
@@ -102,7 +102,7 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 func (c PutSemaphore) change(m *Machine, r ref, with Settings) Result {
 	s := m.semaphores.mut(r)
 	before := *s
-	if with != *s.with() {
+	if with != s.with() {
 		s.settings = with.record()
 	}
 	if c.Permits.Given {

@@ -30,8 +30,8 @@ func (r rank) before(other rank) bool {
 	return r.ms < other.ms || r.ms == other.ms && r.place < other.place
 }
 
-// lowestRank is before every request: a head start may reach back to before the cluster began.
-var lowestRank = rank{ms: math.MinInt64}
+// lowestRank returns a rank before every request: a head start may reach back to before the cluster began.
+func lowestRank() rank { return rank{ms: math.MinInt64} }
 
 // next returns the lowest rank after r.
 func (r rank) next() rank {

@@ -300,7 +300,7 @@ func (l *line) length() int {
 
 func (l *line) putAside(w waiter) {
 	if l.aside == nil {
-		l.aside = newWaiters()
+		l.aside = newWaiters() // state: made for the first request that waits aside
 	}
 	l.aside.Set(w)
 }

@@ -64,7 +64,8 @@ func (s *semaphore) hasSettings() bool { return s.settings != nil || s.passed !=
 
 func (e *encoder) semaphoreSettingsOf(s *semaphore) {
 	e.uint(s.epoch)
-	e.settings(s.with())
+	with := s.with()
+	e.settings(&with)
 	e.uint(uint64(s.passed))
 	e.bool(s.sweep != nil)
 	if s.sweep != nil {

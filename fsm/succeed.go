@@ -203,8 +203,9 @@ func (m *Machine) moveLines(by int64) {
 		if in == nil {
 			return
 		}
-		if in.order = moved(in.order); in.aside != nil {
-			in.aside = moved(in.aside)
+		in.order = moved(in.order) // state: the ranks move with cluster time
+		if in.aside != nil {
+			in.aside = moved(in.aside) // state: as order
 		}
 	}
 	for _, s := range m.semaphores.all() {
@@ -214,7 +215,7 @@ func (m *Machine) moveLines(by int64) {
 		moveLine(l.line)
 		m.refile(r)
 	}
-	m.unserved = moved(m.unserved)
+	m.unserved = moved(m.unserved) // state: as the lines
 	m.touched, m.freed = m.touched[:0], m.freed[:0]
 }
 

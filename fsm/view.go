@@ -150,7 +150,7 @@ func (m *Machine) viewSemaphore(r ref) SemaphoreView {
 		Name: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Held: s.held, Available: s.shownTotal(s.available()),
 		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified, Version: s.version,
 		Holders: int64(s.holders.length()), Waiters: int64(s.waiting()),
-		Settings: *s.with(), Groups: s.groupCount(), Sweeping: s.sweep != nil,
+		Settings: s.with(), Groups: s.groupCount(), Sweeping: s.sweep != nil,
 	}
 }
 
@@ -273,7 +273,7 @@ func (m *Machine) viewLine(t target, after LinePlace, limit int) (found []Reques
 	if in == nil || limit <= 0 {
 		return nil
 	}
-	last := lowestRank
+	last := lowestRank()
 	if after.Place != 0 {
 		last = rank{after.RankMS, after.Place}
 	}
@@ -390,7 +390,7 @@ func (m *Machine) Queued(name string) (count, sinceMS int64) {
 		if in == nil {
 			return
 		}
-		for w := range in.after(lowestRank) {
+		for w := range in.after(lowestRank()) {
 			request := m.requests.at(w.request)
 			if none || request.enqueuedMS < sinceMS {
 				none, sinceMS = false, request.enqueuedMS
