@@ -475,7 +475,6 @@ func (m *model) emptyGroups(s *modelSemaphore, limit int) bool {
 		}
 		g := s.groups[0]
 		line := m.line(s, g.name)
-		slices.SortStableFunc(line, func(a, b *modelRequest) int { return cmp.Compare(asideLast(a), asideLast(b)) })
 		if s.grouped() && len(line) > 0 {
 			m.lose(line[0], line[0].member(s, g.name), CauseDeleted, Deleted)
 			continue
@@ -485,11 +484,4 @@ func (m *model) emptyGroups(s *modelSemaphore, limit int) bool {
 		m.tidy(s)
 	}
 	return true
-}
-
-func asideLast(r *modelRequest) int {
-	if r.aside {
-		return 1
-	}
-	return 0
 }

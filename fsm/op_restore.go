@@ -48,13 +48,14 @@ func (c RestoreSession) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
+	owner, _ := m.ownSession(c.Session)
 	members := make([]member, len(c.Leases))
 	for i, want := range c.Leases {
 		r, ok := m.findSemaphore(want.Semaphore, 0, &result)
 		if !ok {
 			return result
 		}
-		if members[i], ok = m.member(r, 0, want, &result); !ok {
+		if members[i], ok = m.member(r, owner, want, &result); !ok {
 			return result
 		}
 	}
@@ -123,7 +124,12 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 	asked.session = m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata})
 	result.Created = true
 	for _, want := range members {
+		m.useLane(want.lane)
+		if want.lane != 0 {
+			m.takeTurn(want.lane)
+		}
 		m.lease(&asked, want, &result)
+		m.leaveLane(want.lane)
 	}
 	m.endIfDue(m.sessions.at(asked.session))
 	m.describeSession(&result, asked.session)

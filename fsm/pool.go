@@ -182,8 +182,7 @@ func (m *Machine) drawTurn(r *request, w member) {
 	if w.lane == 0 {
 		return
 	}
-	m.turns++
-	m.lanes.mut(w.lane).turn = m.turns
+	defer m.takeTurn(w.lane)
 	s := m.semaphores.at(w.semaphore)
 	if !s.pool() {
 		return
@@ -203,7 +202,13 @@ func (m *Machine) drawTurn(r *request, w member) {
 			m.touch(w)
 		}
 	}
-	m.refile(w.lane)
+}
+
+// takeTurn is the grant of a lease or of permits to a group.
+func (m *Machine) takeTurn(lane ref) {
+	m.turns++
+	m.lanes.mut(lane).turn = m.turns
+	m.refile(lane)
 }
 
 // A request for all of a list stands in the line of its pool only while it is ready in all of its
@@ -346,13 +351,11 @@ func (m *Machine) sweepGroups(r ref, limit int) bool {
 			return true
 		}
 		if m.done.lanes >= m.budget.lanes || m.done.ended >= limit {
-			m.setSweep(r, &m.lanes.at(lane).group)
 			return false
 		}
 		m.done.lanes++
 		group := m.lanes.at(lane).group
 		if !m.sweepLane(r, lane, limit) {
-			m.setSweep(r, &group)
 			return false
 		}
 		next := group + "\x00"

@@ -159,8 +159,12 @@ func (m *Machine) explainGroup(result *Result, rule Rule, w member) {
 
 // waitingIn returns the number of requests that wait in the line of a member.
 func (m *Machine) waitingIn(w member) int {
-	if w.lane == 0 {
-		return m.semaphores.at(w.semaphore).waiting()
+	s := m.semaphores.at(w.semaphore)
+	switch {
+	case w.lane == 0:
+		return s.waiting()
+	case !s.grouped() && m.lanes.at(w.lane).group == "": // from a time with groups
+		return s.line.length()
 	}
 	return m.lanes.at(w.lane).line.length()
 }
@@ -322,7 +326,11 @@ func (m *Machine) linesTake(d *demand, result *Result) bool {
 			continue
 		}
 		full = append(full, w)
-		if d.mode != Any && !with.DropOldest || d.mode == Any && len(full) == len(d.members) {
+		switch {
+		case d.mode != Any && !with.DropOldest:
+			m.refuse(result, LineFull, w)
+			return false
+		case d.mode == Any && len(full) == len(d.members):
 			m.refuse(result, LineFull, full[0])
 			return false
 		}

@@ -167,7 +167,7 @@ func (m *Machine) WaitList(id uint64) []WaitListView {
 		}
 		if e.waiting != 0 && !view.Deleted {
 			q := m.requests.at(e.waiting)
-			view.Place, view.Position, view.EnqueuedMS = q.place, m.lineOf(e.target()).position(q.rank()), q.enqueuedMS
+			view.Place, view.Position, view.EnqueuedMS = q.place, m.lineOf(q.members[0].target()).position(q.rank()), q.enqueuedMS
 		}
 		list = append(list, view)
 	}

@@ -96,6 +96,6 @@ func (m *Machine) describeEntry(result *Result, r ref) {
 	if e.waiting != 0 {
 		q := m.requests.at(e.waiting)
 		result.Place = q.place
-		result.Position = m.lineOf(e.target()).position(q.rank())
+		result.Position = m.lineOf(q.members[0].target()).position(q.rank())
 	}
 }

@@ -146,7 +146,7 @@ func (m *Machine) empty(r ref, limit int) bool {
 		case s.entries.first != 0:
 			e := m.entries.at(s.entries.first)
 			if e.waiting != 0 {
-				m.loseMember(e.waiting, e.target(), CauseDeleted, Deleted)
+				m.loseMember(e.waiting, m.requests.at(e.waiting).members[0].target(), CauseDeleted, Deleted)
 			}
 			m.orphanEntry(s.entries.first)
 		default:
@@ -160,11 +160,7 @@ func (m *Machine) empty(r ref, limit int) bool {
 func (m *Machine) emptyLane(r ref) {
 	_, first, _ := m.semaphores.at(r).groups.byName.Min()
 	if waiting := m.lanes.at(first).line; waiting != nil {
-		next, ok := waiting.first()
-		if !ok {
-			next = waiting.lowest()
-		}
-		m.loseMember(next.request, targetOf(r, first), CauseDeleted, Deleted)
+		m.loseMember(waiting.lowest().request, targetOf(r, first), CauseDeleted, Deleted)
 		return
 	}
 	m.setOwnLimit(first, false, NoLimit)

@@ -46,7 +46,7 @@ func TestRunHasEveryFlag(t *testing.T) {
 // pages for operators name no other metric.
 func TestRunHasEveryMetric(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 2, "--dialects", strings.Join(allDialects(), ","))
-	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1}`, http.StatusCreated)
+	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1,"groups":"request"}`, http.StatusCreated)
 	c.must(t, 0, http.MethodPost, semaphorePath("db")+"/leases", "", http.StatusCreated)
 	c.must(t, 0, http.MethodGet, semaphorePath("db"), "", http.StatusOK) // once it has applied all that
 	shown := map[string]bool{}
