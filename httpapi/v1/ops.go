@@ -449,7 +449,7 @@ func newLeasesBody(r *cluster.Reply) leasesBody {
 func stillWaiting(p *params, r *cluster.Reply) reads.WaitingBody {
 	body := reads.WaitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
 	if p.mode == 0 {
-		body.Semaphore, body.Count, body.Group = r.Subject, r.Asked, p.group
+		body.Semaphore, body.Count, body.Group = r.Subject, r.Asked, r.Group
 	} else {
 		body.Mode = exchange.ModeName(p.mode)
 		body.List(p.wants)
