@@ -127,7 +127,7 @@ func TestReference(t *testing.T) {
 	}
 	eval[bool](b, `(location.hash = "put-semaphores-name", true)`)
 	b.await(`document.getElementById("put-semaphores-name").open`)
-	b.shows("permits?: integer (0 or more)")
+	b.shows("permits?: integer or null (0 or more)")
 	for _, reply := range d.Replies() {
 		if words := strings.Fields(reply); len(words) == 4 {
 			replies["../problems/"+words[3]] = true
