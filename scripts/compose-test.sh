@@ -26,9 +26,11 @@ free_port() { # the first free port from $1 on
 
 export COMPOSE_PROJECT_NAME=signalbox-test-$$
 export SIGNALBOX_IMAGE=signalbox:test-$$
-stamp=$(sh scripts/commit.sh) # without an argument the image has it
-SIGNALBOX_VERSION=${stamp:-1234567}
-export SIGNALBOX_VERSION
+# Without an argument the image has the commit. README's commands build with the same argument, so from the cache.
+TESTED_COMMIT=$(sh scripts/commit.sh)
+SIGNALBOX_VERSION=
+if [ -z "$TESTED_COMMIT" ]; then TESTED_COMMIT=1234567 SIGNALBOX_VERSION=1234567; fi
+export TESTED_COMMIT SIGNALBOX_VERSION
 SIGNALBOX_PORT_1=$(free_port 28701) SIGNALBOX_PORT_2=$(free_port 29701) SIGNALBOX_PORT_3=$(free_port 30701)
 export SIGNALBOX_PORT_1 SIGNALBOX_PORT_2 SIGNALBOX_PORT_3
 
@@ -41,9 +43,7 @@ trap 'exit 1' INT TERM
 
 $COMPOSE config --quiet
 $COMPOSE -f docker-compose.yml -f docker-compose.secure.yml config --quiet
-argument=()
-if [ -z "$stamp" ]; then argument=(--build-arg "VERSION=$SIGNALBOX_VERSION"); fi
-docker build --quiet "${argument[@]}" --tag "$SIGNALBOX_IMAGE" .
+docker build --quiet --build-arg "VERSION=$SIGNALBOX_VERSION" --tag "$SIGNALBOX_IMAGE" .
 $COMPOSE up --detach --no-build
 tests() { go test -tags compose -count 1 -timeout 15m -v -run "$1" ./cmd/signalbox; }
 tests '^TestCompose$' # takes them down
