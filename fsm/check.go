@@ -15,7 +15,7 @@ import (
 // table, it has no other record.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
-		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkLanes, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries, m.checkItems,
+		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkLanes, m.checkReturns, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries, m.checkItems,
 	} {
 		if err := part(); err != nil {
 			return err
@@ -83,9 +83,7 @@ func (m *Machine) checkSemaphores() error {
 			if m.leases.at(l).semaphore != r {
 				return fmt.Errorf("%q: a lease of another semaphore among its holders", name)
 			}
-			if !m.leases.at(l).revoked {
-				held += m.leases.at(l).count
-			}
+			held += m.leases.at(l).holds()
 		}
 		if held != s.held || leases != s.holders.length() {
 			return fmt.Errorf("%q: held %d, its leases sum to %d", name, s.held, held)
@@ -153,9 +151,10 @@ func (m *Machine) checkLanes() error {
 	held, users, filed := map[ref]int64{}, map[ref]int32{}, 0
 	for _, l := range m.leases.all() {
 		users[l.lane]++
-		if !l.revoked {
-			held[l.lane] += l.count
-		}
+		held[l.lane] += l.holds()
+	}
+	for _, t := range m.returns.all() {
+		users[t.lane]++
 	}
 	for _, r := range m.requests.all() {
 		for _, w := range r.members {
@@ -203,6 +202,74 @@ func (m *Machine) checkLanes() error {
 	}
 	if filed != m.lanes.live || own != m.ownLimits {
 		return errors.New("groups and their index differ")
+	}
+	return nil
+}
+
+// checkReturns: what a semaphore and a group miss is the sum of their returns, each return is filed
+// once, and so is the end of each lease that has one.
+func (m *Machine) checkReturns() error {
+	type counts struct {
+		returning     int64
+		returns, lost int32
+	}
+	semaphores, lanes := map[ref]counts{}, map[ref]int64{}
+	due, lost, spends, ends := 0, 0, 0, 0
+	for r, t := range m.returns.all() {
+		s := m.semaphores.at(t.semaphore)
+		sum := semaphores[t.semaphore]
+		sum.returning, sum.returns = sum.returning+t.count, sum.returns+1
+		lanes[t.lane] += t.count
+		filed := dueReturn{t.dueMS, t.order, r}
+		if t.dueMS != NeverMS {
+			due++
+			if found, _ := m.byReturn.due.Get(filed); found != filed {
+				return fmt.Errorf("%q: a return is not filed under its time", s.name)
+			}
+		}
+		if found, _ := m.byReturn.ofSemaphore.Get(semaphoreReturn{s.epoch, filed}); found.due != filed {
+			return fmt.Errorf("%q: a return is not filed under its semaphore", s.name)
+		}
+		if t.spent {
+			spends++
+		}
+		if t.spent && m.byReturn.spends[t.spendKey()] != r {
+			return fmt.Errorf("%q: what is spent until one time is in two records", s.name)
+		}
+		if t.lost != nil {
+			lost, sum.lost = lost+1, sum.lost+1
+			if found, _ := m.byReturn.lost.Get(lostLease{epoch: s.epoch, token: t.lost.token}); found.at != r {
+				return fmt.Errorf("%q: a lost hold is not filed under its token", s.name)
+			}
+		}
+		semaphores[t.semaphore] = sum
+		if t.count < 0 || t.dueMS <= 0 || t.order > m.orders {
+			return fmt.Errorf("%q: a return has a count, a time or an order that none has", s.name)
+		}
+	}
+	for r, l := range m.leases.all() {
+		if l.ends == 0 {
+			continue
+		}
+		ends++
+		if found, _ := m.byReturn.ends.Get(leaseEnd{ms: l.ends, token: l.token}); found.at != r || l.revoked {
+			return fmt.Errorf("lease %d is not filed under its end", l.token)
+		}
+	}
+	if m.byReturn.due.Len() != due || m.byReturn.ofSemaphore.Len() != m.returns.live || m.byReturn.lost.Len() != lost ||
+		len(m.byReturn.spends) != spends || m.byReturn.ends.Len() != ends {
+		return errors.New("returns and their indexes differ")
+	}
+	for _, r := range m.everySemaphore() {
+		s := m.semaphores.at(r)
+		if want := (counts{s.returning, s.returns, s.lost}); semaphores[r] != want {
+			return fmt.Errorf("%q: its returns are %v, and it counts %v", s.name, semaphores[r], want)
+		}
+	}
+	for r, l := range m.lanes.all() {
+		if l.returning != lanes[r] {
+			return fmt.Errorf("group %q: %d come back later, and it counts %d", l.group, lanes[r], l.returning)
+		}
 	}
 	return nil
 }
@@ -289,7 +356,7 @@ func (m *Machine) checkSessions() error {
 func (m *Machine) checkLeases() error {
 	sessions, semaphores := 0, 0
 	for r, l := range m.leases.all() {
-		if found, _ := m.leaseOf(l.session, l.target()); found != r || l.count < 1 {
+		if found, _ := m.leaseOf(l.session, l.target()); found != r || l.count < 1 && (l.due == 0 || l.count < 0) {
 			return fmt.Errorf("lease %d is filed wrongly", l.token)
 		}
 		if l.token == 0 || l.token > m.tokens {
@@ -319,7 +386,7 @@ func (m *Machine) checkRequests() error {
 		for q := owner.requests.first; q != 0; q = m.requests.at(q).inSession.next {
 			r := m.requests.at(q)
 			requests++
-			reserved += r.leases()
+			reserved += r.reserves()
 			if r.place == 0 || r.place > m.places {
 				return fmt.Errorf("place %d was never given", r.place)
 			}
@@ -519,7 +586,7 @@ func (m *Machine) checkEntry(r ref, e *entry) error {
 		return errors.New("its semaphore is gone, and it still has something")
 	case e.semaphore != 0 && (m.byEntry[leaseKey{e.session, e.target()}] != r || m.semaphores.at(e.semaphore).epoch != e.epoch):
 		return errors.New("it is filed wrongly")
-	case e.granted < 0 || e.granted > 0 && e.token == 0:
+	case e.granted < 0 || e.granted > 0 && e.token == 0 || e.spent < 0 || e.spent > e.granted:
 		return errors.New("its grant is out of range")
 	case e.waiting != 0 && m.requests.at(e.waiting).entry != r:
 		return errors.New("what waits for it does not know it")

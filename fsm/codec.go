@@ -272,8 +272,9 @@ const (
 	bitCompleted = 44 //
 	bitGroups    = 45 // of the grants, and of the completed entries
 	bitSettings  = 46 // of the semaphore
+	bitTimes     = 47 // of the grants
 	bitsKnown    = 1<<8 - 1 | (1<<5-1)<<bitIDs | (1<<14-1)<<bitNumbers | (1<<4-1)<<bitTexts |
-		(1<<2-1)<<bitLevels | 127<<bitRule
+		(1<<2-1)<<bitLevels | 255<<bitRule
 )
 
 func (r *Result) mask() (mask uint64) {
@@ -304,6 +305,7 @@ func (r *Result) mask() (mask uint64) {
 	set(bitCompleted, len(r.Completed) > 0)
 	set(bitGroups, r.hasGroups())
 	set(bitSettings, r.Semaphore != nil && r.Semaphore.hasSettings())
+	set(bitTimes, r.hasTimes())
 	return mask
 }
 
@@ -311,6 +313,11 @@ func (r *Result) mask() (mask uint64) {
 func (r *Result) hasGroups() bool {
 	return slices.ContainsFunc(r.Grants, func(g Grant) bool { return g.Group != "" }) ||
 		slices.ContainsFunc(r.Completed, func(c Completion) bool { return c.Group != "" })
+}
+
+// hasTimes reports whether a grant has times that most have not.
+func (r *Result) hasTimes() bool {
+	return slices.ContainsFunc(r.Grants, func(g Grant) bool { return g.DueMS != 0 || g.EndsMS != 0 })
 }
 
 // AppendResult appends a result to buf in the form that snapshots, the state hash and the
@@ -409,6 +416,12 @@ func (e *encoder) resultLists(r *Result) {
 	if r.Semaphore != nil && r.Semaphore.hasSettings() {
 		e.semaphoreSettings(r.Semaphore)
 	}
+	if r.hasTimes() {
+		for i := range r.Grants {
+			e.int(r.Grants[i].DueMS)
+			e.int(r.Grants[i].EndsMS)
+		}
+	}
 }
 
 // result reads a result. nested says whether it may contain others.
@@ -491,15 +504,22 @@ func (d *decoder) resultLists(r *Result, has func(int) bool, nested bool) {
 			d.Fail() // they have no bytes
 		}
 	}
-	if !has(bitSettings) {
-		return
+	if has(bitSettings) {
+		if r.Semaphore == nil {
+			d.Fail()
+			return
+		}
+		if d.semaphoreSettings(r.Semaphore); !r.Semaphore.hasSettings() {
+			d.Fail() // they have no bytes
+		}
 	}
-	if r.Semaphore == nil {
-		d.Fail()
-		return
-	}
-	if d.semaphoreSettings(r.Semaphore); !r.Semaphore.hasSettings() {
-		d.Fail() // they have no bytes
+	if has(bitTimes) {
+		for i := range r.Grants {
+			r.Grants[i].DueMS, r.Grants[i].EndsMS = d.Int(), d.Int()
+		}
+		if !r.hasTimes() {
+			d.Fail() // they have no bytes
+		}
 	}
 }
 
@@ -524,18 +544,25 @@ func (d *decoder) semaphoreView() SemaphoreView {
 }
 
 // hasSettings reports whether a view needs the members behind the ones that each semaphore has.
-func (s *SemaphoreView) hasSettings() bool { return s.Settings != (Settings{}) || s.Groups != 0 }
+func (s *SemaphoreView) hasSettings() bool {
+	return s.Settings != (Settings{}) || s.Groups != 0 || s.Returns != 0
+}
 
 func (e *encoder) semaphoreSettings(s *SemaphoreView) {
 	e.settings(&s.Settings)
 	e.int(s.Groups)
 	e.bool(s.Sweeping)
+	e.int(s.Returns)
+	e.int(s.Returning)
+	e.int(s.NextReturnMS)
+	e.int(s.Lost)
 }
 
 func (d *decoder) semaphoreSettings(s *SemaphoreView) {
 	s.Settings = *d.settings()
 	s.Groups, s.Sweeping = d.Int(), d.Bool()
-	if s.Settings.Family {
+	s.Returns, s.Returning, s.NextReturnMS, s.Lost = d.Int(), d.Int(), d.Int(), d.Int()
+	if s.Available -= s.Returning; s.Settings.Family {
 		s.Available = 0
 	}
 }
@@ -564,11 +591,14 @@ func (e *encoder) effect(f *Effect) {
 	e.string(f.Trace)
 	e.string(f.Item)
 	e.uint(f.Version)
-	if f.Group != "" || f.Limit != 0 || f.Settings != nil {
+	if f.Group != "" || f.Limit != 0 || f.Settings != nil || f.DueMS != 0 {
 		e.string(f.Group)
 		e.int(f.Limit)
 	}
 	if f.Settings != nil {
 		e.settings(f.Settings)
+	}
+	if f.DueMS != 0 {
+		e.int(f.DueMS)
 	}
 }

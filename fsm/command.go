@@ -47,7 +47,8 @@ const (
 	OpItemDelete      Op = 27
 	OpItemDeleteAll   Op = 28
 	OpGroupPut        Op = 29
-	opCount           Op = 30
+	OpFreeLost        Op = 30
+	opCount           Op = 31
 )
 
 // operation is one row of the table of operations: the traits that this package and others read
@@ -125,6 +126,7 @@ const (
 	goesOn    // names a session that its client continues
 	givesBack // names a session, and only gives back: see takeOver
 	reclaims  // gives back, and an admin may do so in the sessions of all
+	frees     // gives back what a session of an owner held that is gone, and an admin may do so for all
 )
 
 // operations has a row for each operation. Each operation also has one file and one script.
@@ -158,6 +160,7 @@ var operations = [opCount]operation{
 	OpItemDelete:      {"item-delete", decodeItemDelete, 0, ClassOther, RightUse, keeps, noWait, noSession, ObjectItem},
 	OpItemDeleteAll:   {"item-delete-all", decodeItemDeleteAll, 0, ClassOther, RightUse, keeps, noWait, noSession, ObjectItem},
 	OpGroupPut:        {"group-put", decodeGroupPut, 0, ClassOther, RightUse, grows, noWait, noSession, ObjectSemaphore},
+	OpFreeLost:        {"free-lost", decodeFreeLost, 0, ClassRelease, RightUse, keeps, noWait, frees, ObjectSemaphore},
 }
 
 // row returns the row of an operation; it is empty for a number that is not an operation.
@@ -296,7 +299,7 @@ func (op Op) Object() Object { return op.row().object }
 func (op Op) Opens() bool { return op.row().session == opens || op.row().session == oneShot }
 
 // Reclaims reports whether an admin may give an operation in the sessions of all owners.
-func (op Op) Reclaims() bool { return op.row().session == reclaims }
+func (op Op) Reclaims() bool { return op.row().session == reclaims || op.row().session == frees }
 
 // entryVersion is the first byte of an entry and says how its commands are framed. A node halts at
 // a version that it does not know, since it can't apply the entry.

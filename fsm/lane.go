@@ -19,11 +19,16 @@ type lane struct {
 	turn      uint64 // rises: drawn when the lane is filed, and at each grant to the group
 
 	held  int64 // derived: the sum of its leases' counts
-	users int32 // derived: the leases, the members of waiting requests and the entries of wait lists that name the group
+	users int32 // derived: the leases, members of waiting requests, entries of wait lists and returns that name the group
 	filed bool  // derived: it is in the index of its semaphore; false for a group that a command names first
 	line  *line // derived: as of a semaphore
 	head  head  // derived: as it is in the trees of a pool, zero if it is not there
+
+	returning int64 // derived: the sum of its returns
 }
+
+// used returns what counts against the group's limit.
+func (l *lane) used() int64 { return l.held + l.returning }
 
 // groups has the lanes of one semaphore. It is derived, and nil for a semaphore without lanes.
 type groups struct {
@@ -287,9 +292,10 @@ func (m *Machine) limit(w member) int64 {
 	return most
 }
 
-// hasTotal reports whether a semaphore has permits that can be taken without a lease.
-func (m *Machine) hasTotal(w member, result *Result) bool {
-	if m.semaphores.at(w.semaphore).family() {
+// needsTotal reports whether a semaphore has a number of permits in all; taking says that a window
+// serves as well. If not, result is the refusal.
+func (m *Machine) needsTotal(w member, taking bool, result *Result) bool {
+	if s := m.semaphores.at(w.semaphore); s.family() && !(taking && s.settings.WindowMS != 0) {
 		m.refuse(result, NoTotal, w)
 		return false
 	}

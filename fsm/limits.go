@@ -75,6 +75,7 @@ const (
 	expireSessions   = 1_024                // sessions removed at one entry
 	forgetKeys       = 4_096                // records of each kind forgotten at one entry
 	maxToken         = 1<<53 - 1            // fencing tokens stay exact in JavaScript
+	maxSettled       = 1 << 53              // the most that a receipt may say
 	succeededJump    = 1 << 32              // added to the counters by Succeed
 	termJump         = 1 << 40              // added to them by a StartTerm with a jump: a lost entry may be after a Succeed
 	recoveredJump    = 1 << 44              // added to them by Recovered: a lost entry may be one with a jump

@@ -50,6 +50,7 @@ type tables struct {
 	items      table[item]
 	folders    table[folder]
 	lanes      table[lane]
+	returns    table[timedReturn]
 }
 
 // leaseKey names a session and what it asks for: at most one lease, waiting request or entry of a
@@ -94,13 +95,14 @@ type indexes struct {
 	shades       *btree.BTreeG[shade]
 	byFolder     btree.Map[string, ref]
 	folderOrder  list    // the folder with the oldest last delete first
-	peaks        [14]int // of the maps among these, see trim
-	deletedNames int     // invariant: the names of all folders
-	itemBytes    int64   // invariant: the sum of the bytes of items, shades and terms
-	keyBytes     int64   // invariant: the sum of the keys' bytes
-	reserved     int64   // invariant: the number of leases that waiting requests may become
-	members      int     // invariant: the members of all waiting requests
-	ownLimits    int64   // invariant: the groups with limits of their own
+	peaks        [15]int // of the maps among these, see trim
+	byReturn     returnIndex
+	deletedNames int   // invariant: the names of all folders
+	itemBytes    int64 // invariant: the sum of the bytes of items, shades and terms
+	keyBytes     int64 // invariant: the sum of the keys' bytes
+	reserved     int64 // invariant: the number of leases and returns that waiting requests may become
+	members      int   // invariant: the members of all waiting requests
+	ownLimits    int64 // invariant: the groups with limits of their own
 }
 
 // Machine is the state machine. One goroutine at a time may use it, see the package
@@ -149,6 +151,7 @@ func New() *Machine {
 		byShade:   map[string]ref{},
 		shades:    newShades(),
 		unserved:  newWaiters(),
+		byReturn:  newReturnIndex(),
 	}
 	return m
 }

@@ -30,12 +30,16 @@ func newEnds() *ends {
 	}, btree.Options{NoLocks: true})}
 }
 
+// revokes reports whether a cause ends a session against the will of its client, so that no restore
+// brings the session back.
+func revokes(cause Cause) bool { return cause == CauseRevoked || cause == CauseMaxHold }
+
 // endsLike returns the ends of the kind of a cause.
 func (m *Machine) endsLike(cause Cause) *ends {
-	switch cause {
-	case CauseRevoked:
+	switch {
+	case revokes(cause):
 		return m.ends[0]
-	case CauseExpired:
+	case cause == CauseExpired:
 		return m.ends[1]
 	}
 	return m.ends[2]

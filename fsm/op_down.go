@@ -69,7 +69,7 @@ func (c Down) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, asked)
 		return result
 	}
-	if !m.hasTotal(asked, &result) {
+	if !m.needsTotal(asked, true, &result) {
 		return result
 	}
 	result = m.ask(&demand{

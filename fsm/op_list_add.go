@@ -56,7 +56,7 @@ func (c ListAdd) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, asked)
 		return result
 	}
-	if !m.hasTotal(asked, &result) {
+	if !m.needsTotal(asked, true, &result) {
 		return result
 	}
 	r := m.entryNamed(owner, asked)

@@ -1,11 +1,11 @@
 package fsm
 
 // ResizeLease gives part of a lease back. The token stays. A command with a token finds
-// only the lease of that token.
+// only the lease of that token. Of a receipt it sets what was really spent, also more or nothing.
 //
-// Codes: OK (Grants), UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession,
+// Codes: OK (Grants; Found, unless what a receipt spent came back before), UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession,
 // Revoked), InvalidCount, NotHeld, Revoked, LeaseExists (a lease can't grow: that is a new
-// request in another session).
+// request in another session), Overflow (a receipt), LimitReached (a part that comes back later).
 type ResizeLease struct {
 	Session uint64
 	Name    string
@@ -45,6 +45,14 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	}
 	held, ok := m.leaseMeant(owner, semaphore, c.Group, c.Token)
+	if ok && m.leases.at(held).due != 0 && !m.leases.at(held).revoked && c.Count >= 0 && c.Count <= maxSettled {
+		if result.Found = m.settleReceipt(held, c.Count, &result); result.Code == OK {
+			m.settle()
+			m.describeSession(&result, owner)
+			result.Grants = []Grant{m.grantOf(m.leases.at(held))}
+		}
+		return result
+	}
 	switch {
 	case c.Count < 1:
 		m.refuse(&result, InvalidCount, member{semaphore: semaphore, count: c.Count})
@@ -54,6 +62,11 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	case m.leases.at(held).revoked || c.Count > m.leases.at(held).count:
 		return m.refuseHeld(held, c.Count)
+	case m.leases.at(held).due != 0:
+		m.refuse(&result, InvalidCount, member{semaphore: semaphore, count: c.Count})
+		return result
+	case c.Count < m.leases.at(held).count && m.semaphores.at(semaphore).with().CooldownMS != 0 && !m.roomForLeases(1, &result):
+		return result
 	}
 	if back := m.leases.at(held).count - c.Count; back > 0 {
 		l := m.leases.mut(held)

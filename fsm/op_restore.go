@@ -3,7 +3,7 @@ package fsm
 import "math"
 
 // RestoreSession makes a session that a client remembers, with its leases, beyond permits
-// and levels. Each lease gets a new token. Available may become negative, until enough
+// and levels. Each lease gets a new token; a receipt holds and spends nothing. Available may become negative, until enough
 // leases end. A living session with exactly these leases and no waiting request stays as it
 // is. Leases that an operator revoked are not restored.
 //
@@ -68,7 +68,7 @@ func (c RestoreSession) apply(m *Machine) Result {
 			return result
 		}
 	}
-	if r, ok := m.byEnded[c.Session]; ok && m.mayFind(m.ended.at(r).owner) && m.ended.at(r).cause == CauseRevoked {
+	if r, ok := m.byEnded[c.Session]; ok && m.mayFind(m.ended.at(r).owner) && revokes(m.ended.at(r).cause) {
 		return Result{Code: Revoked, Session: c.Session, Reason: m.ended.at(r).reason}
 	} else if ok && !m.mayFind(m.ended.at(r).owner) {
 		return Result{Code: SessionExists, Session: c.Session} // only another owner may restore it
@@ -110,14 +110,17 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 	more := map[ref]int64{} // of a semaphore, by the groups before
 	for _, want := range members {
 		s := m.semaphores.at(want.semaphore)
-		held := s.held + more[want.semaphore]
+		if s.with().WindowMS != 0 {
+			continue
+		}
+		held := s.taken() + more[want.semaphore]
 		if held > math.MaxInt64-want.count || !sumFits(s.permits+s.offset, -(held+want.count)) {
 			m.refuse(&result, Overflow, want)
 			return result
 		}
 		more[want.semaphore] += want.count
 	}
-	asked := request{members: members, mode: All}
+	asked := request{members: members, mode: All, restored: true}
 	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{owner: m.caller.Owner}, &asked, &result) {
 		return result
 	}

@@ -52,14 +52,8 @@ func (c RevokeLease) apply(m *Machine) Result {
 	}
 	result.Session, result.Found = c.Session, true
 	result.Grants = []Grant{m.grantOf(m.leases.at(held))}
-	switch {
-	case m.leases.at(held).revoked: // the first reason stays
-	case m.sessions.at(owner).oneShot:
-		m.endSession(owner, CauseRevoked, c.Reason)
-	default:
-		l := m.leases.mut(held) // it stays, so that later calls of the session get the reason
-		l.revoked, l.reason = true, c.Reason
-		m.takeBack(l, l.count, CauseRevoked, c.Reason)
+	if !m.leases.at(held).revoked { // else the first reason stays
+		m.revoke(held, CauseRevoked, c.Reason)
 	}
 	m.settle()
 	return result

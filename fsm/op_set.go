@@ -1,9 +1,10 @@
 package fsm
 
-// SetValue sets the available permits: offset = value + held - permits.
+// SetValue sets the available permits: offset = value + held + returning - permits. Of a semaphore
+// with a window it forgets what is spent.
 //
 // Codes: OK (Value after the grants that it caused), UnknownSemaphore, EpochMismatch,
-// InvalidCount (a negative value), Overflow.
+// InvalidCount (a negative value), NoTotal, Overflow.
 type SetValue struct {
 	Name  string
 	Value int64
@@ -36,14 +37,22 @@ func (c SetValue) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, asked)
 		return result
 	}
-	if !m.hasTotal(asked, &result) {
+	if !m.needsTotal(asked, false, &result) {
 		return result
 	}
-	if !sumFits(c.Value, s.held) {
+	window := s.with().WindowMS != 0
+	if window && s.pool() { // what each group spent can't be told from what a set means
+		m.refuse(&result, NoTotal, asked)
+		return result
+	}
+	if !sumFits(c.Value, s.taken()) {
 		m.refuse(&result, Overflow, asked)
 		return result
 	}
-	// value + held is permits + offset; both are 0 … 2^63-1, so their
+	if window {
+		m.forgetSpends(r)
+	}
+	// value + taken is permits + offset; both are 0 … 2^63-1, so their
 	// difference, the offset, fits too.
-	return m.moveOffset(r, c.Value+s.held-s.permits)
+	return m.moveOffset(r, c.Value+s.taken()-s.permits)
 }

@@ -37,7 +37,7 @@ func (c Up) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, asked)
 		return result
 	}
-	if !m.hasTotal(asked, &result) {
+	if !m.needsTotal(asked, false, &result) {
 		return result
 	}
 	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) {

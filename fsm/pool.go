@@ -101,7 +101,7 @@ func (m *Machine) refile(r ref) {
 	now := head{}
 	if l.line != nil {
 		if first, ok := l.line.first(); ok && m.groupHasRoom(r, m.requests.at(first.request)) {
-			now = head{l.held, l.turn, first.rank, r}
+			now = head{l.used(), l.turn, first.rank, r}
 		}
 	}
 	if now == l.head {
@@ -131,7 +131,7 @@ func (m *Machine) groupRoom(lane ref) int64 {
 	if lane == 0 || m.lanes.at(lane).limit == NoLimit {
 		return math.MaxInt64
 	}
-	return m.lanes.at(lane).limit - m.lanes.at(lane).held
+	return m.lanes.at(lane).limit - m.lanes.at(lane).used()
 }
 
 // atLeast returns how many permits a request must get of a member's count.
@@ -151,7 +151,7 @@ func (m *Machine) hasRoom(s *semaphore, r *request, w member) bool {
 	least := r.atLeast(w.count)
 	enough := s.available() >= least
 	if s.settings.Family {
-		enough = s.held <= math.MaxInt64-least
+		enough = s.taken() <= math.MaxInt64-least
 	}
 	return s.settings.Paused == "" && enough && (w.lane == 0 || m.groupHasRoom(w.lane, r))
 }
@@ -173,7 +173,7 @@ func (m *Machine) isChoice(s *semaphore, r *request, w member) bool {
 	l := m.lanes.at(w.lane)
 	best := s.choice()
 	return m.groupHasRoom(w.lane, r) &&
-		(best.lane == 0 || best.lane == w.lane || head{l.held, l.turn, r.rank(), w.lane}.chosenBefore(best, s.passed))
+		(best.lane == 0 || best.lane == w.lane || head{l.used(), l.turn, r.rank(), w.lane}.chosenBefore(best, s.passed))
 }
 
 // drawTurn is a grant to a group: its turn is over, and its pool counts whether the grant passed

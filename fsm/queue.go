@@ -61,7 +61,7 @@ func (m *Machine) linkRequest(waiting ref) {
 	owner.reserved += int32(r.leases())
 	owner.members += int32(len(r.members))
 	owner.keys += int32(len(r.keys))
-	m.reserved += r.leases()
+	m.reserved += r.reserves()
 	m.members += len(r.members)
 	m.count(owner.owner, owned{leases: r.leases(), waiting: int64(len(r.members))})
 	if r.entry != 0 {
@@ -122,7 +122,7 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	owner.reserved -= int32(r.leases())
 	owner.members -= int32(len(r.members))
 	owner.keys -= int32(len(r.keys))
-	m.reserved -= r.leases()
+	m.reserved -= r.reserves()
 	m.members -= len(r.members)
 	m.count(owner.owner, owned{leases: -r.leases(), waiting: -int64(len(r.members))})
 	if r.entry != 0 {

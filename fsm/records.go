@@ -27,6 +27,11 @@ type semaphore struct {
 	sweep    *string   // immutable: the first group that does not have its limit yet; nil: no sweep
 	passed   uint16    // of a pool: grants in a row that passed the head of lowest rank
 
+	forgotten uint64 // receipts with tokens up to this one are void: a set forgot what they spent
+	returning int64  // derived: the permits that come back later
+	returns   int32  // derived: the records of these
+	lost      int32  // derived: the records among them of lost leases
+
 	// line and groups are derived: its waiting requests without groups, nil while no request waits,
 	// and its groups. They belong to the live machine: a frozen copy must not read them.
 	line    *line
@@ -78,8 +83,18 @@ type lease struct {
 	lane      ref    // its group, or 0
 	revoked   bool   // it holds no permits any more, and held does not include its count
 	reason    string
+	ends      int64 // when it ends, in cluster time; 0: with its session
+	due       int64 // of a receipt: when what it spent comes back, in cluster time; 0: it holds its permits
 
 	inSession, inSemaphore links // derived
+}
+
+// holds returns the permits that the lease holds.
+func (l *lease) holds() int64 {
+	if l.revoked || l.due != 0 {
+		return 0
+	}
+	return l.count
 }
 
 type member struct {
@@ -95,6 +110,8 @@ type request struct {
 	mode       Mode     // 0: a single semaphore
 	unowned    bool     // a down: takes permits from the offset, makes no lease
 	partial    bool     // unowned only: takes less than count if less is available
+	spends     uint8    // the returns that its grant may make, for which room is reserved
+	restored   bool     // its leases are made anew, and receipts among them spend nothing; no waiting request
 	listHash   uint64   // see listHashOf
 	enqueuedMS int64
 	rankMS     int64 // enqueuedMS less its head start, see rank
@@ -115,6 +132,9 @@ func (r *request) leases() int64 {
 	return 1
 }
 
+// reserves returns the number of leases and returns that a request may become.
+func (r *request) reserves() int64 { return r.leases() + int64(r.spends) }
+
 // entry is one semaphore on the wait list of a session, with the request that waits in
 // the background and the permits that were granted and not yet delivered.
 type entry struct {
@@ -125,7 +145,8 @@ type entry struct {
 	name      string
 	epoch     uint64
 	group     string // of the semaphore
-	granted   int64  // taken from the offset, not yet delivered
+	granted   int64  // taken, not yet delivered
+	spent     int64  // of these in a window; the others from the offset
 	token     uint64 // of the last grant
 	waiting   ref    // derived: its request, or 0
 
@@ -433,7 +454,7 @@ func (m *Machine) trim() {
 	_ = trim(&m.byName, &p[0]) || trim(&m.byLease, &p[1]) || trim(&m.byWait, &p[2]) || trim(&m.byList, &p[3]) ||
 		trim(&m.byPlace, &p[4]) || trim(&m.byEntry, &p[5]) || trim(&m.byNotice, &p[6]) || trim(&m.byEnded, &p[7]) ||
 		trim(&m.byKey, &p[8]) || trim(&m.byRevoked, &p[9]) || trim(&m.marked, &p[10]) || trim(&m.holdersBy, &p[11]) ||
-		trim(&m.owned, &p[12]) || trim(&m.byShade, &p[13])
+		trim(&m.owned, &p[12]) || trim(&m.byShade, &p[13]) || trim(&m.byReturn.spends, &p[14])
 }
 
 // links and list chain the records of one table in the order of arrival.

@@ -176,6 +176,8 @@ func (b *builder) record(tag byte) error {
 		b.addSettings(d)
 	case sectionLanes:
 		b.addLane(d)
+	case sectionReturns:
+		b.addReturn(d)
 	default:
 		return fmt.Errorf("unknown section %d: written by a newer version", tag)
 	}
@@ -235,6 +237,14 @@ func (b *builder) addLane(d *decoder) {
 		b.m.ownLimits++
 	}
 	b.m.fileLane(b.m.lanes.add(l))
+}
+
+func (b *builder) addReturn(d *decoder) {
+	t := b.timedReturn(d)
+	_, twice := b.m.byReturn.spends[t.spendKey()]
+	if b.valid(d, t.order, t.spent && twice || t.count < 0 || t.spent && t.lost != nil) {
+		b.m.linkReturn(b.m.returns.add(t))
+	}
 }
 
 // lane reads the name of a group that is there.

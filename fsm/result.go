@@ -40,7 +40,8 @@ const (
 	Superseded       Code = 29 // a newer request took its place in a full line
 	NoTotal          Code = 30 // a family has no permits in all that could be added, taken or set
 	RequestsWaiting  Code = 31 // groups and permits: null change only while no request waits
-	codeCount             = 32
+	NotLost          Code = 32 // the semaphore has no lost hold of this token
+	codeCount             = 33
 )
 
 var codeNames = [codeCount]string{
@@ -49,7 +50,7 @@ var codeNames = [codeCount]string{
 	"already-exists", "epoch-mismatch", "overflow", "session-exists", "session-id-taken",
 	"limit-reached", "key-reused", "deleted", "not-held", "withdrawn", "mixed-levels",
 	"permits-required", "nothing-ready", "version-mismatch", "over", "item-differs",
-	"line-full", "superseded", "no-total", "requests-waiting",
+	"line-full", "superseded", "no-total", "requests-waiting", "not-lost",
 }
 
 // String returns the stable name of the code.
@@ -101,7 +102,8 @@ const (
 	RuleGroupLimit  Rule = 35 // unavailable, never: the group may use no more, see Limit and Used
 	RuleOtherGroups Rule = 36 // unavailable: another group of the pool comes first
 	RuleOwnLimits   Rule = 37 // limit: how many groups have limits of their own
-	ruleCount            = 38
+	RuleWindow      Rule = 38 // malformed: window excludes cooldown, on_lost and max_hold
+	ruleCount            = 39
 )
 
 var ruleNames = [ruleCount]string{
@@ -110,7 +112,7 @@ var ruleNames = [ruleCount]string{
 	"owner-sessions", "owner-leases", "owner-waiting",
 	"items", "item-bytes", "session-items", "version", "absent", "held", "delay", "not-holder",
 	"owner-semaphores", "owner-notices", "owner-items", "owner-item-bytes",
-	"group", "per-group", "permits", "paused", "when-full", "pools", "group-limit", "other-groups", "own-limits",
+	"group", "per-group", "permits", "paused", "when-full", "pools", "group-limit", "other-groups", "own-limits", "window",
 }
 
 // String returns the stable name of the rule.
@@ -163,7 +165,7 @@ type Result struct {
 
 	// Of items.
 	Locks   uint64 // how often a session acquired the item while no session held it
-	DelayMS int64  // RuleDelay: the time left
+	DelayMS int64  // RuleDelay: the time left; Unavailable: the time until enough of a window comes back
 	More    bool   // item-delete-all: others are left
 
 	// Of groups.
@@ -179,6 +181,8 @@ type Grant struct {
 	Token     uint64
 	GrantedMS int64  // cluster time of the grant
 	Group     string // of the semaphore
+	DueMS     int64  // when what it spent in a window comes back, in cluster time; 0: the lease holds its permits
+	EndsMS    int64  // when it ends, see Settings.MaxHoldMS, in cluster time; 0: with its session
 }
 
 // Completion describes one delivered entry of a wait list.
@@ -220,13 +224,17 @@ const (
 	EffectItemChanged    EffectKind = 15 // an item was made or changed, see Cause: Item, Version, Session holds it
 	EffectItemDeleted    EffectKind = 16 // an item was deleted, see Cause: Item, Version of the delete, Session held it
 	EffectGroupChanged   EffectKind = 17 // the limit of a group's own: Group, Limit
+	EffectReturned       EffectKind = 18 // permits came back that no lease held: Count
+	EffectLost           EffectKind = 19 // a lease ended unasked, and its permits stay away: Token, Session, Count, DueMS
+	EffectFreed          EffectKind = 20 // they came back by a FreeLost: Token, Session, Count, Reason
+	EffectSettled        EffectKind = 21 // a receipt: Count is what it spent, in place of what it said before
 )
 
 // String returns the stable name of the kind.
 func (k EffectKind) String() string {
 	return nameOfNumber(int(k), "unknown", "created", "changed", "deleted", "granted", "released", "waiting",
 		"withdrawn", "session-ended", "session-opened", "list-ready", "notice-due", "session-renewed", "list-left",
-		"notice-ended", "item-changed", "item-deleted", "group-changed")
+		"notice-ended", "item-changed", "item-deleted", "group-changed", "returned", "lost", "freed", "settled")
 }
 
 // Effect is one change of an entry, in the order of the changes. The same log gives the
@@ -260,6 +268,7 @@ type Effect struct {
 	Group      string    // of the semaphore: granted, released, waiting, withdrawn, list-ready, group-changed
 	Limit      int64     // group-changed; NoLimit if it ended
 	Settings   *Settings // created, changed; nil: none. Immutable
+	DueMS      int64     // granted, released, lost, settled: when the permits come back, in cluster time, or NeverMS; 0: at once
 }
 
 // AppliedCommand is one command of an entry with its result.

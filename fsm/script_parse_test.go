@@ -38,7 +38,7 @@ func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, E
 		return RaiseLevel{Level: uint32(l.count(1))}, framed
 	case "notice-done":
 		return NoticeDone{IDs: []uint64{uint64(l.count(1))}}, framed
-	case "put", "create", "delete", "up", "down", "set", "group-put":
+	case "put", "create", "delete", "up", "down", "set", "group-put", "free-lost":
 		return l.semaphoreCommand(), framed
 	}
 	if strings.HasPrefix(l.words[0], "item-") {
@@ -79,6 +79,8 @@ func (l *scriptLine) semaphoreCommand() Command {
 		return CreateSemaphore{Name: name, Permits: l.count(2), Level: l.level(), Metadata: l.metadata(), Settings: l.settings()}
 	case "group-put":
 		return GroupPut{Name: name, Group: l.options["group"], Limit: l.number("limit", NoLimit), Epoch: epoch}
+	case "free-lost":
+		return FreeLost{Name: name, Token: uint64(l.count(2)), Reason: l.options["reason"], Epoch: epoch}
 	case "delete":
 		return DeleteSemaphore{Name: name, Epoch: epoch}
 	case "up":
@@ -102,8 +104,17 @@ func (l *scriptLine) settings() SettingsChange {
 	if l.has("groups") {
 		c.Groups = Change[Grouping]{true, map[string]Grouping{"": NoGroups, "request": ByRequest, "owner": ByOwner}[l.options["groups"]]}
 	}
-	if l.has("head-start") {
-		c.HeadStartMS = Change[int64]{true, l.duration("head-start", 0)}
+	for option, member := range map[string]*Change[int64]{
+		"head-start": &c.HeadStartMS, "window": &c.WindowMS, "cooldown": &c.CooldownMS, "on-lost": &c.OnLostMS, "max-hold": &c.MaxHoldMS,
+	} {
+		switch {
+		case l.options[option] == "quarantine":
+			*member = Change[int64]{true, Quarantine}
+		case l.has(option) && l.options[option] == "":
+			*member = Change[int64]{Given: true}
+		case l.has(option):
+			*member = Change[int64]{true, l.duration(option, 0)}
+		}
 	}
 	return c
 }

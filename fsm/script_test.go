@@ -182,7 +182,14 @@ func resultText(r *Result) string {
 	add(r.Granted != 0, "granted %d", r.Granted)
 	add(r.Value != 0, "value %d", r.Value)
 	for _, g := range r.Grants {
-		add(true, "[%s %d token %d at %s]", inGroup(g.Semaphore, g.Group), g.Count, g.Token, clockText(g.GrantedMS))
+		times := ""
+		if g.DueMS != 0 {
+			times += " returns at " + clockText(g.DueMS)
+		}
+		if g.EndsMS != 0 {
+			times += " ends at " + clockText(g.EndsMS)
+		}
+		add(true, "[%s %d token %d at %s%s]", inGroup(g.Semaphore, g.Group), g.Count, g.Token, clockText(g.GrantedMS), times)
 	}
 	for _, c := range r.Completed {
 		add(true, "[%s epoch %d granted %d token %d deleted %v]", c.Semaphore, c.Epoch, c.Granted, c.Token, c.Deleted)
@@ -224,6 +231,8 @@ func effectText(e *Effect) string {
 	add(e.Kind == EffectCreated || e.Kind == EffectChanged, "permits %d offset %d level %s", e.Permits, e.Offset, levelText(e.Level))
 	add(e.Settings != nil, "%s", settingsText(e.Settings))
 	add(e.Kind == EffectGroupChanged, "limit %s", limitText(e.Limit))
+	add(e.DueMS == NeverMS, "never returns")
+	add(e.DueMS != 0 && e.DueMS != NeverMS, "returns at %s", clockText(e.DueMS))
 	add(e.Cause != CauseNone, "(%s)", e.Cause)
 	add(e.Reason != "", "%q", e.Reason)
 	add(e.Trace != "", "trace %s", e.Trace)
@@ -271,6 +280,11 @@ func settingsText(s *Settings) string {
 	add(s.MaxWaiting != 0, "max-waiting=%d", s.MaxWaiting)
 	add(s.DropOldest, "drop-oldest")
 	add(s.HeadStartMS != 0, "head-start=%s", clockText(s.HeadStartMS))
+	add(s.WindowMS != 0, "window=%s", clockText(s.WindowMS))
+	add(s.CooldownMS != 0, "cooldown=%s", clockText(s.CooldownMS))
+	add(s.OnLostMS == Quarantine, "on-lost=quarantine")
+	add(s.OnLostMS > 0, "on-lost=%s", clockText(s.OnLostMS))
+	add(s.MaxHoldMS != 0, "max-hold=%s", clockText(s.MaxHoldMS))
 	return strings.Join(parts, " ")
 }
 
@@ -305,10 +319,23 @@ func (s *script) state() string {
 			}
 			b.WriteString("\n")
 		}
+		if v.Returns != 0 {
+			fmt.Fprintf(&b, "  returning %d in %d records, next at %s\n", v.Returning, v.Returns, clockText(v.NextReturnMS))
+		}
+		for _, l := range s.m.Lost(v.Name, 0, 1000) {
+			fmt.Fprintf(&b, "  lost by s%d at %s count %d token %d", l.Session, clockText(l.LostMS), l.Count, l.Token)
+			if l.DueMS != NeverMS {
+				fmt.Fprintf(&b, " until %s", clockText(l.DueMS))
+			}
+			b.WriteString("\n")
+		}
 		for _, h := range s.m.Holders(v.Name, 0, 1000) {
 			fmt.Fprintf(&b, "  held by s%d count %d token %d", h.Session, h.Count, h.Token)
 			if h.Group != "" {
 				fmt.Fprintf(&b, " group %s", h.Group)
+			}
+			if h.DueMS != 0 {
+				fmt.Fprintf(&b, " spent until %s", clockText(h.DueMS))
 			}
 			if h.Revoked {
 				fmt.Fprintf(&b, " revoked %q", h.Reason)

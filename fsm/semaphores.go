@@ -4,7 +4,10 @@ import "math"
 
 // available returns the permits that could be granted now; negative after a shrink or a
 // restore.
-func (s *semaphore) available() int64 { return s.permits + s.offset - s.held }
+func (s *semaphore) available() int64 { return s.permits + s.offset - s.taken() }
+
+// taken returns the permits that leases hold or that come back later.
+func (s *semaphore) taken() int64 { return s.held + s.returning }
 
 // full returns the largest count that a lease could have without another up.
 func (s *semaphore) full() int64 { return addInt(s.permits, max(s.offset, 0)) }
@@ -19,7 +22,7 @@ func (s *semaphore) waiting() int {
 
 // allows reports whether permits + offset and the available permits stay within int64.
 func (s *semaphore) allows(permits int64) bool {
-	return sumFits(permits, s.offset) && sumFits(permits+s.offset, -s.held)
+	return sumFits(permits, s.offset) && sumFits(permits+s.offset, -s.taken())
 }
 
 // findSemaphore returns the semaphore with a name and, unless 0, an epoch. If it does not
@@ -132,13 +135,17 @@ func (m *Machine) refuse(result *Result, code Code, w member) {
 func (m *Machine) refuseUnavailable(result *Result, r *request) {
 	w := r.members[0]
 	m.refuse(result, Unavailable, w)
-	switch s := m.semaphores.at(w.semaphore); m.blockOf(r, w) {
+	s := m.semaphores.at(w.semaphore)
+	switch m.blockOf(r, w) {
 	case BlockPaused:
 		result.Rule, result.Reason = RulePaused, s.settings.Paused
 	case BlockGroupLimit:
 		m.explainGroup(result, RuleGroupLimit, w)
 	case BlockGroups:
 		result.Rule, result.Group = RuleOtherGroups, m.groupOf(w.lane)
+	}
+	if s.with().WindowMS != 0 && m.isFirst(s, r, w) {
+		result.DelayMS = m.returnsIn(r, w)
 	}
 }
 
@@ -154,7 +161,7 @@ func (m *Machine) refuseNever(result *Result, w member) {
 
 func (m *Machine) explainGroup(result *Result, rule Rule, w member) {
 	l := m.lanes.at(w.lane)
-	result.Rule, result.Group, result.Limit, result.Used = rule, l.group, l.limit, l.held
+	result.Rule, result.Group, result.Limit, result.Used = rule, l.group, l.limit, l.used()
 }
 
 // waitingIn returns the number of requests that wait in the line of a member.
@@ -270,6 +277,7 @@ func (m *Machine) ask(d *demand) (result Result) {
 	if i < 0 && !m.linesTake(d, &result) {
 		return result
 	}
+	d.spends = m.spendsOf(&d.request)
 	opens := d.opens.id != 0 && (i < 0 || !d.unowned)
 	if opens && !m.roomToOpen(d.opens.id, &result) {
 		return result
@@ -301,6 +309,16 @@ func (m *Machine) ask(d *demand) (result Result) {
 		m.endIfDue(m.sessions.at(d.session))
 	}
 	return result
+}
+
+// spendsOf returns the number of returns that a grant of a request may make.
+func (m *Machine) spendsOf(r *request) (n uint8) {
+	for _, w := range r.members {
+		if m.semaphores.at(w.semaphore).with().WindowMS != 0 && (r.mode == All || n == 0) {
+			n++
+		}
+	}
+	return n
 }
 
 // headStart returns the head start that a request gets: what it asks for, and no more than each
@@ -505,42 +523,69 @@ func (m *Machine) grant(r *request, i int) Result {
 func (m *Machine) take(r *request, want member, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
 	m.touchFront(s, want)
-	granted := min(want.count, s.available(), m.groupRoom(want.lane))
-	s.offset -= granted
+	granted, dueMS := min(want.count, m.groupRoom(want.lane)), int64(0)
+	if !s.family() {
+		granted = min(granted, s.available())
+	}
+	if window := s.with().WindowMS; window != 0 {
+		dueMS = m.spend(want, granted, window)
+	} else {
+		s.offset -= granted
+	}
 	s.modified = m.index
-	result.Granted, result.Value, result.Epoch = granted, s.available(), s.epoch
+	result.Granted, result.Value, result.Epoch = granted, s.shownTotal(s.available()), s.epoch
 	token := uint64(0)
 	if r.entry != 0 {
 		token = m.nextToken()
 		e := m.entries.mut(r.entry)
 		e.granted, e.token = e.granted+granted, token
+		if dueMS != 0 {
+			e.spent += granted
+		}
 	}
-	if r.place != 0 {
+	if r.place != 0 || dueMS != 0 {
 		m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-			Session: m.sessionID(r.session), Count: granted, Token: token, SinceMS: r.enqueuedMS, Unowned: true, Trace: m.caller.Trace, Group: m.groupOf(want.lane)})
+			Session: m.sessionID(r.session), Count: granted, Token: token, SinceMS: m.waitedSince(r), Unowned: true, Trace: m.caller.Trace, Group: m.groupOf(want.lane), DueMS: dueMS})
 	}
 	if r.entry != 0 {
 		m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),
 			Count: granted, Token: token, Group: m.groupOf(want.lane)})
 	}
-	m.changed(want.semaphore)
+	if dueMS == 0 {
+		m.changed(want.semaphore)
+	}
 }
 
 // lease makes a lease with the next token.
 func (m *Machine) lease(r *request, want member, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
-	s.held += want.count
+	l := lease{session: r.session, semaphore: want.semaphore, lane: want.lane, count: want.count,
+		token: m.nextToken(), grantedMS: m.nowMS, listHash: r.listHash}
+	switch with := s.settings; {
+	case with != nil && with.WindowMS != 0 && r.restored:
+		l.due = max(m.nowMS, 1)
+	case with != nil && with.WindowMS != 0:
+		l.due = m.spend(want, want.count, with.WindowMS)
+	case with != nil && with.MaxHoldMS != 0:
+		l.ends = m.nowMS + with.MaxHoldMS
+	}
+	s.held += l.holds()
 	s.modified = m.index
 	m.touchFront(s, want)
-	granted := m.leases.add(lease{session: r.session, semaphore: want.semaphore, lane: want.lane, count: want.count,
-		token: m.nextToken(), grantedMS: m.nowMS, listHash: r.listHash})
+	m.hasLease(r, l, result)
+}
+
+// hasLease files a lease that was granted, and tells of the grant.
+func (m *Machine) hasLease(r *request, made lease, result *Result) {
+	granted := m.leases.add(made)
 	m.linkLease(granted)
 	l := m.leases.at(granted)
+	s := m.semaphores.at(l.semaphore)
 	m.forgetRevocation(revokedKey{m.sessionID(r.session), s.epoch, m.groupOf(l.lane)})
 	result.Grants = append(result.Grants, m.grantOf(l))
 	m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
 		Session: m.sessionID(r.session), Count: l.count, Token: l.token, SinceMS: m.waitedSince(r), Trace: m.caller.Trace,
-		Group: m.groupOf(l.lane)})
+		Group: m.groupOf(l.lane), DueMS: l.due})
 }
 
 // waitedSince returns when a request began to wait, which is now if it did not.
@@ -553,7 +598,8 @@ func (m *Machine) waitedSince(r *request) int64 {
 
 func (m *Machine) grantOf(l *lease) Grant {
 	s := m.semaphores.at(l.semaphore)
-	return Grant{Semaphore: s.name, Epoch: s.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: m.groupOf(l.lane)}
+	return Grant{Semaphore: s.name, Epoch: s.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: m.groupOf(l.lane),
+		DueMS: l.due, EndsMS: l.ends}
 }
 
 // nextToken returns the next fencing token. At a million grants a second, tokens last 285

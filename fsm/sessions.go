@@ -106,7 +106,7 @@ func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Resul
 		result.QueueLength-- // the request itself does not count
 	case cause == CauseExpired:
 		result.Code = ExpiredSession
-	case cause == CauseRevoked:
+	case revokes(cause):
 		result.Code = Revoked
 	case s.oneShot:
 		result.Code = Withdrawn
@@ -133,10 +133,10 @@ func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
 	}
 	result.Code, result.Session = UnknownSession, id
 	if r, ok := m.byEnded[id]; ok && m.mayFind(m.ended.at(r).owner) {
-		switch e := m.ended.at(r); e.cause {
-		case CauseExpired:
+		switch e := m.ended.at(r); {
+		case e.cause == CauseExpired:
 			result.Code = ExpiredSession
-		case CauseRevoked:
+		case revokes(e.cause):
 			result.Code, result.Reason = Revoked, e.reason
 		}
 	}
@@ -183,15 +183,22 @@ func (m *Machine) roomToOpen(id uint64, result *Result) bool {
 // leases of waiting requests are reserved, so that a grant from a line never meets a limit.
 // owner is nil for a new one-shot session.
 func (m *Machine) roomToHold(owner *session, asked *request, result *Result) bool {
+	if !m.roomForLeases(asked.reserves(), result) {
+		return false
+	}
 	more := asked.leases()
 	if more == 0 {
 		return true
 	}
-	if !within(int64(m.leases.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result) ||
-		!m.ownerHasRoom(owner, owned{leases: more}, result) {
+	if !m.ownerHasRoom(owner, owned{leases: more}, result) {
 		return false
 	}
 	return owner == nil || within(int64(owner.leases.length())+int64(owner.reserved)+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
+}
+
+// roomForLeases reports whether there is room for more leases and returns.
+func (m *Machine) roomForLeases(more int64, result *Result) bool {
+	return more == 0 || within(int64(m.leases.live+m.returns.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result)
 }
 
 // within reports whether one more record fits below a limit; if not, result is the refusal.
@@ -273,9 +280,8 @@ func (m *Machine) linkLease(r ref) {
 	m.count(owner.owner, owned{leases: 1})
 	m.linkHolder(r)
 	m.useLane(l.lane)
-	if !l.revoked {
-		m.hold(l.lane, l.count)
-	}
+	m.hold(l.lane, l.holds())
+	m.joinEnd(r)
 }
 
 // leaseOf returns the lease of a session on a target.
@@ -299,10 +305,8 @@ func (m *Machine) leaseInSemaphore(r ref) *links { return &m.leases.mut(r).inSem
 func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	l := *m.leases.at(r)
 	m.rememberRevoked(&l, cause)
-	if l.revoked {
-		l.count = 0 // the revocation gave it back
-	}
-	m.takeBack(&l, l.count, cause, reason)
+	m.leaveEnd(r)
+	m.takeBack(&l, l.holds(), cause, reason)
 	owner := m.sessions.mut(l.session)
 	owner.leases.unlink(r, m.leaseInSession)
 	m.count(owner.owner, owned{leases: -1})
@@ -313,17 +317,24 @@ func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	m.done.ended++
 }
 
-// takeBack gives permits of a lease back to its semaphore, records the effect, and touches
-// the line.
+// takeBack gives permits of a lease back to its semaphore, now or later, records the effect, and
+// touches the line.
 func (m *Machine) takeBack(l *lease, count int64, cause Cause, reason string) {
 	s := m.semaphores.mut(l.semaphore)
 	s.held -= count
 	s.modified = m.index
 	m.hold(l.lane, -count)
+	dueMS, lost := int64(0), false
+	if count > 0 {
+		dueMS, lost = m.restOf(s, cause)
+	}
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
 		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason,
-		Group: m.groupOf(l.lane)})
-	if count > 0 {
+		Group: m.groupOf(l.lane), DueMS: dueMS})
+	switch {
+	case dueMS != 0:
+		m.rest(l, count, dueMS, lost)
+	case count > 0:
 		m.touch(member{semaphore: l.semaphore, lane: l.lane})
 	}
 }

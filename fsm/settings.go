@@ -23,6 +23,10 @@ type Settings struct {
 	MaxWaiting  int64  // the most requests that may wait in one line; 0: see Limits.Queue
 	DropOldest  bool   // a request that finds MaxWaiting others takes the place of the first, else it is refused
 	HeadStartMS int64  // the longest head start that a request gets
+	WindowMS    int64  // what is granted is spent, and comes back so long after the grant; 0: leases hold it
+	CooldownMS  int64  // what a lease gives up comes back so long after it
+	OnLostMS    int64  // what a lease held that ended unasked comes back so long after it, or Quarantine
+	MaxHoldMS   int64  // the longest time that a lease holds; 0: no bound
 }
 
 // SettingsChange has the settings that a put changes.
@@ -34,15 +38,26 @@ type SettingsChange struct {
 	MaxWaiting  Change[int64]
 	DropOldest  Change[bool]
 	HeadStartMS Change[int64]
+	WindowMS    Change[int64]
+	CooldownMS  Change[int64]
+	OnLostMS    Change[int64]
+	MaxHoldMS   Change[int64]
 }
 
 // NoLimit is the limit of a group that has none.
 const NoLimit int64 = -1
 
+// Quarantine is the Settings.OnLostMS with which permits come back when a FreeLost says so.
+const Quarantine int64 = -1
+
 // Bounds of settings.
 const (
 	MaxWaitingLimit = 100_000             // of Settings.MaxWaiting
 	MaxHeadStartMS  = 24 * 60 * 60 * 1000 // of Settings.HeadStartMS
+	MinWindowMS     = 100                 // of Settings.WindowMS
+	MaxWindowMS     = 31 * 24 * 60 * 60 * 1000
+	MaxCooldownMS   = 24 * 60 * 60 * 1000 // of Settings.CooldownMS and OnLostMS
+	MinHoldMS       = 1000                // of Settings.MaxHoldMS; the longest is MaxTTLMS
 	MaxGroupBytes   = 128                 // of the name of a group
 )
 
@@ -58,6 +73,10 @@ func (c *SettingsChange) applied(to Settings, permits bool) Settings {
 	change(&to.MaxWaiting, c.MaxWaiting)
 	change(&to.DropOldest, c.DropOldest)
 	change(&to.HeadStartMS, c.HeadStartMS)
+	change(&to.WindowMS, c.WindowMS)
+	change(&to.CooldownMS, c.CooldownMS)
+	change(&to.OnLostMS, c.OnLostMS)
+	change(&to.MaxHoldMS, c.MaxHoldMS)
 	to.Family = c.Family || to.Family && !permits
 	return to
 }
@@ -79,6 +98,8 @@ func (s *Settings) conflict() Rule {
 		return RulePaused
 	case s.DropOldest && s.MaxWaiting == 0:
 		return RuleWhenFull
+	case s.WindowMS != 0 && (s.CooldownMS != 0 || s.OnLostMS != 0 || s.MaxHoldMS != 0):
+		return RuleWindow
 	}
 	return RuleNone
 }
@@ -102,7 +123,13 @@ func (s *Settings) kind() kind { return kind{s.Groups, s.Family} }
 // valid reports whether each member is in its range.
 func (s *Settings) valid() bool {
 	return s.Groups <= ByOwner && s.PerGroup >= 0 && ValidReason(s.Paused) &&
-		s.MaxWaiting >= 0 && s.MaxWaiting <= MaxWaitingLimit && s.HeadStartMS >= 0 && s.HeadStartMS <= MaxHeadStartMS
+		s.MaxWaiting >= 0 && s.MaxWaiting <= MaxWaitingLimit && s.HeadStartMS >= 0 && s.HeadStartMS <= MaxHeadStartMS &&
+		zeroOrWithin(s.WindowMS, MinWindowMS, MaxWindowMS) && zeroOrWithin(s.CooldownMS, 1, MaxCooldownMS) &&
+		(s.OnLostMS == Quarantine || zeroOrWithin(s.OnLostMS, 1, MaxCooldownMS)) && zeroOrWithin(s.MaxHoldMS, MinHoldMS, MaxTTLMS)
+}
+
+func zeroOrWithin(value, least, most int64) bool {
+	return value == 0 || value >= least && value <= most
 }
 
 func (e *encoder) settings(s *Settings) {
@@ -113,11 +140,16 @@ func (e *encoder) settings(s *Settings) {
 	e.int(s.MaxWaiting)
 	e.bool(s.DropOldest)
 	e.int(s.HeadStartMS)
+	e.int(s.WindowMS)
+	e.int(s.CooldownMS)
+	e.int(s.OnLostMS)
+	e.int(s.MaxHoldMS)
 }
 
 func (d *decoder) settings() *Settings {
 	return &Settings{Groups: d.grouping(), Family: d.Bool(), PerGroup: d.Int(), Paused: d.Text(), MaxWaiting: d.Int(),
-		DropOldest: d.Bool(), HeadStartMS: d.Int()}
+		DropOldest: d.Bool(), HeadStartMS: d.Int(), WindowMS: d.Int(), CooldownMS: d.Int(), OnLostMS: d.Int(),
+		MaxHoldMS: d.Int()}
 }
 
 func (e *encoder) grouping(g Grouping) { e.byte(byte(g)) }
@@ -142,6 +174,10 @@ func (e *encoder) settingsChange(c *SettingsChange) {
 	encodeChange(e, c.MaxWaiting, (*encoder).int)
 	encodeChange(e, c.DropOldest, (*encoder).bool)
 	encodeChange(e, c.HeadStartMS, (*encoder).int)
+	encodeChange(e, c.WindowMS, (*encoder).int)
+	encodeChange(e, c.CooldownMS, (*encoder).int)
+	encodeChange(e, c.OnLostMS, (*encoder).int)
+	encodeChange(e, c.MaxHoldMS, (*encoder).int)
 }
 
 func (d *decoder) settingsChange() (c SettingsChange) {
@@ -156,6 +192,10 @@ func (d *decoder) settingsChange() (c SettingsChange) {
 		MaxWaiting:  decodeChange(d, (*decoder).Int),
 		DropOldest:  decodeChange(d, (*decoder).Bool),
 		HeadStartMS: decodeChange(d, (*decoder).Int),
+		WindowMS:    decodeChange(d, (*decoder).Int),
+		CooldownMS:  decodeChange(d, (*decoder).Int),
+		OnLostMS:    decodeChange(d, (*decoder).Int),
+		MaxHoldMS:   decodeChange(d, (*decoder).Int),
 	}
 	if c == (SettingsChange{}) {
 		d.Fail() // such a change has no bytes

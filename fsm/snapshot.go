@@ -41,6 +41,7 @@ const (
 	sectionFolders    = 13
 	sectionSettings   = 14
 	sectionLanes      = 15
+	sectionReturns    = 16
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -71,6 +72,7 @@ func (m *Machine) Freeze() *Frozen {
 			items:      m.items.freeze(),
 			folders:    m.folders.freeze(),
 			lanes:      m.lanes.freeze(),
+			returns:    m.returns.freeze(),
 		},
 	}
 }
@@ -101,6 +103,9 @@ func (f *Frozen) writeRecords(s *snapshotWriter) {
 	f.writeLanes(s)
 	writeTable(s, sectionSessions, &f.sessions, func(r *session) uint64 { return r.id }, (*encoder).session)
 	writeTable(s, sectionLeases, &f.leases, func(r *lease) uint64 { return r.token }, f.encodeLease)
+	if f.returns.live > 0 {
+		writeTable(s, sectionReturns, &f.returns, func(r *timedReturn) uint64 { return r.order }, f.encodeReturn)
+	}
 	writeTable(s, sectionKeys, &f.keys, func(r *key) uint64 { return r.order }, (*encoder).key)
 	writeTable(s, sectionEntries, &f.entries, func(r *entry) uint64 { return r.order }, f.encodeEntry)
 	writeTable(s, sectionRequests, &f.requests, func(r *request) uint64 { return r.place }, f.encodeRequest)

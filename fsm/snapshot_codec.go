@@ -60,7 +60,9 @@ func (d *decoder) semaphore() semaphore {
 }
 
 // hasSettings reports whether a semaphore has members that most have not.
-func (s *semaphore) hasSettings() bool { return s.settings != nil || s.passed != 0 || s.sweep != nil }
+func (s *semaphore) hasSettings() bool {
+	return s.settings != nil || s.passed != 0 || s.sweep != nil || s.forgotten != 0
+}
 
 func (e *encoder) semaphoreSettingsOf(s *semaphore) {
 	e.uint(s.epoch)
@@ -71,6 +73,7 @@ func (e *encoder) semaphoreSettingsOf(s *semaphore) {
 	if s.sweep != nil {
 		e.string(*s.sweep)
 	}
+	e.uint(s.forgotten)
 }
 
 // settingsOf reads into a semaphore what semaphoreSettingsOf appends, behind the epoch.
@@ -84,6 +87,7 @@ func (d *decoder) settingsOf(s *semaphore) {
 		from := d.Text()
 		s.sweep = &from
 	}
+	s.forgotten = d.Uint()
 	if !s.hasSettings() {
 		d.Fail()
 	}
@@ -145,16 +149,62 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	e.uint(l.listHash)
 	e.bool(l.revoked)
 	e.string(l.reason)
-	if l.lane != 0 {
-		e.string(f.lanes.at(l.lane).group)
+	if l.lane != 0 || l.ends != 0 || l.due != 0 {
+		f.encodeLane(e, l.lane)
+		e.int(l.ends)
+		e.int(l.due)
 	}
+}
+
+// encodeLane appends the group of a record, or that it has none.
+func (f *Frozen) encodeLane(e *encoder, lane ref) {
+	e.bool(lane != 0)
+	if lane != 0 {
+		e.string(f.lanes.at(lane).group)
+	}
+}
+
+// readLane reads what encodeLane appends.
+func (b *builder) readLane(d *decoder, semaphore ref) ref {
+	if !d.Bool() {
+		return 0
+	}
+	return b.lane(d, semaphore)
+}
+
+func (f *Frozen) encodeReturn(e *encoder, t *timedReturn) {
+	e.uint(t.order)
+	e.uint(f.semaphores.at(t.semaphore).epoch)
+	f.encodeLane(e, t.lane)
+	e.int(t.count)
+	e.int(t.dueMS)
+	e.bool(t.spent)
+	e.bool(t.lost != nil)
+	if t.lost != nil {
+		e.uint(t.lost.token)
+		e.uint(t.lost.session)
+		e.int(t.lost.atMS)
+		e.string(t.lost.owner)
+		e.pairs(t.lost.metadata)
+	}
+}
+
+func (b *builder) timedReturn(d *decoder) timedReturn {
+	t := timedReturn{order: d.Uint(), semaphore: b.semaphore(d)}
+	t.lane = b.readLane(d, t.semaphore)
+	t.count, t.dueMS, t.spent = d.Int(), d.Int(), d.Bool()
+	if d.Bool() {
+		t.lost = &lostHold{token: d.Uint(), session: d.Uint(), atMS: d.Int(), owner: d.Text(), metadata: d.pairs()} // state: as it was written
+	}
+	return t
 }
 
 func (b *builder) lease(d *decoder) lease {
 	l := lease{session: b.session(d), semaphore: b.semaphore(d), count: d.Int(), token: d.Uint(),
 		grantedMS: d.Int(), listHash: d.Uint(), revoked: d.Bool(), reason: d.Text()}
 	if len(d.Rest) > 0 {
-		l.lane = b.lane(d, l.semaphore)
+		l.lane = b.readLane(d, l.semaphore)
+		l.ends, l.due = d.Int(), d.Int()
 	}
 	return l
 }
@@ -177,13 +227,11 @@ func (f *Frozen) encodeRequest(e *encoder, r *request) {
 	} else {
 		e.uint(f.entries.at(r.entry).order)
 	}
-	if grouped := slices.ContainsFunc(r.members, func(w member) bool { return w.lane != 0 }); grouped || r.rankMS != r.enqueuedMS {
+	if grouped := slices.ContainsFunc(r.members, func(w member) bool { return w.lane != 0 }); grouped || r.rankMS != r.enqueuedMS || r.spends != 0 {
 		e.int(r.enqueuedMS - r.rankMS)
+		e.byte(r.spends)
 		for _, want := range r.members {
-			e.bool(want.lane != 0)
-			if want.lane != 0 {
-				e.string(f.lanes.at(want.lane).group)
-			}
+			f.encodeLane(e, want.lane)
 		}
 	}
 }
@@ -204,10 +252,9 @@ func (b *builder) request(d *decoder) request {
 	r.rankMS = r.enqueuedMS
 	if len(d.Rest) > 0 {
 		r.rankMS -= d.Int()
+		r.spends = d.Byte()
 		for i := range r.members {
-			if d.Bool() {
-				r.members[i].lane = b.lane(d, r.members[i].semaphore)
-			}
+			r.members[i].lane = b.readLane(d, r.members[i].semaphore)
 		}
 	}
 	r.keys = b.pending[r.place] // in the order in which they joined the request
@@ -223,9 +270,10 @@ func (f *Frozen) encodeEntry(e *encoder, w *entry) {
 	e.uint(w.epoch)
 	e.int(w.granted)
 	e.uint(w.token)
-	if w.group != "" || w.lane != 0 {
+	if w.group != "" || w.lane != 0 || w.spent != 0 {
 		e.bool(w.lane != 0)
 		e.string(w.group)
+		e.int(w.spent)
 	}
 }
 
@@ -241,6 +289,7 @@ func (b *builder) entry(d *decoder) entry {
 	if len(d.Rest) > 0 {
 		grouped := d.Bool()
 		w.group = d.Text()
+		w.spent = d.Int()
 		if grouped {
 			w.lane = b.laneOf(d, w.semaphore, w.group)
 		}

@@ -157,7 +157,12 @@ func (m *Machine) moveTime(nowMS int64) error {
 		*ms += by
 	}
 	changeEach(&m.sessions, func(s *session) { move(&s.deadlineMS) })
-	changeEach(&m.leases, func(l *lease) { move(&l.grantedMS) })
+	changeEach(&m.leases, func(l *lease) {
+		move(&l.grantedMS)
+		moveSet(&l.ends, move)
+		moveSet(&l.due, move)
+	})
+	m.moveReturns(move)
 	changeEach(&m.requests, func(r *request) {
 		move(&r.enqueuedMS)
 		move(&r.rankMS)
@@ -186,6 +191,34 @@ func (m *Machine) moveTime(nowMS int64) error {
 	}
 	m.nowMS = nowMS
 	return err
+}
+
+// moveSet moves a time unless there is none.
+func moveSet(ms *int64, move func(*int64)) {
+	if *ms != 0 {
+		move(ms)
+	}
+}
+
+// moveReturns moves the times of all returns, and files them and the ends of leases anew.
+func (m *Machine) moveReturns(move func(*int64)) {
+	changeEach(&m.returns, func(t *timedReturn) {
+		if t.dueMS != NeverMS {
+			move(&t.dueMS)
+		}
+		if t.lost != nil {
+			lost := *t.lost
+			move(&lost.atMS)
+			t.lost = &lost // state: a frozen copy has the one before
+		}
+	})
+	m.byReturn = newReturnIndex() // state: the times in it have moved
+	for r := range m.returns.all() {
+		m.fileReturn(r)
+	}
+	for r := range m.leases.all() {
+		m.joinEnd(r)
+	}
 }
 
 // moveLines moves the ranks of all waiting requests by the same number of milliseconds.
@@ -234,6 +267,8 @@ func moveResult(stored string, move func(*int64)) string {
 	for _, part := range append([]*Result{&result}, pointers(result.Each)...) {
 		for i := range part.Grants {
 			move(&part.Grants[i].GrantedMS)
+			moveSet(&part.Grants[i].DueMS, move)
+			moveSet(&part.Grants[i].EndsMS, move)
 			moved = true
 		}
 	}

@@ -63,13 +63,14 @@ const (
 	CauseTimeout   Cause = 7 // a one-shot wait reached its end
 	CauseResized   Cause = 8 // part of a lease was given back
 
-	CauseSuperseded Cause = 9 // a newer request took its place in a full line
+	CauseSuperseded Cause = 9  // a newer request took its place in a full line
+	CauseMaxHold    Cause = 10 // it held for Settings.MaxHoldMS
 )
 
 // String returns the stable name of the cause, as events and problems show it.
 func (c Cause) String() string {
 	return nameOfNumber(int(c), "", "expired", "released", "revoked", "deleted", "never", "elsewhere", "timeout", "resized",
-		"superseded")
+		"superseded", "max-hold")
 }
 
 // nameOfNumber returns the name of a number, from 0 on.

@@ -20,13 +20,18 @@ type SemaphoreView struct {
 	Settings Settings // of a family: Permits, Offset and Available are 0
 	Groups   int64    // number of groups that are in use or have limits of their own
 	Sweeping bool     // groups still get the limit of Settings.PerGroup
+
+	Returning    int64 // permits that come back later
+	Returns      int64 // number of times at which they come back
+	NextReturnMS int64 // the first of these times, in cluster time; 0: none, or a FreeLost says when
+	Lost         int64 // number of lost holds
 }
 
 // LeaseView is a lease as readers see it.
 type LeaseView struct {
 	Grant
 	Session    uint64
-	DeadlineMS int64  // its session's, in cluster time
+	DeadlineMS int64  // its session's, or EndsMS if that is earlier, in cluster time
 	Metadata   []Pair // its session's
 	Revoked    bool
 	Reason     string // the operator's
@@ -64,12 +69,13 @@ const (
 	BlockGroupLimit Block = 5 // its group may use no more
 	BlockGroups     Block = 6 // another group of the pool comes first
 	BlockElsewhere  Block = 7 // its list joins this line once it can be granted in its other lines
+	BlockReturning  Block = 8 // it is the head, and permits enough are not held and come back later
 )
 
 // String returns the stable name of the reason.
 func (b Block) String() string {
 	return nameOfNumber(int(b), "", "behind-others", "not-enough-available", "other-semaphore",
-		"paused", "group-limit", "other-groups", "elsewhere")
+		"paused", "group-limit", "other-groups", "elsewhere", "returning")
 }
 
 // Obstacle is one line in which a waiting request can't be granted at present.
@@ -89,7 +95,7 @@ type GroupView struct {
 	Limit    int64 // or NoLimit
 	Own      bool  // the limit is the group's own
 	Used     int64 // of its limit
-	Held     int64 // by its leases
+	Held     int64 // by its leases; the rest of Used comes back later
 	Waiting  int64
 	OldestMS int64 // when the first of its waiting requests began to wait, in cluster time
 	Ahead    int64 // of a pool: the groups whose first request comes before its first request
@@ -151,8 +157,54 @@ func (m *Machine) viewSemaphore(r ref) SemaphoreView {
 		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified, Version: s.version,
 		Holders: int64(s.holders.length()), Waiters: int64(s.waiting()),
 		Settings: s.with(), Groups: s.groupCount(), Sweeping: s.sweep != nil,
+		Returning: s.returning, Returns: int64(s.returns), NextReturnMS: m.nextReturn(s), Lost: int64(s.lost),
 	}
 }
+
+// nextReturn returns when the first return of a semaphore comes back by itself, or 0.
+func (m *Machine) nextReturn(s *semaphore) int64 {
+	if s.returns == 0 {
+		return 0
+	}
+	if ms := m.returns.at(m.firstReturn(s.epoch)).dueMS; ms != NeverMS {
+		return ms
+	}
+	return 0
+}
+
+// LostView is what a lost lease held, as readers see it.
+type LostView struct {
+	Token    uint64
+	Session  uint64
+	Count    int64
+	Group    string
+	LostMS   int64 // when the lease ended, in cluster time
+	DueMS    int64 // when its permits come back, in cluster time, or NeverMS
+	Owner    string
+	Metadata []Pair // of the session
+}
+
+// Lost returns up to limit lost holds of a semaphore by their tokens, after a token.
+func (m *Machine) Lost(name string, after uint64, limit int) (found []LostView) {
+	r, ok := m.byName[name]
+	if !ok {
+		return nil
+	}
+	epoch := m.semaphores.at(r).epoch
+	m.byReturn.lost.Ascend(lostLease{epoch: epoch, token: after + 1}, func(at lostLease) bool {
+		if at.epoch != epoch || len(found) == limit {
+			return false
+		}
+		t := m.returns.at(at.at)
+		found = append(found, LostView{Token: at.token, Session: t.lost.session, Count: t.count, Group: m.groupOf(t.lane),
+			LostMS: t.lost.atMS, DueMS: t.dueMS, Owner: t.lost.owner, Metadata: t.lost.metadata})
+		return true
+	})
+	return found
+}
+
+// Returns returns the number of returns of all semaphores.
+func (m *Machine) Returns() int { return m.returns.live }
 
 // Semaphores returns up to limit semaphores in the order of their names: those that begin
 // with prefix and come after the given name.
@@ -215,7 +267,11 @@ func (m *Machine) HoldersOf(name, group string, after uint64, limit int) (found 
 func (m *Machine) viewLease(r ref) LeaseView {
 	l := m.leases.at(r)
 	s := m.sessions.at(l.session)
-	return LeaseView{Grant: m.grantOf(l), Session: s.id, DeadlineMS: s.deadlineMS, Metadata: s.metadata,
+	deadlineMS := s.deadlineMS
+	if l.ends != 0 {
+		deadlineMS = min(deadlineMS, l.ends)
+	}
+	return LeaseView{Grant: m.grantOf(l), Session: s.id, DeadlineMS: deadlineMS, Metadata: s.metadata,
 		Revoked: l.revoked, Reason: l.reason}
 }
 
@@ -352,6 +408,8 @@ func (m *Machine) blockOf(r *request, w member) Block {
 		return BlockGroupLimit
 	case s.pool() && enough && !m.isChoice(s, r, w):
 		return BlockGroups
+	case !enough && s.available()+s.returning >= r.atLeast(w.count):
+		return BlockReturning
 	case !enough:
 		return BlockPermits
 	}
@@ -370,7 +428,7 @@ func (m *Machine) obstacles(r *request) (found []Obstacle) {
 		o := Obstacle{Semaphore: s.name, BlockedBy: block, Needs: want.count, Available: s.shownTotal(s.available()), Limit: NoLimit}
 		if want.lane != 0 {
 			l := m.lanes.at(want.lane)
-			o.Group, o.Limit, o.Used = l.group, l.limit, l.held
+			o.Group, o.Limit, o.Used = l.group, l.limit, l.used()
 		}
 		found = append(found, o)
 	}
@@ -467,7 +525,7 @@ func (m *Machine) Groups(name, from string, waiting bool, limit int) (found []Gr
 
 func (m *Machine) viewGroup(r ref) GroupView {
 	l := m.lanes.at(r)
-	view := GroupView{Group: l.group, Limit: l.limit, Own: l.own, Used: l.held, Held: l.held, Waiting: int64(l.line.length()),
+	view := GroupView{Group: l.group, Limit: l.limit, Own: l.own, Used: l.used(), Held: l.held, Waiting: int64(l.line.length()),
 		Ahead: m.groupsAhead(r)}
 	if l.line != nil {
 		view.OldestMS = m.requests.at(l.line.lowest().request).enqueuedMS

@@ -43,8 +43,8 @@ func (m *Machine) dropEntry(r ref, giveBack bool) {
 	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: m.sessionID(e.session), Group: e.group})
 	if e.semaphore != 0 {
 		m.detachEntry(r, e)
-		if giveBack && e.granted > 0 && !m.gone(e.semaphore) {
-			m.giveBack(e.semaphore, e.granted)
+		if giveBack && e.granted > e.spent && !m.gone(e.semaphore) {
+			m.giveBack(e.semaphore, e.granted-e.spent)
 		}
 	}
 	m.entries.remove(r)
@@ -64,7 +64,7 @@ func (m *Machine) detachEntry(r ref, e entry) {
 func (m *Machine) orphanEntry(r ref) {
 	m.detachEntry(r, *m.entries.at(r))
 	e := m.entries.mut(r)
-	e.semaphore, e.lane, e.granted, e.token = 0, 0, 0, 0
+	e.semaphore, e.lane, e.granted, e.spent, e.token = 0, 0, 0, 0, 0
 	m.done.ended++
 	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch,
 		Session: m.sessionID(e.session), Group: e.group})

@@ -16,7 +16,7 @@ type budget struct {
 
 // work counts the work of the entry under way.
 type work struct {
-	ended  int // ended leases, members of waiting requests, keys that waited, entries of wait lists, items, and sessions
+	ended  int // ended leases, returns, members of waiting requests, keys that waited, entries of wait lists, items, and sessions
 	served int // members of requests granted from lines, and the keys that waited for them
 	before int // the value of ended before the first command
 	lanes  int // groups that a sweep gave their limits
@@ -52,20 +52,26 @@ func (m *Machine) shadesDue() bool {
 	return ok && first.delayMS <= m.nowMS
 }
 
-// expired reports whether a session's deadline has passed.
+// sessionsDue reports whether a session's deadline has passed.
+func (m *Machine) sessionsDue() bool {
+	return m.deadlines.due.length > 0 && m.deadlines.due.at(0).ms <= m.nowMS
+}
+
+// expired reports whether the time of a session, of a lease or of a return has come.
 func (m *Machine) expired() bool {
 	ms, ok := m.NextDeadline()
 	return ok && ms <= m.nowMS
 }
 
 // expire runs once at the start of each entry. It removes sessions whose deadline has
-// passed, in the order (deadline, id) and within the budget, continues with the work that
+// passed, in the order (deadline, id), ends leases and returns whose time has come, all within the
+// budget, continues with the work that
 // the last entry left over, and serves the lines once. A session that is past its deadline
 // and not yet removed is only late: it may hold, renew and be granted leases.
 func (m *Machine) expire() {
 	m.done = work{}
 	sessions := 0
-	for sessions < expireSessions && m.expired() {
+	for sessions < expireSessions && m.sessionsDue() {
 		first := *m.deadlines.due.at(0)
 		sessions++
 		m.endSession(first.session, CauseExpired, "")
@@ -73,6 +79,8 @@ func (m *Machine) expire() {
 			break
 		}
 	}
+	m.endHolds()
+	m.bringBack()
 	m.forget()
 	m.sweep()
 	m.settle()
@@ -127,13 +135,13 @@ func (m *Machine) sweep() {
 	}
 }
 
-// empty ends the waiting requests of a deleted semaphore, then its leases, then its entries of wait
-// lists, then what waits in its groups, up to the limit. It reports whether all are gone.
+// empty ends the waiting requests of a deleted semaphore, then its leases, its entries of wait lists
+// and its returns, then what waits in its groups, up to the limit. It reports whether all are gone.
 func (m *Machine) empty(r ref, limit int) bool {
 	for {
 		s := m.semaphores.at(r)
 		switch {
-		case s.line == nil && s.holders.first == 0 && s.entries.first == 0 && s.groups == nil:
+		case s.line == nil && s.holders.first == 0 && s.entries.first == 0 && s.returns == 0 && s.groups == nil:
 			return true
 		case m.done.ended >= limit:
 			return false
@@ -149,6 +157,8 @@ func (m *Machine) empty(r ref, limit int) bool {
 				m.loseMember(e.waiting, m.requests.at(e.waiting).members[0].target(), CauseDeleted, Deleted)
 			}
 			m.orphanEntry(s.entries.first)
+		case s.returns > 0:
+			m.dropReturn(m.firstReturn(s.epoch))
 		default:
 			m.emptyLane(r)
 		}
@@ -292,13 +302,23 @@ func (m *Machine) has(owner ref) (leases, requests int) {
 	return leases, requests
 }
 
-// NextDeadline returns the earliest deadline of a session, in cluster time; ok is false if
-// there is no session.
+// NextDeadline returns the earliest deadline of a session, end of a lease or time of a return, in
+// cluster time; ok is false if there is none.
 func (m *Machine) NextDeadline() (ms int64, ok bool) {
-	if m.deadlines.due.length == 0 {
+	ms = NeverMS
+	if m.deadlines.due.length > 0 {
+		ms = m.deadlines.due.at(0).ms
+	}
+	if first, ends := m.byReturn.ends.Min(); ends {
+		ms = min(ms, first.ms)
+	}
+	if first, returns := m.byReturn.due.Min(); returns {
+		ms = min(ms, first.ms)
+	}
+	if ms == NeverMS {
 		return 0, false
 	}
-	return m.deadlines.due.at(0).ms, true
+	return ms, true
 }
 
 // deadlines has the sessions by (deadline, id), the order in which they expire. A change
