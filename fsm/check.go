@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -266,9 +267,73 @@ func (m *Machine) checkReturns() error {
 			return fmt.Errorf("%q: its returns are %v, and it counts %v", s.name, semaphores[r], want)
 		}
 	}
+	if err := m.checkSlots(); err != nil {
+		return err
+	}
 	for r, l := range m.lanes.all() {
 		if l.returning != lanes[r] {
 			return fmt.Errorf("group %q: %d come back later, and it counts %d", l.group, lanes[r], l.returning)
+		}
+	}
+	return nil
+}
+
+// checkSlots: no slot is named twice, leases and returns name no more than their permits, and exactly
+// what they name is taken.
+func (m *Machine) checkSlots() error {
+	named := map[ref]map[uint32]bool{}
+	name := func(semaphore ref, list *slotList, permits int64) error {
+		if list == nil {
+			return nil
+		}
+		if named[semaphore] == nil {
+			named[semaphore] = map[uint32]bool{}
+		}
+		twice := false
+		each(list.runs, func(slot uint32) {
+			twice = twice || named[semaphore][slot] || !m.semaphores.at(semaphore).slots.has(slot)
+			named[semaphore][slot] = true
+		})
+		if n := slotCount(list.runs); twice || n == 0 || n > permits {
+			return fmt.Errorf("%q: %d slots for %d permits, or one of them named twice or free", m.semaphores.at(semaphore).name, n, permits)
+		}
+		return nil
+	}
+	for _, l := range m.leases.all() {
+		if err := name(l.semaphore, l.slots, l.holds()); err != nil {
+			return err
+		}
+	}
+	for _, t := range m.returns.all() {
+		if err := name(t.semaphore, t.slots, t.count); err != nil {
+			return err
+		}
+	}
+	for r, s := range m.semaphores.all() {
+		if s.slots == nil {
+			continue
+		}
+		taken := 0
+		for i, p := range s.slots.pages {
+			full := uint64(0)
+			if p != nil {
+				words := 0
+				for w, word := range p.words {
+					words += bits.OnesCount64(word)
+					if word == ^uint64(0) {
+						full |= 1 << w
+					}
+				}
+				if taken += words; words != p.taken || full != p.full {
+					return fmt.Errorf("%q: a page of its slots is counted wrongly", s.name)
+				}
+			}
+			if (full == ^uint64(0)) != (s.slots.full[i/64]&(1<<(i%64)) != 0) {
+				return fmt.Errorf("%q: a full page of its slots is not marked, or another one is", s.name)
+			}
+		}
+		if taken != len(named[r]) {
+			return fmt.Errorf("%q: %d slots are taken, and %d are named", s.name, taken, len(named[r]))
 		}
 	}
 	return nil

@@ -96,6 +96,10 @@ func (e *encoder) groups(list []Want, headStartMS int64) {
 	if headStartMS == 0 && !slices.ContainsFunc(list, func(w Want) bool { return w.Group != "" }) {
 		return
 	}
+	e.groupList(list, headStartMS)
+}
+
+func (e *encoder) groupList(list []Want, headStartMS int64) {
 	e.int(headStartMS)
 	for i := range list {
 		e.string(list[i].Group)
@@ -107,16 +111,22 @@ func (d *decoder) groups(list []Want) (headStartMS int64) {
 	if len(d.Rest) == 0 {
 		return 0
 	}
-	headStartMS = d.Int()
-	needed := headStartMS != 0
-	for i := range list {
-		list[i].Group = d.Text()
-		needed = needed || list[i].Group != ""
-	}
+	headStartMS, needed := d.groupList(list)
 	if !needed {
 		d.Fail() // they have no bytes
 	}
 	return headStartMS
+}
+
+// groupList reads what the encoder's groupList appends, and reports whether anything is in it.
+func (d *decoder) groupList(list []Want) (headStartMS int64, needed bool) {
+	headStartMS = d.Int()
+	needed = headStartMS != 0
+	for i := range list {
+		list[i].Group = d.Text()
+		needed = needed || list[i].Group != ""
+	}
+	return headStartMS, needed
 }
 
 func (e *encoder) level(v *int32) {
@@ -273,8 +283,9 @@ const (
 	bitGroups    = 45 // of the grants, and of the completed entries
 	bitSettings  = 46 // of the semaphore
 	bitTimes     = 47 // of the grants
+	bitSlots     = 48 // of the grants
 	bitsKnown    = 1<<8 - 1 | (1<<5-1)<<bitIDs | (1<<14-1)<<bitNumbers | (1<<4-1)<<bitTexts |
-		(1<<2-1)<<bitLevels | 255<<bitRule
+		(1<<2-1)<<bitLevels | 511<<bitRule
 )
 
 func (r *Result) mask() (mask uint64) {
@@ -306,6 +317,7 @@ func (r *Result) mask() (mask uint64) {
 	set(bitGroups, r.hasGroups())
 	set(bitSettings, r.Semaphore != nil && r.Semaphore.hasSettings())
 	set(bitTimes, r.hasTimes())
+	set(bitSlots, r.hasSlots())
 	return mask
 }
 
@@ -318,6 +330,11 @@ func (r *Result) hasGroups() bool {
 // hasTimes reports whether a grant has times that most have not.
 func (r *Result) hasTimes() bool {
 	return slices.ContainsFunc(r.Grants, func(g Grant) bool { return g.DueMS != 0 || g.EndsMS != 0 })
+}
+
+// hasSlots reports whether a grant has slots.
+func (r *Result) hasSlots() bool {
+	return slices.ContainsFunc(r.Grants, func(g Grant) bool { return len(g.Slots) > 0 })
 }
 
 // AppendResult appends a result to buf in the form that snapshots, the state hash and the
@@ -422,6 +439,11 @@ func (e *encoder) resultLists(r *Result) {
 			e.int(r.Grants[i].EndsMS)
 		}
 	}
+	if r.hasSlots() {
+		for i := range r.Grants {
+			e.slotRuns(r.Grants[i].Slots)
+		}
+	}
 }
 
 // result reads a result. nested says whether it may contain others.
@@ -521,6 +543,14 @@ func (d *decoder) resultLists(r *Result, has func(int) bool, nested bool) {
 			d.Fail() // they have no bytes
 		}
 	}
+	if has(bitSlots) {
+		for i := range r.Grants {
+			r.Grants[i].Slots = d.slotRuns()
+		}
+		if !r.hasSlots() {
+			d.Fail() // they have no bytes
+		}
+	}
 }
 
 func (e *encoder) semaphoreView(s *SemaphoreView) {
@@ -591,7 +621,7 @@ func (e *encoder) effect(f *Effect) {
 	e.string(f.Trace)
 	e.string(f.Item)
 	e.uint(f.Version)
-	if f.Group != "" || f.Limit != 0 || f.Settings != nil || f.DueMS != 0 {
+	if f.Group != "" || f.Limit != 0 || f.Settings != nil || f.DueMS != 0 || len(f.Slots) > 0 {
 		e.string(f.Group)
 		e.int(f.Limit)
 	}
@@ -600,5 +630,8 @@ func (e *encoder) effect(f *Effect) {
 	}
 	if f.DueMS != 0 {
 		e.int(f.DueMS)
+	}
+	if len(f.Slots) > 0 {
+		e.slotRuns(f.Slots)
 	}
 }

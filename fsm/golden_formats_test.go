@@ -158,6 +158,8 @@ func TestResultsAreForEver(t *testing.T) {
 		pin(fields.Type().Field(i).Name, one)
 	}
 	pin("all", all)
+	pin("times and slots", Result{Grants: []Grant{{DueMS: 9_000, EndsMS: 8_000}, {Slots: []SlotRun{{0, 2}, {300, 1}}}}})
+	pin("returns", Result{Semaphore: &SemaphoreView{Returning: 9, Returns: 2, NextReturnMS: 7_000, Lost: 1}})
 	decoded, err := DecodeResult(AppendResult(nil, &all))
 	if err != nil || !reflect.DeepEqual(decoded, all) {
 		t.Errorf("all is read as\n%+v, error %v, and was\n%+v", decoded, err, all)

@@ -276,7 +276,10 @@ func TestConstantsBelongToTheLevel(t *testing.T) {
 		{"bytes of an about", MaxAboutBytes}, {"longest delay of an item in ms", MaxItemDelayMS}, {"items of a session", maxSessionItems}, {"items deleted at once", maxDeletedAtOnce},
 		{"shades dropped in an entry", maxShadesDropped}, {"folders of deleted items", maxFolders}, {"deleted items of a folder", maxFolderNames}, {"deleted items", maxDeletedNames},
 		{"groups with limits of their own", maxOwnLimits}, {"bytes of a group", MaxGroupBytes}, {"requests that may wait in a line", MaxWaitingLimit},
-		{"longest head start in ms", MaxHeadStartMS}, {"grants that pass the longest wait", passedAtMost},
+		{"longest head start in ms", MaxHeadStartMS}, {"shortest window in ms", MinWindowMS}, {"longest window in ms", MaxWindowMS},
+		{"longest cooldown in ms", MaxCooldownMS}, {"shortest longest hold in ms", MinHoldMS}, {"ms between returns", returnStepMS}, {"most that a receipt says", maxSettled},
+		{"returns that a set looks at", spendsAtOnce}, {"returns that a refusal looks at", returnsWalked}, {"slots", maxSlots}, {"slots of a lease", maxLeaseSlots}, {"slots that cost as much as a record", slotsPerRecord},
+		{"grants that pass the longest wait", passedAtMost},
 		{"ms that deleted items are kept", deletesKeptMS}, {"jump of a state that takes another one's place", succeededJump},
 	} {
 		fmt.Fprintf(&b, "%s %d\n", c.name, c.value)

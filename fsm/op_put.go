@@ -76,6 +76,9 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 		if rule != RuleNone {
 			return Result{Code: Malformed, Rule: rule, Subject: c.Name}
 		}
+		if with.Slots && c.Permits.Value > maxSlots {
+			return Result{Code: Overflow, Subject: c.Name}
+		}
 		return m.createSemaphore(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value, with.record())
 	case keep:
 		return m.foundSemaphore(r)
@@ -92,11 +95,22 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 	case with.kind() != before.kind() && s.waiting() > 0:
 		m.refuse(&result, RequestsWaiting, member{semaphore: r})
 		return result
-	case c.Permits.Given && !s.allows(c.Permits.Value):
+	case !s.allowsWith(c.Permits, with):
 		m.refuse(&result, Overflow, member{semaphore: r})
 		return result
 	}
 	return c.change(m, r, with)
+}
+
+// allowsWith reports whether a semaphore may have a number of permits, if one is given, with these
+// settings.
+func (s *semaphore) allowsWith(permits Change[int64], with Settings) bool {
+	changed := *s
+	changed.settings = &with // state: of a copy
+	if !permits.Given {
+		permits.Value = s.permits
+	}
+	return changed.allows(permits.Value)
 }
 
 func (c PutSemaphore) change(m *Machine, r ref, with Settings) Result {
@@ -122,7 +136,7 @@ func (c PutSemaphore) change(m *Machine, r ref, with Settings) Result {
 		m.settingsMoved(r)
 		m.changed(r)
 	}
-	if s.permits != before.permits {
+	if s.full() != before.full() || s.permits != before.permits {
 		m.endImpossible(r, m.budget.ended)
 	}
 	if s = m.semaphores.at(r); s.groups != nil && s.groupLimit() != before.groupLimit() {

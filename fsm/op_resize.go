@@ -70,8 +70,9 @@ func (c ResizeLease) apply(m *Machine) Result {
 	}
 	if back := m.leases.at(held).count - c.Count; back > 0 {
 		l := m.leases.mut(held)
-		l.count = c.Count
-		m.takeBack(l, back, CauseResized, "")
+		kept, named := l.slots.split(back)
+		l.count, l.slots = c.Count, newSlotList(kept) // state: the highest go first
+		m.takeBack(l, back, named, CauseResized, "")
 	}
 	m.settle()
 	m.describeSession(&result, owner)

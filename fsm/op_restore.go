@@ -1,6 +1,9 @@
 package fsm
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // RestoreSession makes a session that a client remembers, with its leases, beyond permits
 // and levels. Each lease gets a new token; a receipt holds and spends nothing. Available may become negative, until enough
@@ -8,12 +11,13 @@ import "math"
 // is. Leases that an operator revoked are not restored.
 //
 // Codes: OK (Session, Grants in list order), Malformed, UnknownSemaphore, InvalidCount,
-// Revoked, SessionExists, Overflow, LimitReached.
+// Revoked, SessionExists, Overflow, SlotsNeeded, SlotTaken, LimitReached.
 type RestoreSession struct {
 	Session  uint64
 	TTLMS    int64
 	Leases   []Want // no group of a semaphore twice; may be empty
 	Metadata []Pair
+	Slots    [][]uint32 // of each of the leases, in their order; nil: of none
 }
 
 // Op is OpRestoreSession.
@@ -32,15 +36,44 @@ func (c RestoreSession) encode(e *encoder) {
 	e.int(c.TTLMS)
 	e.wants(c.Leases)
 	e.pairs(c.Metadata)
-	e.groups(c.Leases, 0)
+	if !c.namesSlots() {
+		e.groups(c.Leases, 0)
+		return
+	}
+	e.groupList(c.Leases, 0)
+	for i := range c.Leases {
+		e.slotNumbers(c.slotsOf(i))
+	}
 }
 
 func decodeRestoreSession(d *decoder) Command {
 	c := RestoreSession{Session: d.Uint(), TTLMS: d.Int(), Leases: d.wants(), Metadata: d.pairs()}
-	if d.groups(c.Leases) != 0 {
-		d.Fail()
+	if len(d.Rest) == 0 {
+		return c
+	}
+	headStartMS, grouped := d.groupList(c.Leases)
+	if len(d.Rest) > 0 {
+		c.Slots = make([][]uint32, len(c.Leases))
+		for i := range c.Slots {
+			c.Slots[i] = d.slotNumbers()
+		}
+	}
+	if headStartMS != 0 || !grouped && !c.namesSlots() || c.Slots != nil && !c.namesSlots() {
+		d.Fail() // they have no bytes
 	}
 	return c
+}
+
+// slotsOf returns the slots of one of the leases.
+func (c RestoreSession) slotsOf(i int) []uint32 {
+	if i >= len(c.Slots) {
+		return nil
+	}
+	return c.Slots[i]
+}
+
+func (c RestoreSession) namesSlots() bool {
+	return slices.ContainsFunc(c.Slots, func(numbers []uint32) bool { return len(numbers) > 0 })
 }
 
 func (c RestoreSession) apply(m *Machine) Result {
@@ -120,22 +153,60 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 		}
 		more[want.semaphore] += want.count
 	}
+	named, ok := c.namedSlots(m, members, &result)
+	if !ok {
+		return result
+	}
 	asked := request{members: members, mode: All, restored: true}
 	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{owner: m.caller.Owner}, &asked, &result) {
 		return result
 	}
 	asked.session = m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata})
 	result.Created = true
-	for _, want := range members {
+	for i, want := range members {
 		m.useLane(want.lane)
 		if want.lane != 0 {
 			m.takeTurn(want.lane)
 		}
-		m.lease(&asked, want, &result)
+		m.lease(&asked, want, named[i], &result)
 		m.leaveLane(want.lane)
 	}
 	m.endIfDue(m.sessions.at(asked.session))
 	m.describeSession(&result, asked.session)
 	m.settle()
 	return result
+}
+
+// namedSlots returns the slots of each lease, nil where its semaphore has none. If a lease names
+// other slots than it needs, or taken ones, result is the refusal.
+func (c RestoreSession) namedSlots(m *Machine, members []member, result *Result) (named []*slotList, ok bool) {
+	type slotOf struct {
+		semaphore ref
+		slot      uint32
+	}
+	seen := map[slotOf]bool{} // of the groups before
+	named = make([]*slotList, len(members))
+	for i, want := range members {
+		s := m.semaphores.at(want.semaphore)
+		if !s.hasSlots() {
+			continue
+		}
+		runs, distinct := runsOf(c.slotsOf(i))
+		if !distinct || int64(len(c.slotsOf(i))) != want.count {
+			m.refuse(result, SlotsNeeded, want)
+			return nil, false
+		}
+		free := true
+		each(runs, func(slot uint32) {
+			at := slotOf{want.semaphore, slot}
+			free = free && !seen[at] && (s.slots == nil || !s.slots.has(slot))
+			seen[at] = true
+		})
+		if !free {
+			m.refuse(result, SlotTaken, want)
+			return nil, false
+		}
+		named[i] = newSlotList(runs)
+	}
+	return named, true
 }

@@ -45,7 +45,7 @@ func (c SetValue) apply(m *Machine) Result {
 		m.refuse(&result, NoTotal, asked)
 		return result
 	}
-	if !sumFits(c.Value, s.taken()) {
+	if !sumFits(c.Value, s.taken()) || !s.fits(c.Value+s.taken()) {
 		m.refuse(&result, Overflow, asked)
 		return result
 	}

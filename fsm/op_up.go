@@ -40,7 +40,7 @@ func (c Up) apply(m *Machine) Result {
 	if !m.needsTotal(asked, false, &result) {
 		return result
 	}
-	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) {
+	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) || !s.fits(s.permits+s.offset+c.Count) {
 		m.refuse(&result, Overflow, asked)
 		return result
 	}

@@ -27,10 +27,11 @@ type semaphore struct {
 	sweep    *string   // immutable: the first group that does not have its limit yet; nil: no sweep
 	passed   uint16    // of a pool: grants in a row that passed the head of lowest rank
 
-	forgotten uint64 // receipts with tokens up to this one are void: a set forgot what they spent
-	returning int64  // derived: the permits that come back later
-	returns   int32  // derived: the records of these
-	lost      int32  // derived: the records among them of lost leases
+	forgotten uint64   // receipts with tokens up to this one are void: a set forgot what they spent
+	returning int64    // derived: the permits that come back later
+	returns   int32    // derived: the records of these
+	lost      int32    // derived: the records among them of lost leases
+	slots     *slotSet // derived: the taken slots, nil: none so far; it belongs to the live machine
 
 	// line and groups are derived: its waiting requests without groups, nil while no request waits,
 	// and its groups. They belong to the live machine: a frozen copy must not read them.
@@ -83,8 +84,9 @@ type lease struct {
 	lane      ref    // its group, or 0
 	revoked   bool   // it holds no permits any more, and held does not include its count
 	reason    string
-	ends      int64 // when it ends, in cluster time; 0: with its session
-	due       int64 // of a receipt: when what it spent comes back, in cluster time; 0: it holds its permits
+	ends      int64     // when it ends, in cluster time; 0: with its session
+	due       int64     // of a receipt: when what it spent comes back, in cluster time; 0: it holds its permits
+	slots     *slotList // which permits it has; nil: it does not say
 
 	inSession, inSemaphore links // derived
 }

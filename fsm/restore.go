@@ -242,7 +242,7 @@ func (b *builder) addLane(d *decoder) {
 func (b *builder) addReturn(d *decoder) {
 	t := b.timedReturn(d)
 	_, twice := b.m.byReturn.spends[t.spendKey()]
-	if b.valid(d, t.order, t.spent && twice || t.count < 0 || t.spent && t.lost != nil) {
+	if b.valid(d, t.order, t.spent && twice || t.count < 0 || t.spent && t.lost != nil || t.semaphore != 0 && !b.m.markSlots(t.semaphore, t.slots)) {
 		b.m.linkReturn(b.m.returns.add(t))
 	}
 }
@@ -306,7 +306,7 @@ func (b *builder) addSession(d *decoder) {
 
 func (b *builder) addLease(d *decoder) {
 	l := b.lease(d)
-	if _, twice := b.m.leaseOf(l.session, l.target()); b.valid(d, l.token, twice) {
+	if _, twice := b.m.leaseOf(l.session, l.target()); b.valid(d, l.token, twice || l.semaphore != 0 && !b.m.markSlots(l.semaphore, l.slots)) {
 		b.m.linkLease(b.m.leases.add(l))
 	}
 }

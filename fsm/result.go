@@ -41,7 +41,9 @@ const (
 	NoTotal          Code = 30 // a family has no permits in all that could be added, taken or set
 	RequestsWaiting  Code = 31 // groups and permits: null change only while no request waits
 	NotLost          Code = 32 // the semaphore has no lost hold of this token
-	codeCount             = 33
+	SlotsNeeded      Code = 33 // restore: a lease of a semaphore with slots names other than Count slots
+	SlotTaken        Code = 34 // restore: a slot that another lease or a return names
+	codeCount             = 35
 )
 
 var codeNames = [codeCount]string{
@@ -50,7 +52,7 @@ var codeNames = [codeCount]string{
 	"already-exists", "epoch-mismatch", "overflow", "session-exists", "session-id-taken",
 	"limit-reached", "key-reused", "deleted", "not-held", "withdrawn", "mixed-levels",
 	"permits-required", "nothing-ready", "version-mismatch", "over", "item-differs",
-	"line-full", "superseded", "no-total", "requests-waiting", "not-lost",
+	"line-full", "superseded", "no-total", "requests-waiting", "not-lost", "slots-needed", "slot-taken",
 }
 
 // String returns the stable name of the code.
@@ -102,8 +104,9 @@ const (
 	RuleGroupLimit  Rule = 35 // unavailable, never: the group may use no more, see Limit and Used
 	RuleOtherGroups Rule = 36 // unavailable: another group of the pool comes first
 	RuleOwnLimits   Rule = 37 // limit: how many groups have limits of their own
-	RuleWindow      Rule = 38 // malformed: window excludes cooldown, on_lost and max_hold
-	ruleCount            = 39
+	RuleWindow      Rule = 38 // malformed: window excludes slots, cooldown, on_lost and max_hold
+	RuleSlots       Rule = 39 // malformed: a family has no slots
+	ruleCount            = 40
 )
 
 var ruleNames = [ruleCount]string{
@@ -112,7 +115,7 @@ var ruleNames = [ruleCount]string{
 	"owner-sessions", "owner-leases", "owner-waiting",
 	"items", "item-bytes", "session-items", "version", "absent", "held", "delay", "not-holder",
 	"owner-semaphores", "owner-notices", "owner-items", "owner-item-bytes",
-	"group", "per-group", "permits", "paused", "when-full", "pools", "group-limit", "other-groups", "own-limits", "window",
+	"group", "per-group", "permits", "paused", "when-full", "pools", "group-limit", "other-groups", "own-limits", "window", "slots",
 }
 
 // String returns the stable name of the rule.
@@ -179,10 +182,11 @@ type Grant struct {
 	Epoch     uint64
 	Count     int64
 	Token     uint64
-	GrantedMS int64  // cluster time of the grant
-	Group     string // of the semaphore
-	DueMS     int64  // when what it spent in a window comes back, in cluster time; 0: the lease holds its permits
-	EndsMS    int64  // when it ends, see Settings.MaxHoldMS, in cluster time; 0: with its session
+	GrantedMS int64     // cluster time of the grant
+	Group     string    // of the semaphore
+	DueMS     int64     // when what it spent in a window comes back, in cluster time; 0: the lease holds its permits
+	Slots     []SlotRun // which permits it has, ascending; immutable
+	EndsMS    int64     // when it ends, see Settings.MaxHoldMS, in cluster time; 0: with its session
 }
 
 // Completion describes one delivered entry of a wait list.
@@ -268,6 +272,7 @@ type Effect struct {
 	Group      string    // of the semaphore: granted, released, waiting, withdrawn, list-ready, group-changed
 	Limit      int64     // group-changed; NoLimit if it ended
 	Settings   *Settings // created, changed; nil: none. Immutable
+	Slots      []SlotRun // granted, released, lost, freed, returned; immutable
 	DueMS      int64     // granted, released, lost, settled: when the permits come back, in cluster time, or NeverMS; 0: at once
 }
 

@@ -26,6 +26,7 @@ type timedReturn struct {
 	dueMS     int64     // when it comes back, in cluster time, or NeverMS
 	spent     bool      // in a window: all that a group spends of a semaphore until one time is one record
 	lost      *lostHold // immutable; nil unless it is what a lost lease held
+	slots     *slotList // which permits they are; nil: unknown
 }
 
 // lostHold is what is known of a lease that ended unasked.
@@ -175,6 +176,7 @@ func (m *Machine) dropReturn(r ref) {
 		delete(m.byReturn.spends, t.spendKey())
 	}
 	m.returns.remove(r)
+	m.freeSlots(t.semaphore, t.slots.all())
 	m.countReturn(&t, -t.count)
 	m.leaveLane(t.lane)
 	m.done.ended++
@@ -199,7 +201,8 @@ func (m *Machine) bringBack() {
 		t := *m.returns.at(first.at)
 		s := m.semaphores.at(t.semaphore)
 		if t.count > 0 && !s.deleted {
-			m.effect(Effect{Kind: EffectReturned, Semaphore: s.name, Epoch: s.epoch, Count: t.count, Group: m.groupOf(t.lane)})
+			m.effect(Effect{Kind: EffectReturned, Semaphore: s.name, Epoch: s.epoch, Count: t.count, Group: m.groupOf(t.lane),
+				Slots: t.slots.all()})
 		}
 		m.dropReturn(first.at)
 	}
@@ -298,14 +301,14 @@ func (m *Machine) restOf(s *semaphore, cause Cause) (dueMS int64, lost bool) {
 	return roundUp(m.nowMS+wait, returnStepMS), lost
 }
 
-// rest makes the return of permits that a lease has given up.
-func (m *Machine) rest(l *lease, count, dueMS int64, lost bool) {
-	t := timedReturn{semaphore: l.semaphore, lane: l.lane, count: count, dueMS: dueMS}
+// rest makes the return of permits that a lease has given up, with their slots.
+func (m *Machine) rest(l *lease, count int64, named []SlotRun, dueMS int64, lost bool) {
+	t := timedReturn{semaphore: l.semaphore, lane: l.lane, count: count, dueMS: dueMS, slots: newSlotList(named)}
 	if lost {
 		owner, s := m.sessions.at(l.session), m.semaphores.at(l.semaphore)
 		t.lost = &lostHold{token: l.token, session: owner.id, atMS: m.nowMS, owner: owner.owner, metadata: owner.metadata} // state: immutable
 		m.effect(Effect{Kind: EffectLost, Semaphore: s.name, Epoch: s.epoch, Session: owner.id, Token: l.token, Count: count,
-			DueMS: dueMS, Group: m.groupOf(l.lane)})
+			DueMS: dueMS, Group: m.groupOf(l.lane), Slots: named})
 	}
 	m.addReturn(t)
 }
@@ -333,10 +336,10 @@ func (m *Machine) revoke(held ref, cause Cause, reason string) {
 		m.endSession(l.session, cause, reason)
 		return
 	}
-	count := l.holds()
+	count, named := l.holds(), l.slots.all()
 	m.leaveEnd(held)
-	l.revoked, l.reason, l.ends = true, reason, 0
-	m.takeBack(l, count, cause, reason)
+	l.revoked, l.reason, l.ends, l.slots = true, reason, 0, nil // state: it names none any more
+	m.takeBack(l, count, named, cause, reason)
 }
 
 // joinEnd files a lease that ends at a time.

@@ -100,6 +100,7 @@ func (l *scriptLine) settings() SettingsChange {
 		Paused:     Change[string]{l.has("paused"), l.options["paused"]},
 		MaxWaiting: Change[int64]{l.has("max-waiting"), l.number("max-waiting", 0)},
 		DropOldest: Change[bool]{l.has("when-full"), l.options["when-full"] == "drop-oldest"},
+		Slots:      Change[bool]{l.has("slots"), l.options["slots"] == "on"},
 	}
 	if l.has("groups") {
 		c.Groups = Change[Grouping]{true, map[string]Grouping{"": NoGroups, "request": ByRequest, "owner": ByOwner}[l.options["groups"]]}
@@ -159,7 +160,7 @@ func (l *scriptLine) sessionCommand() Command {
 	case "list-deliver":
 		return ListDeliver{Session: id}
 	case "restore":
-		return RestoreSession{Session: id, TTLMS: l.duration("ttl", 30_000), Leases: l.wants(2), Metadata: l.metadata()}
+		return RestoreSession{Session: id, TTLMS: l.duration("ttl", 30_000), Leases: l.wants(2), Metadata: l.metadata(), Slots: l.slots()}
 	}
 	l.d.Fatalf(l.t, "unknown command %q", l.words[0])
 	return nil
@@ -274,6 +275,20 @@ func (l *scriptLine) ownerLimits() (may OwnerLimits) {
 		}
 	}
 	return may
+}
+
+// slots reads slots=0+3;1 as the slots 0 and 3 of the first lease, and 1 of the second.
+func (l *scriptLine) slots() (lists [][]uint32) {
+	for list := range strings.SplitSeq(l.options["slots"], ";") {
+		var numbers []uint32
+		for number := range strings.SplitSeq(list, "+") {
+			if number != "" {
+				numbers = append(numbers, uint32(l.parse(number)))
+			}
+		}
+		lists = append(lists, numbers)
+	}
+	return lists
 }
 
 // session reads s7 as 7.

@@ -189,6 +189,9 @@ func resultText(r *Result) string {
 		if g.EndsMS != 0 {
 			times += " ends at " + clockText(g.EndsMS)
 		}
+		if len(g.Slots) > 0 {
+			times += " slots " + slotsText(g.Slots)
+		}
 		add(true, "[%s %d token %d at %s%s]", inGroup(g.Semaphore, g.Group), g.Count, g.Token, clockText(g.GrantedMS), times)
 	}
 	for _, c := range r.Completed {
@@ -231,6 +234,7 @@ func effectText(e *Effect) string {
 	add(e.Kind == EffectCreated || e.Kind == EffectChanged, "permits %d offset %d level %s", e.Permits, e.Offset, levelText(e.Level))
 	add(e.Settings != nil, "%s", settingsText(e.Settings))
 	add(e.Kind == EffectGroupChanged, "limit %s", limitText(e.Limit))
+	add(len(e.Slots) > 0, "slots %s", slotsText(e.Slots))
 	add(e.DueMS == NeverMS, "never returns")
 	add(e.DueMS != 0 && e.DueMS != NeverMS, "returns at %s", clockText(e.DueMS))
 	add(e.Cause != CauseNone, "(%s)", e.Cause)
@@ -247,6 +251,18 @@ func levelText(level *int32) string {
 }
 
 func clockText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+// slotsText renders runs of slots: 0-3,7.
+func slotsText(runs []SlotRun) string {
+	parts := make([]string, len(runs))
+	for i, run := range runs {
+		parts[i] = strconv.Itoa(int(run.From))
+		if run.Count > 1 {
+			parts[i] += "-" + strconv.Itoa(int(run.From+run.Count-1))
+		}
+	}
+	return strings.Join(parts, ",")
+}
 
 // inGroup renders a semaphore, with its group if there is one.
 func inGroup(semaphore, group string) string {
@@ -285,6 +301,7 @@ func settingsText(s *Settings) string {
 	add(s.OnLostMS == Quarantine, "on-lost=quarantine")
 	add(s.OnLostMS > 0, "on-lost=%s", clockText(s.OnLostMS))
 	add(s.MaxHoldMS != 0, "max-hold=%s", clockText(s.MaxHoldMS))
+	add(s.Slots, "slots")
 	return strings.Join(parts, " ")
 }
 
@@ -327,12 +344,18 @@ func (s *script) state() string {
 			if l.DueMS != NeverMS {
 				fmt.Fprintf(&b, " until %s", clockText(l.DueMS))
 			}
+			if len(l.Slots) > 0 {
+				fmt.Fprintf(&b, " slots %s", slotsText(l.Slots))
+			}
 			b.WriteString("\n")
 		}
 		for _, h := range s.m.Holders(v.Name, 0, 1000) {
 			fmt.Fprintf(&b, "  held by s%d count %d token %d", h.Session, h.Count, h.Token)
 			if h.Group != "" {
 				fmt.Fprintf(&b, " group %s", h.Group)
+			}
+			if len(h.Slots) > 0 {
+				fmt.Fprintf(&b, " slots %s", slotsText(h.Slots))
 			}
 			if h.DueMS != 0 {
 				fmt.Fprintf(&b, " spent until %s", clockText(h.DueMS))

@@ -10,7 +10,13 @@ func (s *semaphore) available() int64 { return s.permits + s.offset - s.taken() 
 func (s *semaphore) taken() int64 { return s.held + s.returning }
 
 // full returns the largest count that a lease could have without another up.
-func (s *semaphore) full() int64 { return addInt(s.permits, max(s.offset, 0)) }
+func (s *semaphore) full() int64 {
+	full := addInt(s.permits, max(s.offset, 0))
+	if s.hasSlots() {
+		full = min(full, maxLeaseSlots)
+	}
+	return full
+}
 
 // waiting returns the number of requests that wait in its lines.
 func (s *semaphore) waiting() int {
@@ -22,7 +28,7 @@ func (s *semaphore) waiting() int {
 
 // allows reports whether permits + offset and the available permits stay within int64.
 func (s *semaphore) allows(permits int64) bool {
-	return sumFits(permits, s.offset) && sumFits(permits+s.offset, -s.taken())
+	return sumFits(permits, s.offset) && sumFits(permits+s.offset, -s.taken()) && s.fits(permits+s.offset)
 }
 
 // findSemaphore returns the semaphore with a name and, unless 0, an epoch. If it does not
@@ -114,6 +120,9 @@ func (m *Machine) moveOffset(r ref, offset int64) Result {
 func (m *Machine) giveBack(semaphore ref, count int64) {
 	s := m.semaphores.mut(semaphore)
 	room := math.MaxInt64 - max(s.permits+s.offset, s.offset, 0)
+	if s.hasSlots() {
+		room = min(room, max(maxSlots-s.permits-s.offset, 0))
+	}
 	s.offset += min(count, room)
 	s.modified = m.index
 	m.changed(semaphore)
@@ -511,7 +520,7 @@ func (m *Machine) grant(r *request, i int) Result {
 		if r.unowned {
 			m.take(r, want, &result)
 		} else {
-			m.lease(r, want, &result)
+			m.lease(r, want, nil, &result)
 		}
 		m.leaveLane(want.lane)
 	}
@@ -556,8 +565,8 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	}
 }
 
-// lease makes a lease with the next token.
-func (m *Machine) lease(r *request, want member, result *Result) {
+// lease makes a lease with the next token. A restored one has the slots that it names.
+func (m *Machine) lease(r *request, want member, named *slotList, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
 	l := lease{session: r.session, semaphore: want.semaphore, lane: want.lane, count: want.count,
 		token: m.nextToken(), grantedMS: m.nowMS, listHash: r.listHash}
@@ -568,6 +577,13 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 		l.due = m.spend(want, want.count, with.WindowMS)
 	case with != nil && with.MaxHoldMS != 0:
 		l.ends = m.nowMS + with.MaxHoldMS
+	}
+	switch {
+	case r.restored:
+		m.markSlots(want.semaphore, named)
+		l.slots = named
+	case s.hasSlots():
+		l.slots = m.takeSlots(want.semaphore, want.count)
 	}
 	s.held += l.holds()
 	s.modified = m.index
@@ -585,7 +601,7 @@ func (m *Machine) hasLease(r *request, made lease, result *Result) {
 	result.Grants = append(result.Grants, m.grantOf(l))
 	m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
 		Session: m.sessionID(r.session), Count: l.count, Token: l.token, SinceMS: m.waitedSince(r), Trace: m.caller.Trace,
-		Group: m.groupOf(l.lane), DueMS: l.due})
+		Group: m.groupOf(l.lane), DueMS: l.due, Slots: l.slots.all()})
 }
 
 // waitedSince returns when a request began to wait, which is now if it did not.
@@ -599,7 +615,7 @@ func (m *Machine) waitedSince(r *request) int64 {
 func (m *Machine) grantOf(l *lease) Grant {
 	s := m.semaphores.at(l.semaphore)
 	return Grant{Semaphore: s.name, Epoch: s.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: m.groupOf(l.lane),
-		DueMS: l.due, EndsMS: l.ends}
+		DueMS: l.due, EndsMS: l.ends, Slots: l.slots.all()}
 }
 
 // nextToken returns the next fencing token. At a million grants a second, tokens last 285

@@ -306,7 +306,7 @@ func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	l := *m.leases.at(r)
 	m.rememberRevoked(&l, cause)
 	m.leaveEnd(r)
-	m.takeBack(&l, l.holds(), cause, reason)
+	m.takeBack(&l, l.holds(), l.slots.all(), cause, reason)
 	owner := m.sessions.mut(l.session)
 	owner.leases.unlink(r, m.leaseInSession)
 	m.count(owner.owner, owned{leases: -1})
@@ -317,9 +317,9 @@ func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	m.done.ended++
 }
 
-// takeBack gives permits of a lease back to its semaphore, now or later, records the effect, and
-// touches the line.
-func (m *Machine) takeBack(l *lease, count int64, cause Cause, reason string) {
+// takeBack gives permits of a lease, with their slots, back to its semaphore, now or later, records
+// the effect, and touches the line.
+func (m *Machine) takeBack(l *lease, count int64, named []SlotRun, cause Cause, reason string) {
 	s := m.semaphores.mut(l.semaphore)
 	s.held -= count
 	s.modified = m.index
@@ -330,11 +330,12 @@ func (m *Machine) takeBack(l *lease, count int64, cause Cause, reason string) {
 	}
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
 		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason,
-		Group: m.groupOf(l.lane), DueMS: dueMS})
+		Group: m.groupOf(l.lane), DueMS: dueMS, Slots: named})
 	switch {
 	case dueMS != 0:
-		m.rest(l, count, dueMS, lost)
+		m.rest(l, count, named, dueMS, lost)
 	case count > 0:
+		m.freeSlots(l.semaphore, named)
 		m.touch(member{semaphore: l.semaphore, lane: l.lane})
 	}
 }

@@ -27,6 +27,7 @@ type Settings struct {
 	CooldownMS  int64  // what a lease gives up comes back so long after it
 	OnLostMS    int64  // what a lease held that ended unasked comes back so long after it, or Quarantine
 	MaxHoldMS   int64  // the longest time that a lease holds; 0: no bound
+	Slots       bool   // leases say which permits they have
 }
 
 // SettingsChange has the settings that a put changes.
@@ -42,6 +43,7 @@ type SettingsChange struct {
 	CooldownMS  Change[int64]
 	OnLostMS    Change[int64]
 	MaxHoldMS   Change[int64]
+	Slots       Change[bool]
 }
 
 // NoLimit is the limit of a group that has none.
@@ -77,6 +79,7 @@ func (c *SettingsChange) applied(to Settings, permits bool) Settings {
 	change(&to.CooldownMS, c.CooldownMS)
 	change(&to.OnLostMS, c.OnLostMS)
 	change(&to.MaxHoldMS, c.MaxHoldMS)
+	change(&to.Slots, c.Slots)
 	to.Family = c.Family || to.Family && !permits
 	return to
 }
@@ -98,8 +101,10 @@ func (s *Settings) conflict() Rule {
 		return RulePaused
 	case s.DropOldest && s.MaxWaiting == 0:
 		return RuleWhenFull
-	case s.WindowMS != 0 && (s.CooldownMS != 0 || s.OnLostMS != 0 || s.MaxHoldMS != 0):
+	case s.WindowMS != 0 && (s.CooldownMS != 0 || s.OnLostMS != 0 || s.MaxHoldMS != 0 || s.Slots):
 		return RuleWindow
+	case s.Slots && s.Family:
+		return RuleSlots
 	}
 	return RuleNone
 }
@@ -144,12 +149,13 @@ func (e *encoder) settings(s *Settings) {
 	e.int(s.CooldownMS)
 	e.int(s.OnLostMS)
 	e.int(s.MaxHoldMS)
+	e.bool(s.Slots)
 }
 
 func (d *decoder) settings() *Settings {
 	return &Settings{Groups: d.grouping(), Family: d.Bool(), PerGroup: d.Int(), Paused: d.Text(), MaxWaiting: d.Int(),
 		DropOldest: d.Bool(), HeadStartMS: d.Int(), WindowMS: d.Int(), CooldownMS: d.Int(), OnLostMS: d.Int(),
-		MaxHoldMS: d.Int()}
+		MaxHoldMS: d.Int(), Slots: d.Bool()}
 }
 
 func (e *encoder) grouping(g Grouping) { e.byte(byte(g)) }
@@ -178,6 +184,7 @@ func (e *encoder) settingsChange(c *SettingsChange) {
 	encodeChange(e, c.CooldownMS, (*encoder).int)
 	encodeChange(e, c.OnLostMS, (*encoder).int)
 	encodeChange(e, c.MaxHoldMS, (*encoder).int)
+	encodeChange(e, c.Slots, (*encoder).bool)
 }
 
 func (d *decoder) settingsChange() (c SettingsChange) {
@@ -196,6 +203,7 @@ func (d *decoder) settingsChange() (c SettingsChange) {
 		CooldownMS:  decodeChange(d, (*decoder).Int),
 		OnLostMS:    decodeChange(d, (*decoder).Int),
 		MaxHoldMS:   decodeChange(d, (*decoder).Int),
+		Slots:       decodeChange(d, (*decoder).Bool),
 	}
 	if c == (SettingsChange{}) {
 		d.Fail() // such a change has no bytes

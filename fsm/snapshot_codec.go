@@ -149,10 +149,11 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	e.uint(l.listHash)
 	e.bool(l.revoked)
 	e.string(l.reason)
-	if l.lane != 0 || l.ends != 0 || l.due != 0 {
+	if l.lane != 0 || l.ends != 0 || l.due != 0 || l.slots != nil {
 		f.encodeLane(e, l.lane)
 		e.int(l.ends)
 		e.int(l.due)
+		e.slotRuns(l.slots.all())
 	}
 }
 
@@ -179,6 +180,7 @@ func (f *Frozen) encodeReturn(e *encoder, t *timedReturn) {
 	e.int(t.count)
 	e.int(t.dueMS)
 	e.bool(t.spent)
+	e.slotRuns(t.slots.all())
 	e.bool(t.lost != nil)
 	if t.lost != nil {
 		e.uint(t.lost.token)
@@ -192,7 +194,7 @@ func (f *Frozen) encodeReturn(e *encoder, t *timedReturn) {
 func (b *builder) timedReturn(d *decoder) timedReturn {
 	t := timedReturn{order: d.Uint(), semaphore: b.semaphore(d)}
 	t.lane = b.readLane(d, t.semaphore)
-	t.count, t.dueMS, t.spent = d.Int(), d.Int(), d.Bool()
+	t.count, t.dueMS, t.spent, t.slots = d.Int(), d.Int(), d.Bool(), newSlotList(d.slotRuns()) // state: as it was written
 	if d.Bool() {
 		t.lost = &lostHold{token: d.Uint(), session: d.Uint(), atMS: d.Int(), owner: d.Text(), metadata: d.pairs()} // state: as it was written
 	}
@@ -204,7 +206,7 @@ func (b *builder) lease(d *decoder) lease {
 		grantedMS: d.Int(), listHash: d.Uint(), revoked: d.Bool(), reason: d.Text()}
 	if len(d.Rest) > 0 {
 		l.lane = b.readLane(d, l.semaphore)
-		l.ends, l.due = d.Int(), d.Int()
+		l.ends, l.due, l.slots = d.Int(), d.Int(), newSlotList(d.slotRuns()) // state: as it was written
 	}
 	return l
 }

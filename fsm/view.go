@@ -182,6 +182,7 @@ type LostView struct {
 	DueMS    int64 // when its permits come back, in cluster time, or NeverMS
 	Owner    string
 	Metadata []Pair // of the session
+	Slots    []SlotRun
 }
 
 // Lost returns up to limit lost holds of a semaphore by their tokens, after a token.
@@ -197,7 +198,8 @@ func (m *Machine) Lost(name string, after uint64, limit int) (found []LostView) 
 		}
 		t := m.returns.at(at.at)
 		found = append(found, LostView{Token: at.token, Session: t.lost.session, Count: t.count, Group: m.groupOf(t.lane),
-			LostMS: t.lost.atMS, DueMS: t.dueMS, Owner: t.lost.owner, Metadata: t.lost.metadata})
+			LostMS: t.lost.atMS, DueMS: t.dueMS, Owner: t.lost.owner, Metadata: t.lost.metadata,
+			Slots: t.slots.all()})
 		return true
 	})
 	return found
