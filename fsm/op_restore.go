@@ -140,10 +140,10 @@ func (m *Machine) restoreLiving(living ref, members []member) Result {
 
 func (c RestoreSession) restore(m *Machine, members []member) Result {
 	var result Result
-	more := map[ref]int64{} // of a semaphore, by the groups before
+	more, slots := map[ref]int64{}, false // of a semaphore, by the groups before
 	for _, want := range members {
 		s := m.semaphores.at(want.semaphore)
-		if s.with().WindowMS != 0 {
+		if slots = slots || s.hasSlots(); s.with().WindowMS != 0 {
 			continue
 		}
 		held := s.taken() + more[want.semaphore]
@@ -153,9 +153,11 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 		}
 		more[want.semaphore] += want.count
 	}
-	named, ok := c.namedSlots(m, members, &result)
-	if !ok {
-		return result
+	named, ok := make([]*slotList, len(members)), true
+	if slots {
+		if named, ok = c.namedSlots(m, members, &result); !ok {
+			return result
+		}
 	}
 	asked := request{members: members, mode: All, restored: true}
 	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{owner: m.caller.Owner}, &asked, &result) {

@@ -148,7 +148,6 @@ func (m *Machine) countReturn(t *timedReturn, by int64) {
 	}
 	s := m.semaphores.mut(t.semaphore)
 	s.returning += by
-	s.modified = m.index
 	if t.lane != 0 {
 		m.lanes.mut(t.lane).returning += by
 		m.refile(t.lane)
@@ -168,6 +167,7 @@ func (m *Machine) dropReturn(r ref) {
 	m.byReturn.due.Delete(due)
 	m.byReturn.ofSemaphore.Delete(semaphoreReturn{s.epoch, due})
 	s.returns--
+	s.modified = m.index
 	if t.lost != nil {
 		m.byReturn.lost.Delete(lostLease{s.epoch, t.lost.token, r})
 		s.lost--
@@ -233,6 +233,7 @@ func (m *Machine) spend(w member, count, windowMS int64) (dueMS int64) {
 func (m *Machine) changeReturn(r ref, by int64) {
 	t := m.returns.mut(r)
 	t.count += by
+	m.semaphores.mut(t.semaphore).modified = m.index
 	m.countReturn(t, by)
 }
 
