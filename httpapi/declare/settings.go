@@ -59,13 +59,48 @@ var settings = map[string]func(c *fsm.SettingsChange, in map[string]any, name st
 		return choice(&c.DropOldest, in, name, map[string]bool{"refuse": false, "drop-oldest": true})
 	},
 	"head_start": func(c *fsm.SettingsChange, in map[string]any, name string) error {
-		text, ok := in[name].(string)
-		longest, err := time.ParseDuration(text)
-		if c.HeadStartMS = (fsm.Change[int64]{Given: true, Value: longest.Milliseconds()}); !ok || err != nil || longest < 0 || c.HeadStartMS.Value > fsm.MaxHeadStartMS {
-			return fmt.Errorf(`%s is a duration like "15m", up to "24h"`, name)
+		return span(&c.HeadStartMS, in, name, 0, fsm.MaxHeadStartMS)
+	},
+	"window": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		return span(&c.WindowMS, in, name, fsm.MinWindowMS, fsm.MaxWindowMS)
+	},
+	"cooldown": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		return span(&c.CooldownMS, in, name, 0, fsm.MaxCooldownMS)
+	},
+	"on_lost": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		switch in[name] {
+		case "release":
+			c.OnLostMS = fsm.Change[int64]{Given: true}
+		case "quarantine":
+			c.OnLostMS = fsm.Change[int64]{Given: true, Value: fsm.Quarantine}
+		default:
+			if err := span(&c.OnLostMS, in, name, 1, fsm.MaxCooldownMS); err != nil {
+				return fmt.Errorf("%w, or release or quarantine", err)
+			}
 		}
 		return nil
 	},
+	"max_hold": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		return span(&c.MaxHoldMS, in, name, fsm.MinHoldMS, fsm.MaxTTLMS)
+	},
+	"slots": func(c *fsm.SettingsChange, in map[string]any, name string) error {
+		on, ok := in[name].(bool)
+		if c.Slots = (fsm.Change[bool]{Given: true, Value: on}); !ok {
+			return fmt.Errorf("%s is true or false", name)
+		}
+		return nil
+	},
+}
+
+// span reads a duration; "0s" is none, whatever the least one is.
+func span(to *fsm.Change[int64], in map[string]any, name string, least, most int64) error {
+	text, ok := in[name].(string)
+	read, err := time.ParseDuration(text)
+	ms := read.Milliseconds()
+	if *to = (fsm.Change[int64]{Given: true, Value: ms}); !ok || err != nil || read < 0 || ms > most || ms < least && read != 0 {
+		return fmt.Errorf(`%s is a duration like "15m", from %v to %v`, name, time.Duration(least)*time.Millisecond, time.Duration(most)*time.Millisecond)
+	}
+	return nil
 }
 
 // choice reads one of some texts.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -33,6 +34,7 @@ var kinds = map[string]kind{
 	"unknown-group":        {404, "No such group", "", "the semaphore has no such group: nothing names it, and it has no limit of its own"},
 	"unknown-item":         {404, "No such item", "", "no item has this name; `index` is its delete's, if remembered"},
 	"unknown-member":       {404, "No such member", "", "of the cluster"},
+	"not-lost":             {404, "Not lost", "", "the semaphore has no lost hold of this token, or only another identity may free it"},
 	"not-held":             {404, "Not held", "", "neither held nor waited for"},
 	"unknown-route":        {404, "No such route", "", "no route has this path"},
 	"method-not-allowed":   {405, "Not a method of this route", "", "`Allow` lists the methods"},
@@ -46,6 +48,8 @@ var kinds = map[string]kind{
 	"line-full":            {409, "The line is full", "", "as many requests wait in the line as `max_waiting` allows"},
 	"superseded":           {409, "Superseded", "", "a newer request took the place of the waiting one in a full line"},
 	"no-total":             {409, "No permits in all", "", "`up`, `down`, `value` and wait lists of a semaphore with `\"permits\":null`"},
+	"slots-needed":         {409, "Slots are needed", "", "restore of a lease of a semaphore with slots, which names other than `count` slots"},
+	"slot-taken":           {409, "A slot is taken", "", "restore of a lease whose slot another lease has, or that has not come back"},
 	"requests-waiting":     {409, "Requests wait", "", "`groups`, and `permits` to or from `null`, change only while no request waits"},
 	"item-differs":         {409, "The item differs", "", "an item is not as the request needs it, see `rule`"},
 	"not-leader":           {409, "Another node leads", "", "a restore on a node that could not take over from the leader, which `leader` and `peer` name; no effect"},
@@ -115,6 +119,9 @@ var refusals = map[fsm.Code]refusal{
 	fsm.LineFull:         {"line-full", plain("As many requests wait in the line as the semaphore's max_waiting allows. The request had no effect.")},
 	fsm.Superseded:       {"superseded", plain("The line was full, and a newer request took the place of this one.")},
 	fsm.NoTotal:          {"no-total", plain("The semaphore has no permits in all, only limits of its groups, so that none can be added, taken or set without a lease.")},
+	fsm.NotLost:          {"not-lost", plain("The semaphore has no lost hold of this token: it came back, or was freed, or only another identity may free it.")},
+	fsm.SlotsNeeded:      {"slots-needed", plain("The semaphore has slots, so that each of its leases names as many different slots as it has permits.")},
+	fsm.SlotTaken:        {"slot-taken", plain("Another lease has one of these slots, or it has not come back yet. The request had no effect.")},
 	fsm.RequestsWaiting:  {"requests-waiting", plain("Requests wait for the semaphore. Its groups, and whether its permits are null, can change only while none does.")},
 }
 
@@ -128,6 +135,8 @@ var conflicts = map[fsm.Rule]conflict{
 	fsm.RulePermits:  {"permits", "Permits are a whole number from 0 to 9223372036854775807; null needs groups and per_group."},
 	fsm.RulePaused:   {"paused", "A semaphore whose permits are null can't be paused: give single groups a limit of 0."},
 	fsm.RuleWhenFull: {"when_full", "A rule when_full needs max_waiting."},
+	fsm.RuleWindow:   {"window", "A window goes with none of slots, cooldown, on_lost and max_hold: leases hold nothing in it."},
+	fsm.RuleSlots:    {"slots", "A semaphore whose permits are null has no slots."},
 	fsm.RulePools:    {"semaphores", `An "all" request has one member at most whose semaphore has groups and a number of permits.`},
 }
 
@@ -346,19 +355,25 @@ type Problem struct {
 	Settings    *uint64 `json:"settings,omitempty"`
 	Limit       *int64  `json:"limit,omitempty"`
 	Group       string  `json:"group,omitempty"`
-	Used        *int64  `json:"used,omitempty"`     // of the limit, by the group
-	Version     *uint64 `json:"version,omitempty"`  // the item's
-	DelayMS     *int64  `json:"delay_ms,omitempty"` // after which a session may acquire the item
-	Index       *uint64 `json:"index,omitempty"`    // that this node has, or to wait for a change of an item after
-	Leader      string  `json:"leader,omitempty"`   // the id of the node that leads
-	Peer        string  `json:"peer,omitempty"`     // its address among the nodes
+	Used        *int64  `json:"used,omitempty"`            // of the limit, by the group
+	Version     *uint64 `json:"version,omitempty"`         // the item's
+	DelayMS     *int64  `json:"delay_ms,omitempty"`        // after which a session may acquire the item
+	AvailableIn *int64  `json:"available_in_ms,omitempty"` // after which enough of a window has come back
+	Index       *uint64 `json:"index,omitempty"`           // that this node has, or to wait for a change of an item after
+	Leader      string  `json:"leader,omitempty"`          // the id of the node that leads
+	Peer        string  `json:"peer,omitempty"`            // its address among the nodes
 }
 
 // Error returns the code and the detail, for logs.
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 
 // RetryAfter returns after how many seconds a repeat is useful, "" if it is not.
-func (p *Problem) RetryAfter() string { return kinds[p.Code].retryAfter }
+func (p *Problem) RetryAfter() string {
+	if p.AvailableIn != nil {
+		return strconv.FormatInt((*p.AvailableIn+999)/1000, 10)
+	}
+	return kinds[p.Code].retryAfter
+}
 
 // SetRetryAfter sets the header with RetryAfter.
 func (p *Problem) SetRetryAfter(header http.Header) {
@@ -484,6 +499,8 @@ func describeCounts(p *Problem, r *fsm.Result) {
 		p.Version = &r.Version
 	case r.Code == fsm.ItemDiffers && r.DelayMS != 0:
 		p.DelayMS = &r.DelayMS
+	case r.Code == fsm.Unavailable && r.DelayMS != 0:
+		p.AvailableIn = &r.DelayMS
 	}
 }
 

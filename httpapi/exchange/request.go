@@ -321,6 +321,15 @@ func (q Query) Epoch() (uint64, error) { return q.Number("epoch", 0, 1, 1<<63-1)
 // Token returns the token that the lease must have, 0 for any.
 func (q Query) Token() (uint64, error) { return q.Number("token", 0, 1, 1<<63-1) }
 
+// TokenNumber reads the token of a lease from a segment of a path.
+func TokenNumber(field, text string) (uint64, error) {
+	token, ok := ParseDigits(text)
+	if !ok || token == 0 || token > 1<<63-1 {
+		return 0, Invalid(field, "A token is a whole number from 1 on, as the lease's reply has it.")
+	}
+	return token, nil
+}
+
 // Version returns the version that an item must have, 0 if it was not given.
 func (q Query) Version() (int64, error) {
 	n, err := q.Number("if_version", 0, 0, 1<<63-1)

@@ -1,7 +1,9 @@
 package exchange
 
 import (
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -27,10 +29,12 @@ func GroupSegment(field, segment string) (string, error) {
 	return GroupName(field, name)
 }
 
-// Values of the setting when_full.
+// Values of the settings when_full and on_lost.
 const (
 	Refuse     = "refuse"
 	DropOldest = "drop-oldest"
+	Release    = "release"
+	Quarantine = "quarantine"
 )
 
 // SettingsBody has the optional settings of a semaphore that are set.
@@ -41,11 +45,17 @@ type SettingsBody struct {
 	MaxWaiting  int64  `json:"max_waiting,omitempty"`
 	WhenFull    string `json:"when_full,omitempty"` // with max_waiting
 	HeadStartMS int64  `json:"head_start_ms,omitempty"`
+	WindowMS    int64  `json:"window_ms,omitempty"`
+	CooldownMS  int64  `json:"cooldown_ms,omitempty"`
+	OnLost      string `json:"on_lost,omitempty"` // "quarantine", or a duration
+	MaxHoldMS   int64  `json:"max_hold_ms,omitempty"`
+	Slots       bool   `json:"slots,omitempty"`
 }
 
 // NewSettingsBody shows settings.
 func NewSettingsBody(s *fsm.Settings) SettingsBody {
-	body := SettingsBody{Groups: s.Groups.String(), PerGroup: s.PerGroup, Paused: s.Paused, MaxWaiting: s.MaxWaiting, HeadStartMS: s.HeadStartMS}
+	body := SettingsBody{Groups: s.Groups.String(), PerGroup: s.PerGroup, Paused: s.Paused, MaxWaiting: s.MaxWaiting, HeadStartMS: s.HeadStartMS,
+		WindowMS: s.WindowMS, CooldownMS: s.CooldownMS, OnLost: onLost(s.OnLostMS), MaxHoldMS: s.MaxHoldMS, Slots: s.Slots}
 	switch {
 	case s.DropOldest:
 		body.WhenFull = DropOldest
@@ -53,6 +63,34 @@ func NewSettingsBody(s *fsm.Settings) SettingsBody {
 		body.WhenFull = Refuse
 	}
 	return body
+}
+
+// onLost shows what happens to what a lost lease held, "" for an end as any other.
+func onLost(ms int64) string {
+	switch ms {
+	case 0:
+		return ""
+	case fsm.Quarantine:
+		return Quarantine
+	}
+	return (time.Duration(ms) * time.Millisecond).String()
+}
+
+// Slots is a list of slots as replies show it.
+type Slots []fsm.SlotRun
+
+// MarshalJSON writes the numbers one by one.
+func (s Slots) MarshalJSON() ([]byte, error) {
+	out := []byte{'['}
+	for _, run := range s {
+		for slot := run.From; slot < run.From+run.Count; slot++ {
+			if len(out) > 1 {
+				out = append(out, ',')
+			}
+			out = strconv.AppendUint(out, uint64(slot), 10)
+		}
+	}
+	return append(out, ']'), nil
 }
 
 // NumberOf returns a number of permits as replies show it: null (nil) for a family, which has no

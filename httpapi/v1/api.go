@@ -69,6 +69,7 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("POST", "/v1/semaphores/:name/leases", api.perform(&opAcquireOnce)),
 		exchange.On("DELETE", "/v1/semaphores/:name/holders/:session", api.perform(&opRevoke)),
 		exchange.On("PUT", "/v1/semaphores/:name/groups/:group", api.perform(&opGroupPut)),
+		exchange.On("DELETE", "/v1/semaphores/:name/lost/:token", api.perform(&opFreeLost)),
 
 		exchange.On("POST", "/v1/sessions", api.perform(&opOpen)),
 		exchange.On("PUT", "/v1/sessions/:id", api.renewSession),

@@ -60,7 +60,7 @@ func (op *operation) batchRequired() fields { return op.required | op.path }
 
 // operations is the table, in the order of docs/api-many.md.
 var operations = []*operation{
-	&opPut, &opPatch, &opCreate, &opDelete, &opSet, &opUp, &opDown, &opGroupPut,
+	&opPut, &opPatch, &opCreate, &opDelete, &opSet, &opUp, &opDown, &opGroupPut, &opFreeLost,
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
 	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
 	&opListAdd, &opListRemove, &opListDeliver,

@@ -56,6 +56,11 @@ func settingsChange(p *params) fsm.SettingsChange {
 		MaxWaiting:  fsm.Change[int64]{Given: p.present.has(fieldMaxWaiting), Value: p.maxWaiting},
 		DropOldest:  fsm.Change[bool]{Given: p.present.has(fieldWhenFull), Value: p.dropOldest},
 		HeadStartMS: fsm.Change[int64]{Given: p.present.has(fieldHeadStart), Value: max(0, p.headStartMS)},
+		WindowMS:    fsm.Change[int64]{Given: p.present.has(fieldWindow), Value: p.windowMS},
+		CooldownMS:  fsm.Change[int64]{Given: p.present.has(fieldCooldown), Value: p.cooldownMS},
+		OnLostMS:    fsm.Change[int64]{Given: p.present.has(fieldOnLost), Value: p.onLostMS},
+		MaxHoldMS:   fsm.Change[int64]{Given: p.present.has(fieldMaxHold), Value: p.maxHoldMS},
+		Slots:       fsm.Change[bool]{Given: p.present.has(fieldSlots), Value: p.named},
 	}
 }
 
@@ -66,7 +71,7 @@ func versionOf(p *params) fsm.Change[uint64] {
 }
 
 func settingsResponse(_ *params, r *cluster.Reply) response {
-	resp := ok(reads.NewSemaphoreBody(r.Semaphore))
+	resp := ok(reads.NewSemaphoreBody(r.Semaphore, r.NowMS))
 	if r.Created {
 		resp = created(resp.body, exchange.SemaphorePath(r.Semaphore.Name))
 	}
@@ -84,7 +89,7 @@ var opCreate = operation{
 	},
 	response: func(p *params, r *cluster.Reply) response {
 		resp := settingsResponse(p, r)
-		resp.body = openedSemaphoreBody{reads.NewSemaphoreBody(r.Semaphore), r.Created}
+		resp.body = openedSemaphoreBody{reads.NewSemaphoreBody(r.Semaphore, r.NowMS), r.Created}
 		return resp
 	},
 }
@@ -152,6 +157,16 @@ var opGroupPut = operation{
 	response: func(p *params, r *cluster.Reply) response {
 		return ok(ownLimitBody{Semaphore: p.semaphore, Epoch: r.Epoch, Group: p.group, Limit: exchange.LimitOf(p.limit)})
 	},
+}
+
+var opFreeLost = operation{
+	name:  "free-lost",
+	path:  fieldSemaphore | fieldToken,
+	query: fieldEpoch | fieldReason,
+	command: func(p *params, _ exchange.Commands) fsm.Command {
+		return fsm.FreeLost{Name: p.semaphore, Token: p.token, Reason: p.reason, Epoch: p.epoch}
+	},
+	response: noContent,
 }
 
 func valueResponse(_ *params, r *cluster.Reply) response { return ok(valueBody{r.Value}) }
@@ -241,7 +256,7 @@ var opResize = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ResizeLease{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch, Token: p.token, Group: p.group}
 	},
-	response: leaseResponse,
+	response: resizedResponse,
 }
 
 var opRevoke = operation{
@@ -350,7 +365,7 @@ var opRestore = operation{
 	required: fieldTTL | fieldLeases,
 	expires:  true,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.RestoreSession{Session: p.session, TTLMS: p.ttlMS, Leases: p.wants, Metadata: p.metadata}
+		return fsm.RestoreSession{Session: p.session, TTLMS: p.ttlMS, Leases: p.wants, Metadata: p.metadata, Slots: p.slots}
 	},
 	response: func(_ *params, r *cluster.Reply) response { return ok(newRestoredBody(r)) },
 }
@@ -362,6 +377,15 @@ func countOfOne(p *params) {
 }
 
 func leaseResponse(_ *params, r *cluster.Reply) response { return ok(newLeaseBody(r, 0)) }
+
+// resizedResponse says of a receipt whether it tells what was spent.
+func resizedResponse(_ *params, r *cluster.Reply) response {
+	body := newLeaseBody(r, 0)
+	if body.Spent {
+		body.Settled = &r.Found
+	}
+	return ok(body)
+}
 
 func keepTTL(p *params) {
 	if !p.present.has(fieldTTL) {
@@ -433,7 +457,7 @@ type completionBody struct {
 func newLeaseBody(r *cluster.Reply, i int) reads.LeaseBody {
 	g := r.Grants[i]
 	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Group: g.Group, Count: g.Count, Token: g.Token,
-		ExpiresInMS: max(0, r.DeadlineMS-r.NowMS), WaitedMS: r.WaitedMS}
+		ExpiresInMS: reads.Left(reads.EndOf(r.DeadlineMS, g.EndsMS), r.NowMS), WaitedMS: r.WaitedMS, TimesBody: reads.NewTimesBody(&g, r.NowMS)}
 }
 
 func newLeasesBody(r *cluster.Reply) leasesBody {

@@ -60,11 +60,17 @@ const (
 	fieldMaxWaiting
 	fieldWhenFull
 	fieldLimit
+	fieldWindow
+	fieldCooldown
+	fieldOnLost
+	fieldMaxHold
+	fieldSlots
 )
 
 const (
 	// fieldSettings are the optional settings of a semaphore.
-	fieldSettings = fieldGroups | fieldPerGroup | fieldPaused | fieldMaxWaiting | fieldWhenFull | fieldHeadStart
+	fieldSettings = fieldGroups | fieldPerGroup | fieldPaused | fieldMaxWaiting | fieldWhenFull | fieldHeadStart |
+		fieldWindow | fieldCooldown | fieldOnLost | fieldMaxHold | fieldSlots
 	// fieldEither are members that a body has, or the query in place of it.
 	fieldEither = fieldWait | fieldGroup
 )
@@ -90,6 +96,7 @@ type params struct {
 	reason    string
 	mode      fsm.Mode
 	wants     []fsm.Want // semaphores or leases
+	slots     [][]uint32 // of the leases, in their order
 	keep      bool
 	epoch     uint64
 	token     uint64
@@ -118,6 +125,11 @@ type params struct {
 	maxWaiting  int64
 	dropOldest  bool
 	limit       int64
+	windowMS    int64
+	cooldownMS  int64
+	onLostMS    int64
+	maxHoldMS   int64
+	named       bool // leases name slots
 
 	maxWaitMS int64
 }
@@ -171,6 +183,11 @@ var bodyMembers = map[string]member{
 	"max_waiting": {fieldMaxWaiting, readBound(fsm.MaxWaitingLimit, func(p *params) *int64 { return &p.maxWaiting })},
 	"when_full":   {fieldWhenFull, readWhenFull},
 	"limit":       {fieldLimit, readLimit},
+	"window":      {fieldWindow, readSpan(fsm.MinWindowMS, fsm.MaxWindowMS, "100ms to 744h", func(p *params) *int64 { return &p.windowMS })},
+	"cooldown":    {fieldCooldown, readSpan(0, fsm.MaxCooldownMS, "0 to 24h", func(p *params) *int64 { return &p.cooldownMS })},
+	"on_lost":     {fieldOnLost, readOnLost},
+	"max_hold":    {fieldMaxHold, readSpan(fsm.MinHoldMS, fsm.MaxTTLMS, "1s to 100 years", func(p *params) *int64 { return &p.maxHoldMS })},
+	"slots":       {fieldSlots, readSlots},
 }
 
 // queryParams has every query parameter of some single route. In a batch it is a member, see
@@ -204,6 +221,9 @@ func (p *params) readPath(c echo.Context, names fields) (err error) {
 		case param == "name":
 			p.present |= fieldSemaphore
 			p.semaphore, err = exchange.SemaphoreName(param, text)
+		case param == "token":
+			p.present |= fieldToken
+			p.token, err = exchange.TokenNumber(param, text)
 		case param == "group":
 			p.present |= fieldGroup
 			p.group, err = exchange.GroupSegment(param, text)
@@ -405,6 +425,41 @@ func checkHeadStart(p *params, setting bool) error {
 	return nil
 }
 
+// readSpan returns a reader of a duration, or of null for none.
+func readSpan(least, most int64, bounds string, target func(*params) *int64) func(*params, string, strictjson.Value) error {
+	return func(p *params, name string, v strictjson.Value) error {
+		ms, ok := exchange.JSONDuration(v, most)
+		if !v.IsNull() && (!ok || ms < least) {
+			return exchange.Invalid(name, "This is not "+exchange.DurationForm+", from "+bounds+", nor null.")
+		}
+		*target(p) = ms // null is 0
+		return nil
+	}
+}
+
+func readOnLost(p *params, name string, v strictjson.Value) error {
+	switch text, _ := v.Text(); {
+	case v.IsNull() || text == exchange.Release:
+		p.onLostMS = 0
+	case text == exchange.Quarantine:
+		p.onLostMS = fsm.Quarantine
+	default:
+		ms, ok := exchange.JSONDuration(v, fsm.MaxCooldownMS)
+		if !ok || ms == 0 {
+			return exchange.Invalid(name, `This is neither "release" nor "quarantine", nor a duration from 1ms to 24h, nor null.`)
+		}
+		p.onLostMS = ms
+	}
+	return nil
+}
+
+func readSlots(p *params, name string, v strictjson.Value) error {
+	if p.named = false; v.IsNull() {
+		return nil
+	}
+	return readFlag(func(p *params) *bool { return &p.named })(p, name, v)
+}
+
 func readPositive(form string, target func(*params) *uint64) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		n, ok := v.Integer()
@@ -573,13 +628,13 @@ func readWants(p *params, name string, v strictjson.Value) error {
 	if !v.IsArray() {
 		return exchange.Invalid(name, `This is not a list of {"name", "count", "group"}.`)
 	}
-	p.wants = nil
+	p.wants, p.slots = nil, nil
 	seen := map[fsm.Want]bool{}
 	for item := range v.Items() {
 		if len(p.wants) == longest {
 			return exchange.Invalid(name, "This list has more than "+strconv.Itoa(longest)+" members.")
 		}
-		want, err := readWant(name, item)
+		want, slots, err := readWant(name, item)
 		if err != nil {
 			return err
 		}
@@ -588,7 +643,7 @@ func readWants(p *params, name string, v strictjson.Value) error {
 			return exchange.Invalid(name, "This list names a semaphore twice.")
 		}
 		seen[place] = true
-		p.wants = append(p.wants, want)
+		p.wants, p.slots = append(p.wants, want), append(p.slots, slots)
 	}
 	if len(p.wants) < shortest {
 		return exchange.Invalid(name, "This list is empty.")
@@ -596,13 +651,12 @@ func readWants(p *params, name string, v strictjson.Value) error {
 	return nil
 }
 
-func readWant(list string, v strictjson.Value) (fsm.Want, error) {
+func readWant(list string, v strictjson.Value) (want fsm.Want, slots []uint32, err error) {
 	p := params{count: 1}
 	if !v.IsObject() {
-		return fsm.Want{}, exchange.Invalid(list, `A member of this list is {"name", "count", "group"}.`)
+		return want, nil, exchange.Invalid(list, `A member of this list is {"name", "count", "group"}.`)
 	}
 	for raw, value := range v.Members() {
-		var err error
 		switch name := string(raw); name {
 		case "name":
 			err = readSemaphore(&p, name, value)
@@ -610,17 +664,37 @@ func readWant(list string, v strictjson.Value) (fsm.Want, error) {
 			err = readCount(&p, name, value)
 		case "group":
 			err = readGroup(&p, name, value)
+		case "slots":
+			if err = exchange.Invalid(name, "A member of this list does not take this member."); list == "leases" {
+				slots, err = readSlotNumbers(name, value)
+			}
 		default:
 			err = exchange.Invalid(name, "A member of this list does not take this member.")
 		}
 		if err != nil {
-			return fsm.Want{}, err
+			return want, nil, err
 		}
 	}
 	if p.semaphore == "" {
-		return fsm.Want{}, exchange.Invalid(list, "A member of this list has no name.")
+		return want, nil, exchange.Invalid(list, "A member of this list has no name.")
 	}
-	return fsm.Want{Semaphore: p.semaphore, Count: p.count, Group: p.group}, nil
+	return fsm.Want{Semaphore: p.semaphore, Count: p.count, Group: p.group}, slots, nil
+}
+
+// readSlotNumbers reads which slots a lease had.
+func readSlotNumbers(name string, v strictjson.Value) (slots []uint32, err error) {
+	refusal := exchange.Invalid(name, "Slots are a list of up to 1,024 numbers from 0 to 1048575.")
+	if !v.IsArray() {
+		return nil, refusal
+	}
+	for item := range v.Items() {
+		n, ok := item.Integer()
+		if !ok || n < 0 || n >= 1<<20 || len(slots) == 1<<10 {
+			return nil, refusal
+		}
+		slots = append(slots, uint32(n))
+	}
+	return slots, nil
 }
 
 const matchForm = "If-Match is one ETag as a reply has it: epoch.settings, in quotes. In a batch if_match is without the quotes."

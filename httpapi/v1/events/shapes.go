@@ -46,6 +46,44 @@ type grantedEvent struct {
 	Token   uint64 `json:"token,omitempty"`
 	Count   int64  `json:"count"`
 	Unowned bool   `json:"unowned,omitempty"`
+	returnsBody
+}
+
+// returnsBody has the slots of permits, and when they come back that no lease holds.
+type returnsBody struct {
+	Slots       exchange.Slots `json:"slots,omitempty"`
+	ReturnsInMS *int64         `json:"returns_in_ms,omitempty"`
+}
+
+// lostEvent is what a lease held that ended unasked.
+type lostEvent struct {
+	eventBody
+	Token    uint64         `json:"token"`
+	Count    int64          `json:"count"`
+	Slots    exchange.Slots `json:"slots,omitempty"`
+	BackInMS *int64         `json:"back_in_ms"` // null: when somebody frees it
+}
+
+type freedEvent struct {
+	eventBody
+	Token  uint64         `json:"token"`
+	Count  int64          `json:"count"`
+	Slots  exchange.Slots `json:"slots,omitempty"`
+	Reason string         `json:"reason,omitempty"`
+}
+
+type settledEvent struct {
+	eventBody
+	Token       uint64 `json:"token"`
+	Count       int64  `json:"count"`
+	ReturnsInMS *int64 `json:"returns_in_ms"`
+}
+
+// returnedEvent tells of permits that came back.
+type returnedEvent struct {
+	eventBody
+	Count int64          `json:"count"`
+	Slots exchange.Slots `json:"slots,omitempty"`
 }
 
 type releasedEvent struct {
@@ -54,6 +92,7 @@ type releasedEvent struct {
 	Count  int64  `json:"count"`
 	Cause  string `json:"cause"`
 	Reason string `json:"reason,omitempty"`
+	returnsBody
 }
 
 type waitingEvent struct {
@@ -123,12 +162,23 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 	case fsm.EffectDeleted:
 		return name, event
 	case fsm.EffectGranted:
-		return name, grantedEvent{event, e.Place, e.Token, e.Count, e.Unowned}
+		return name, grantedEvent{event, e.Place, e.Token, e.Count, e.Unowned, returnsBody{e.Slots, comesBack(e, entry.NowMS)}}
 	case fsm.EffectReleased:
-		if e.Cause == fsm.CauseExpired || e.Cause == fsm.CauseRevoked {
+		switch e.Cause {
+		case fsm.CauseExpired, fsm.CauseRevoked:
 			name = e.Cause.String()
+		case fsm.CauseMaxHold:
+			name = fsm.CauseRevoked.String()
 		}
-		return name, releasedEvent{event, e.Token, e.Count, e.Cause.String(), e.Reason}
+		return name, releasedEvent{event, e.Token, e.Count, e.Cause.String(), e.Reason, returnsBody{e.Slots, comesBack(e, entry.NowMS)}}
+	case fsm.EffectLost:
+		return name, lostEvent{event, e.Token, e.Count, e.Slots, comesBack(e, entry.NowMS)}
+	case fsm.EffectFreed:
+		return name, freedEvent{event, e.Token, e.Count, e.Slots, e.Reason}
+	case fsm.EffectSettled:
+		return name, settledEvent{event, e.Token, e.Count, comesBack(e, entry.NowMS)}
+	case fsm.EffectReturned:
+		return name, returnedEvent{event, e.Count, e.Slots}
 	case fsm.EffectWaiting:
 		return name, waitingEvent{event, e.Place, e.Count, exchange.ModeName(e.Mode), e.Unowned, e.Partial, e.Listed}
 	case fsm.EffectWithdrawn:
@@ -145,6 +195,15 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 		return name, itemEvent{event, e.Version, e.Cause.String()}
 	}
 	return "", nil
+}
+
+// comesBack returns the time until permits come back; nil: at once, or when somebody frees them.
+func comesBack(e *fsm.Effect, nowMS int64) *int64 {
+	if e.DueMS == 0 || e.DueMS == fsm.NeverMS {
+		return nil
+	}
+	left := max(0, e.DueMS-nowMS)
+	return &left
 }
 
 func newSemaphoreEvent(event eventBody, e *fsm.Effect) semaphoreEvent {

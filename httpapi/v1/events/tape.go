@@ -115,7 +115,8 @@ func describe(m *fsm.Machine, effect *fsm.Effect) event {
 // ofOneGroup reports whether events of a kind are of one group of a semaphore.
 func ofOneGroup(kind fsm.EffectKind) bool {
 	switch kind {
-	case fsm.EffectGranted, fsm.EffectReleased, fsm.EffectWaiting, fsm.EffectWithdrawn, fsm.EffectListReady, fsm.EffectGroupChanged:
+	case fsm.EffectGranted, fsm.EffectReleased, fsm.EffectWaiting, fsm.EffectWithdrawn, fsm.EffectListReady, fsm.EffectGroupChanged,
+		fsm.EffectReturned, fsm.EffectLost, fsm.EffectFreed, fsm.EffectSettled:
 		return true
 	}
 	return false

@@ -10,6 +10,7 @@
 //   - read.go: the routes, and blocking queries
 //   - items.go: items, and reads that wait for a change of them
 //   - groups.go: the groups of a semaphore
+//   - lost.go: what lost leases of a semaphore held
 //   - lists.go: the pages of lists, and their cursors
 //   - shapes.go: the JSON of replies to reads
 //   - shared.go: the JSON that replies to operations have as well

@@ -31,6 +31,7 @@ const (
 	cursorWaiter  byte = 'w'
 	cursorLease   byte = 'l'
 	cursorGroup   byte = 'g'
+	cursorLost    byte = 't'
 )
 
 var cursorText = base64.RawURLEncoding.Strict()
@@ -244,7 +245,7 @@ func pageOfHolders(m *fsm.Machine, of part, after uint64, limit int, nowMS int64
 		l := &found[i]
 		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Group: l.Group, Count: l.Count, Token: l.Token,
 			HeldMS: Left(nowMS, l.GrantedMS), ExpiresInMS: Left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
-			RevokedBody: RevokedBody{l.Revoked, l.Reason}})
+			RevokedBody: RevokedBody{l.Revoked, l.Reason}, TimesBody: NewTimesBody(&l.Grant, nowMS)})
 	}
 	if more {
 		body.Next = numberCursor(cursorHolder, next)

@@ -41,6 +41,7 @@ func (api *API) Routes() []exchange.Route {
 		get("/v1/semaphores/:name/waiters", api.listWaiters, "epoch", "group", "limit", "cursor"),
 		get("/v1/semaphores/:name/groups", api.listGroups, "epoch", "waiting", "limit", "cursor"),
 		get("/v1/semaphores/:name/groups/:group", api.getGroup, "epoch"),
+		get("/v1/semaphores/:name/lost", api.listLost, "epoch", "limit", "cursor"),
 		get("/v1/items", api.listItems, "prefix", "limit", "cursor", "index", "wait"),
 		get("/v1/items/:name", api.getItem, "index", "wait"),
 		get("/v1/sessions", api.listSessions, "limit", "cursor"),
@@ -67,7 +68,7 @@ func (api *API) listSemaphores(c echo.Context, q exchange.Query) error {
 		return err
 	}
 	narrowed := api.x.Rights.Caller(c).Narrow(prefix)
-	return api.sendView(c, q, func(m *fsm.Machine, _ int64) (any, error) {
+	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		var found []fsm.SemaphoreView
 		for _, allowed := range narrowed {
 			found = append(found, m.Semaphores(allowed, after, limit+1-len(found))...)
@@ -79,7 +80,7 @@ func (api *API) listSemaphores(c echo.Context, q exchange.Query) error {
 			body.Next = &next
 		}
 		for i := range found {
-			body.Semaphores = append(body.Semaphores, NewSemaphoreBody(&found[i]))
+			body.Semaphores = append(body.Semaphores, NewSemaphoreBody(&found[i], nowMS))
 		}
 		return body, nil
 	})

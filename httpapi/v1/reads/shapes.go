@@ -18,6 +18,7 @@ type holderBody struct {
 	ExpiresInMS int64          `json:"expires_in_ms"`
 	Metadata    exchange.Pairs `json:"metadata"`
 	RevokedBody
+	TimesBody
 }
 
 // RevokedBody marks a lease that an operator revoked and that its session has not released yet.
@@ -133,7 +134,7 @@ type SessionsBody struct {
 // viewedSemaphore shows a semaphore with its first holders and waiters.
 func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64, id *access.Identity) WholeSemaphoreBody {
 	all := part{name: s.Name}
-	return WholeSemaphoreBody{NewSemaphoreBody(&s), pageOfHolders(m, all, 0, holders, nowMS, id).Holders,
+	return WholeSemaphoreBody{NewSemaphoreBody(&s, nowMS), pageOfHolders(m, all, 0, holders, nowMS, id).Holders,
 		pageOfWaiters(m, all, fsm.LinePlace{}, waiters, nowMS, id).Waiters}
 }
 
@@ -212,7 +213,7 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.I
 }
 
 func viewedLease(l *fsm.LeaseView, nowMS int64) LeaseBody {
-	body := LeaseBody{Session: exchange.FormatSession(l.Session), Semaphore: l.Semaphore, Group: l.Group, Count: l.Count, Token: l.Token}
+	body := LeaseBody{Session: exchange.FormatSession(l.Session), Semaphore: l.Semaphore, Group: l.Group, Count: l.Count, Token: l.Token, TimesBody: NewTimesBody(&l.Grant, nowMS)}
 	if !l.Revoked {
 		body.ExpiresInMS = Left(l.DeadlineMS, nowMS)
 	}
@@ -285,10 +286,13 @@ func newBlockedBody(m *fsm.Machine, w *fsm.RequestView, name string) blockedBody
 		if ahead := w.Position - 1; ahead > 1 {
 			body.Reason = fmt.Sprintf("%d before it in the line come first.", ahead)
 		}
-	case fsm.BlockPermits, fsm.BlockGroupLimit:
+	case fsm.BlockPermits, fsm.BlockGroupLimit, fsm.BlockReturning:
 		here := func(o fsm.Obstacle) bool { return o.Semaphore == name && o.Group == w.Group }
 		if i := slices.IndexFunc(w.Obstacles, here); i >= 0 {
 			body.Reason = tooFew(w, &w.Obstacles[i])
+			if s, _ := m.Semaphore(name); w.BlockedBy == fsm.BlockReturning {
+				body.Reason += fmt.Sprintf(" %d come back later.", s.Returning)
+			}
 		}
 	case fsm.BlockPaused:
 		s, _ := m.Semaphore(name)

@@ -61,6 +61,33 @@ type LeaseBody struct {
 	Token       uint64 `json:"token"`
 	ExpiresInMS int64  `json:"expires_in_ms"`
 	WaitedMS    int64  `json:"waited_ms"`
+	TimesBody
+	Settled *bool `json:"settled,omitempty"` // the reply to settling a receipt: it says what was asked
+}
+
+// TimesBody has what most leases have not: the slots, and the time of a receipt.
+type TimesBody struct {
+	Slots       exchange.Slots `json:"slots,omitempty"`
+	Spent       bool           `json:"spent,omitempty"`         // a receipt of what was spent in a window
+	ReturnsInMS *int64         `json:"returns_in_ms,omitempty"` // of a receipt
+}
+
+// NewTimesBody shows the times and the slots of a lease.
+func NewTimesBody(g *fsm.Grant, nowMS int64) TimesBody {
+	body := TimesBody{Slots: g.Slots, Spent: g.DueMS != 0}
+	if body.Spent {
+		left := Left(g.DueMS, nowMS)
+		body.ReturnsInMS = &left
+	}
+	return body
+}
+
+// EndOf returns when a lease ends: with its session, or before at a time of its own, 0: none.
+func EndOf(deadlineMS, endsMS int64) int64 {
+	if endsMS != 0 {
+		return min(deadlineMS, endsMS)
+	}
+	return deadlineMS
 }
 
 // WaitingBody is a request that waits.
@@ -93,6 +120,10 @@ type SemaphoreBody struct {
 	exchange.SettingsBody
 	GroupsCount *int64 `json:"groups_count,omitempty"` // in use, or with limits of their own
 	Sweeping    bool   `json:"sweeping,omitempty"`     // groups still get another limit
+
+	Returning      *int64 `json:"returning,omitempty"` // permits that no lease holds and that come back later
+	NextReturnInMS *int64 `json:"next_return_in_ms,omitempty"`
+	LostCount      int64  `json:"lost_count,omitempty"`
 }
 
 // LifeBody is a session without its leases and requests: the reply to a renewal.
@@ -107,7 +138,7 @@ type LifeBody struct {
 func Left(deadlineMS, nowMS int64) int64 { return max(0, deadlineMS-nowMS) }
 
 // NewSemaphoreBody shows a semaphore.
-func NewSemaphoreBody(s *fsm.SemaphoreView) SemaphoreBody {
+func NewSemaphoreBody(s *fsm.SemaphoreView, nowMS int64) SemaphoreBody {
 	body := SemaphoreBody{Name: s.Name, Permits: exchange.NumberOf(&s.Settings, s.Permits), Offset: s.Offset, Held: s.Held,
 		Available: exchange.NumberOf(&s.Settings, s.Available), Level: s.Level, Metadata: s.Metadata, Epoch: s.Epoch,
 		Settings: s.Version, ModifiedIndex: s.ModifiedIndex, HolderCount: s.Holders, WaiterCount: s.Waiters,
@@ -115,6 +146,14 @@ func NewSemaphoreBody(s *fsm.SemaphoreView) SemaphoreBody {
 	if s.Settings.Groups != fsm.NoGroups || s.Groups > 0 {
 		groups := s.Groups
 		body.GroupsCount = &groups
+	}
+	if s.Returns > 0 {
+		returning := s.Returning
+		body.Returning, body.LostCount = &returning, s.Lost
+	}
+	if s.NextReturnMS != 0 {
+		left := Left(s.NextReturnMS, nowMS)
+		body.NextReturnInMS = &left
 	}
 	return body
 }

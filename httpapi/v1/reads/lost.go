@@ -1,0 +1,71 @@
+package reads
+
+import (
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// LostBody is what a lease held that ended unasked.
+type LostBody struct {
+	Token    uint64         `json:"token"`
+	Session  string         `json:"session"`
+	Group    string         `json:"group,omitempty"`
+	Count    int64          `json:"count"`
+	Slots    exchange.Slots `json:"slots,omitempty"`
+	LostMS   int64          `json:"lost_ms"`    // since when
+	BackInMS *int64         `json:"back_in_ms"` // null: when somebody frees it
+	Metadata exchange.Pairs `json:"metadata"`
+}
+
+// LostHoldsBody is a page of the lost holds of a semaphore.
+type LostHoldsBody struct {
+	Lost []LostBody `json:"lost"`
+	Next *string    `json:"next"`
+}
+
+func viewedLost(l *fsm.LostView, nowMS int64, id *access.Identity) LostBody {
+	body := LostBody{Token: l.Token, Group: l.Group, Count: l.Count, Slots: l.Slots, LostMS: Left(nowMS, l.LostMS), Metadata: l.Metadata}
+	if id.SeesID(l.Owner) {
+		body.Session = exchange.FormatSession(l.Session)
+	}
+	if l.DueMS != fsm.NeverMS {
+		left := Left(l.DueMS, nowMS)
+		body.BackInMS = &left
+	}
+	return body
+}
+
+// listLost shows a page of the lost holds of a semaphore, in the order of their tokens.
+func (api *API) listLost(c echo.Context, q exchange.Query) error {
+	name, epoch, err := api.readSemaphore(c, q)
+	if err != nil {
+		return err
+	}
+	limit, cursor, err := readPage(q)
+	if err != nil {
+		return err
+	}
+	after, err := parseNumberCursor(cursorLost, cursor)
+	if err != nil {
+		return err
+	}
+	id := api.x.Rights.Caller(c)
+	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
+		if _, err := findSemaphore(m, name, epoch); err != nil {
+			return nil, err
+		}
+		body := LostHoldsBody{Lost: []LostBody{}}
+		found := m.Lost(name, after, limit+1)
+		for i := range found {
+			if i == limit {
+				body.Next = numberCursor(cursorLost, found[i-1].Token)
+				break
+			}
+			body.Lost = append(body.Lost, viewedLost(&found[i], nowMS, id))
+		}
+		return body, nil
+	})
+}
