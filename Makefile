@@ -51,8 +51,8 @@ one:          ## one test: make one T=TestX
 	@scripts/one.sh $(T)
 browser:      ## the console in Chromium, if it is installed
 	go test -tags browser -count 1 -timeout 5m ./httpapi/ui
-python:       ## the tests of the Python client, and its types where mypy is installed
-	cd client/python && PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m unittest discover -s tests
+python: build ## the tests of the Python client, and its types where mypy is installed
+	cd client/python && SIGNALBOX="$(abspath $(BINARY))" PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m unittest discover -s tests
 	@if command -v mypy >/dev/null; then cd client/python && mypy --strict --cache-dir /dev/null signalbox; else echo 'NOT CHECKED: the types of the Python client: mypy is not installed'; fi
 conformance:  ## one list of cases with the clients in Go and Python
 	go test -tags processes,conformance -count 1 -v -run '^TestConformance$$' ./cmd/signalbox

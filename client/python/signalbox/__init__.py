@@ -24,21 +24,22 @@ What callers can rely on:
 The package needs the standard library alone.
 """
 
-from ._client import KEEP, Client, Semaphore
+from ._client import KEEP, Client, Group, Semaphore
 from ._errors import (
-    Canceled, Closed, Deleted, ExpiredSession, Forbidden, Hierarchy, InvalidRequest, KeyReused, LeaseExists, LimitReached, Lost, Never, NotHeld,
-    NotRenewed, Over, Overflow, PreconditionFailed, Refused, Revoked, SignalboxError, Unauthenticated, Unavailable, UnknownSemaphore,
-    UnknownSession, Unreachable, WaitEnded,
+    Canceled, Closed, Deleted, ExpiredSession, Forbidden, Hierarchy, InvalidRequest, KeyReused, LeaseExists, LimitReached, LineFull, Lost, Never, NotHeld,
+    NotRenewed, NoTotal, Over, Overflow, PreconditionFailed, Refused, RequestsWaiting, Revoked, SignalboxError, Superseded, Unauthenticated, Unavailable,
+    UnknownGroup, UnknownSemaphore, UnknownSession, Unreachable, WaitEnded,
 )  # fmt: skip
 from ._session import Lease, Session
 from ._time import Cancel
+from ._values import Want
 from .aio import AsyncClient, AsyncLease, AsyncSession
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "KEEP", "AsyncClient", "AsyncLease", "AsyncSession", "Cancel", "Canceled", "Client", "Closed", "Deleted", "ExpiredSession", "Forbidden", "Hierarchy",
-    "InvalidRequest", "KeyReused", "Lease", "LeaseExists", "LimitReached", "Lost", "Never", "NotHeld", "NotRenewed", "Over", "Overflow",
-    "PreconditionFailed", "Refused", "Revoked", "Semaphore", "Session", "SignalboxError", "Unauthenticated", "Unavailable", "UnknownSemaphore",
-    "UnknownSession", "Unreachable", "WaitEnded",
+    "KEEP", "AsyncClient", "AsyncLease", "AsyncSession", "Cancel", "Canceled", "Client", "Closed", "Deleted", "ExpiredSession", "Forbidden", "Group",
+    "Hierarchy", "InvalidRequest", "KeyReused", "Lease", "LeaseExists", "LimitReached", "LineFull", "Lost", "Never", "NoTotal", "NotHeld", "NotRenewed",
+    "Over", "Overflow", "PreconditionFailed", "Refused", "RequestsWaiting", "Revoked", "Semaphore", "Session", "SignalboxError", "Superseded",
+    "Unauthenticated", "Unavailable", "UnknownGroup", "UnknownSemaphore", "UnknownSession", "Unreachable", "Want", "WaitEnded",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ from ._http import NotSent, Pool
 from ._nodes import Node, Nodes, encode
 from ._reactor import GRACE, Reactor
 from ._time import Cancel, in_loop, now
+from ._values import milliseconds
 
 _EXIT = 1.0  # seconds in which leases are released when the interpreter ends; later ones are left to the ttl
 _SHORTEST_SHARE = 0.5  # seconds that one attempt has at least: a healthy node needs some
@@ -37,11 +38,6 @@ _ROUNDING = 0.001  # the nodes' clocks count whole milliseconds
 def new_key() -> str:
     """Draws an idempotency key."""
     return secrets.token_urlsafe(18)
-
-
-def milliseconds(seconds: float) -> int:
-    """Rounds up, so that no wait ends earlier than was asked for."""
-    return max(0, -int(-seconds * 1000 // 1))
 
 
 def back_off(rounds: int) -> float:

@@ -7,10 +7,10 @@ import time
 import weakref
 from dataclasses import dataclass, fields, replace
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
 from . import _values as values
-from ._calls import Call, Caller, Reply, back_off, milliseconds, new_key, wait_ended
+from ._calls import Call, Caller, Reply, back_off, new_key, wait_ended
 from ._credentials import Credentials
 from ._decorator import limited
 from ._errors import Canceled, Closed, LimitReached, Over, SignalboxError, Unavailable, Unreachable
@@ -18,6 +18,7 @@ from ._nodes import Nodes
 from ._reactor import GRACE, Work
 from ._session import SETTLED, Lease, Session
 from ._time import Cancel, Unpicklable, either, void
+from ._values import Place
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,10 +31,10 @@ class Semaphore:
     """A semaphore as of one reply."""
 
     name: str
-    permits: int  # the declared capacity
+    permits: Optional[int]  # the declared capacity; None: no limit in all
     offset: int  # moved by up, down and set_value
     held: int  # by leases
-    available: int  # permits + offset - held
+    available: Optional[int]  # permits + offset - held
     level: Optional[int]
     metadata: Mapping[str, str]
     epoch: int  # differs between this semaphore and earlier and later ones of the same name
@@ -42,10 +43,38 @@ class Semaphore:
     waiter_count: int
     holders: Sequence[Mapping[str, Any]] = ()  # the first of them, as docs/api-semaphores.md has them; lists leave them out
     waiters: Sequence[Mapping[str, Any]] = ()
+    groups: Optional[str] = None  # this and the following ones are as docs/api-groups.md has them
+    per_group: Optional[int] = None
+    groups_count: int = 0
+    sweeping: bool = False
+    paused: Optional[str] = None
+    max_waiting: Optional[int] = None
+    when_full: Optional[str] = None
+    head_start: float = 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of a semaphore as of one reply."""
+
+    group: str
+    limit: Optional[int]  # None: it has no limit
+    own: bool  # the limit is the group's own
+    used: int  # of the limit
+    held: int  # by leases
+    waiting: int  # requests
+    oldest_wait: float
+    groups_before: int  # that are served before its first request
+
+
+def _shown(kind: Callable[..., T], body: Mapping[str, Any]) -> T:
+    """Returns the value of a reply; its times, as all of the client's, are in seconds."""
+    members = {**body, **{key[:-3]: value / 1000 for key, value in body.items() if key.endswith("_ms")}}
+    return kind(**{f.name: members[f.name] for f in fields(cast(Any, kind)) if f.name in members})
 
 
 def _semaphore(body: Mapping[str, Any]) -> Semaphore:
-    return Semaphore(**{f.name: body[f.name] for f in fields(Semaphore) if f.name in body})
+    return _shown(Semaphore, body)
 
 
 class Operations:
@@ -54,27 +83,55 @@ class Operations:
     def _send(self, call: Call, decode: Callable[[Reply], T]) -> T:
         raise NotImplementedError
 
-    def create(self, name: str, permits: int, *, level: Optional[int] = None, metadata: Optional[Mapping[str, str]] = None) -> Tuple[Semaphore, bool]:
-        """Makes a semaphore, or returns the existing one unchanged; and whether it was made."""
-        body: Dict[str, Any] = {"name": values.semaphore(name), **_settings(permits, KEEP if level is None else level, KEEP if metadata is None else metadata)}
+    def create(
+        self, name: str, permits: Optional[int], *, level: Optional[int] = None, metadata: Optional[Mapping[str, str]] = None, groups: Optional[str] = None,
+        per_group: Optional[int] = None, paused: Optional[str] = None, max_waiting: Optional[int] = None, when_full: Optional[str] = None,
+        head_start: Optional[float] = None,
+    ) -> Tuple[Semaphore, bool]:  # fmt: skip
+        """Makes a semaphore, or returns the existing one unchanged; and whether it was made. ``put`` lists the settings."""
+        given = {"level": level, "metadata": metadata, "groups": groups, "per_group": per_group, "paused": paused, "max_waiting": max_waiting,
+                 "when_full": when_full, "head_start": head_start}  # fmt: skip
+        body = {"name": values.semaphore(name), **_settings(permits=permits, **{key: value for key, value in given.items() if value is not None})}
         return self._send(Call("POST", ("v1", "semaphores"), body=body, key=new_key()), _made)
 
     def put(
-        self, name: str, permits: int = KEEP, *, level: Optional[int] = KEEP, metadata: Optional[Mapping[str, str]] = KEEP, only_new: bool = False,
-        epoch: Optional[int] = None,
+        self, name: str, permits: Optional[int] = KEEP, *, level: Optional[int] = KEEP, metadata: Optional[Mapping[str, str]] = KEEP,
+        groups: Optional[str] = KEEP, per_group: Optional[int] = KEEP, paused: Optional[str] = KEEP, max_waiting: Optional[int] = KEEP,
+        when_full: Optional[str] = KEEP, head_start: Optional[float] = KEEP, only_new: bool = False, epoch: Optional[int] = None,
     ) -> Tuple[Semaphore, bool]:  # fmt: skip
-        """Creates a semaphore, or changes the given settings and no other (None clears level and metadata); and whether it was made.
+        """Creates a semaphore, or changes the given settings and no other (None clears one); and whether it was made.
 
         More permits serve waiters at once; fewer than are held end no lease. With only_new an existing one is ``PreconditionFailed``.
+
+        permits: None: no limit in all, only limits of groups; needs groups and per_group.
+        groups: "request": a request belongs to the group that it names; "owner": to the group that is its caller's identity.
+        per_group: the limit of each group without a limit of its own.
+        paused: the reason of a pause, see ``pause``.
+        max_waiting, when_full: the longest line, and whether a full line does "refuse" one more request (``LineFull``) or "drop-oldest" (``Superseded``).
+        head_start: the most seconds of head start that a request may ask for.
         """
-        call = _change(name, "PUT", body=_settings(permits, level, metadata), epoch=epoch)
+        call = _change(name, "PUT", body=_settings(
+            permits=permits, level=level, metadata=metadata, groups=groups, per_group=per_group, paused=paused, max_waiting=max_waiting, when_full=when_full,
+            head_start=head_start,
+        ), epoch=epoch)  # fmt: skip
         if only_new:
             call.headers["If-None-Match"] = "*"
         return self._send(call, _made)
 
+    def pause(self, name: str, reason: str, *, epoch: Optional[int] = None) -> Semaphore:
+        """Stops all grants until ``resume``. Requests keep their places, and leases go on; a try is ``Unavailable`` with the reason."""
+        return self._pause(name, values.text("reason", reason), epoch)
+
+    def resume(self, name: str, *, epoch: Optional[int] = None) -> Semaphore:
+        """Ends a pause."""
+        return self._pause(name, None, epoch)
+
+    def _pause(self, name: str, reason: Optional[str], epoch: Optional[int]) -> Semaphore:
+        return self._send(_change(name, "PATCH", body=_settings(paused=reason), epoch=epoch), lambda reply: _semaphore(reply.body))
+
     def get(self, name: str, *, stale: bool = False, epoch: Optional[int] = None) -> Semaphore:
         """Reads a semaphore with its first holders and waiters; stale reads the state of the node that replies, without asking the leader."""
-        query = {**values.epoch(epoch), **({"consistency": "stale"} if stale else {})}
+        query = {**values.query(epoch), **({"consistency": "stale"} if stale else {})}
         return self._send(Call("GET", ("v1", "semaphores", values.semaphore(name)), query=query), lambda reply: _semaphore(reply.body))
 
     def delete(self, name: str, *, epoch: Optional[int] = None) -> None:
@@ -94,11 +151,33 @@ class Operations:
         query = {key: value for key, value in (("prefix", values.text("prefix", prefix)), ("cursor", values.text("cursor", cursor))) if value}
         return self._send(Call("GET", ("v1", "semaphores"), query=query), _page)
 
+    # Groups
+
+    def group(self, name: str, group: str) -> Group:
+        """Reads a group of a semaphore; ``UnknownGroup`` if no lease and no request names it, and it has no limit of its own."""
+        return self._send(Call("GET", _group_path(name, group)), lambda reply: _shown(Group, reply.body))
+
+    def group_page(self, name: str, cursor: str = "", *, waiting: bool = False) -> Tuple[List[Group], Optional[str]]:
+        """Reads a page of the groups of a semaphore, by name, with waiting those in which requests wait; and the cursor of the next page, if there is one."""
+        query = {**({"cursor": cursor} if values.text("cursor", cursor) else {}), **({"waiting": "true"} if waiting else {})}
+        return self._send(Call("GET", ("v1", "semaphores", values.semaphore(name), "groups"), query=query), _group_page)
+
+    def set_group_limit(self, name: str, group: str, limit: int, *, epoch: Optional[int] = None) -> None:
+        """Gives a group a limit of its own; with 0 its requests are refused (``Never``)."""
+        return self._limit(name, group, values.whole("limit", limit, 0), epoch)
+
+    def clear_group_limit(self, name: str, group: str, *, epoch: Optional[int] = None) -> None:
+        """Ends the own limit of a group: the semaphore's ``per_group`` holds for it again."""
+        return self._limit(name, group, None, epoch)
+
+    def _limit(self, name: str, group: str, limit: Optional[int], epoch: Optional[int]) -> None:
+        return self._send(Call("PUT", _group_path(name, group), query=values.query(epoch), body={"limit": limit}, key=new_key()), void)
+
     # Operators
 
-    def revoke(self, name: str, session: str, reason: str = "") -> None:
+    def revoke(self, name: str, session: str, reason: str = "", *, group: str = "") -> None:
         """Takes one lease away from a session, as an operator. The holder may go on for a while: the next grant's token fences it."""
-        call = _change(name, "DELETE", "holders", values.text("session", session))
+        call = _change(name, "DELETE", "holders", values.text("session", session), group=group)
         if values.text("reason", reason):
             call.query["reason"] = reason
         return self._send(call, void)
@@ -113,19 +192,41 @@ class Operations:
         return self._send(Call("DELETE", ("v1", "sessions", values.text("session", session)), key=new_key()), void)
 
 
-def _change(name: str, method: str, *more: str, body: Optional[Dict[str, Any]] = None, epoch: Optional[int] = None) -> Call:
-    return Call(method, ("v1", "semaphores", values.semaphore(name), *more), query=values.epoch(epoch), body=body, key=new_key())
+def _change(name: str, method: str, *more: str, body: Optional[Dict[str, Any]] = None, epoch: Optional[int] = None, group: str = "") -> Call:
+    return Call(method, ("v1", "semaphores", values.semaphore(name), *more), query=values.query(epoch, group), body=body, key=new_key())
 
 
-def _settings(permits: Any, level: Any, metadata: Any) -> Dict[str, Any]:
-    body: Dict[str, Any] = {}
-    if permits is not KEEP:
-        body["permits"] = values.whole("permits", permits, 0)
-    if level is not KEEP:
-        body["level"] = None if level is None else values.whole("level", level, -_LEVELS, _LEVELS - 1)
-    if metadata is not KEEP:
-        body["metadata"] = None if metadata is None else values.metadata(metadata)
-    return body
+def _group_path(name: str, group: str) -> Tuple[str, ...]:
+    return "v1", "semaphores", values.semaphore(name), "groups", values.group_segment(group)
+
+
+#: What checks the settings of semaphores, and returns their values in a body.
+_CHECKS: Dict[str, Callable[[Any], Any]] = {
+    "permits": lambda value: values.whole("permits", value, 0),
+    "level": lambda value: values.whole("level", value, -_LEVELS, _LEVELS - 1),
+    "metadata": values.metadata,
+    "groups": lambda value: values.text("groups", value),
+    "per_group": lambda value: values.whole("per_group", value),
+    "paused": lambda value: values.text("paused", value),
+    "max_waiting": lambda value: values.whole("max_waiting", value),
+    "when_full": lambda value: values.text("when_full", value),
+    "head_start": lambda value: values.milliseconds(values.seconds("head_start", value)),
+}
+
+
+def _settings(**given: Any) -> Dict[str, Any]:
+    return {name: None if value is None else _CHECKS[name](value) for name, value in given.items() if value is not KEEP}
+
+
+def _pages(read: Callable[[str], Tuple[List[T], Optional[str]]]) -> Iterator[T]:
+    cursor: Optional[str] = ""
+    while cursor is not None:
+        page, cursor = read(cursor)
+        yield from page
+
+
+def _group_page(reply: Reply) -> Tuple[List[Group], Optional[str]]:
+    return [_shown(Group, body) for body in reply.body["groups"]], reply.body["next"] or None
 
 
 def _page(reply: Reply) -> Tuple[List[Semaphore], Optional[str]]:
@@ -191,31 +292,34 @@ class Client(Operations, Unpicklable):
     # Leases and sessions
 
     def lease(
-        self, name: str, *, count: int = 1, wait: Optional[float] = None, ttl: float = 30.0, margin: float = 0.0, metadata: Optional[Mapping[str, str]] = None,
-        epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
+        self, name: str, *, count: int = 1, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, ttl: float = 30.0, margin: float = 0.0,
+        metadata: Optional[Mapping[str, str]] = None, epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
     ) -> Lease:  # fmt: skip
         """Waits until it is granted a lease, which is renewed in the background until its release: the shortest way to hold one semaphore.
 
-        A free semaphore costs one request; a wait goes as in ``Session.acquire``, which lists the errors. ``ttl`` is how long the lease
-        outlives its last renewal; ``margin`` makes it count as lost that long before its deadline, which leaves time to stop the work.
+        A free semaphore costs one request; a wait goes as in ``Session.acquire``, which explains ``group``, ``head_start`` and the errors. ``ttl`` is how
+        long the lease outlives its last renewal; ``margin`` makes it count as lost that long before its deadline, which leaves time to stop the work.
         """
-        return self._calls.reactor.run(self._to_lease(name, count=count, wait=wait, ttl=ttl, margin=margin, metadata=metadata, epoch=epoch, cancel=cancel))
+        return self._calls.reactor.run(self._to_lease(
+            name, count=count, group=group, head_start=head_start, wait=wait, ttl=ttl, margin=margin, metadata=metadata, epoch=epoch, cancel=cancel
+        ))  # fmt: skip
 
     def _to_lease(
-        self, name: str, *, count: int = 1, wait: Optional[float] = None, ttl: float = 30.0, margin: float = 0.0, metadata: Optional[Mapping[str, str]] = None,
-        epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
+        self, name: str, *, count: int = 1, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, ttl: float = 30.0, margin: float = 0.0,
+        metadata: Optional[Mapping[str, str]] = None, epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
     ) -> Work[Lease]:  # fmt: skip
-        life = self._life(ttl, margin, metadata)
-        one = Call("POST", ("v1", "semaphores", values.semaphore(name), "leases"), query=values.epoch(epoch), body={"count": values.whole("count", count), **life.body})
+        life, want = self._life(ttl, margin, metadata), values.want(name, count, group)
+        asked = {"count": want.count, **values.head_start(head_start)}
+        one = Call("POST", ("v1", "semaphores", name, "leases"), query=values.query(epoch, group), body={**asked, **life.body})
         wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
 
         async def start() -> Lease:
             with either(stop, left, self._closing) as both:
-                return await self._lease(name, one, wait, life, both)
+                return await self._lease(want.place, one, asked, wait, life, both)
 
         return Work(start, left, lambda lease: lease._begin_release())
 
-    async def _lease(self, name: str, one: Call, wait: Optional[float], life: _Life, cancel: Cancel) -> Lease:
+    async def _lease(self, place: Place, one: Call, asked: Dict[str, Any], wait: Optional[float], life: _Life, cancel: Cancel) -> Lease:
         deadline = None if wait is None else time.monotonic() + wait
         try:
             reply = await self._once(one, deadline if wait else None, cancel)
@@ -224,19 +328,19 @@ class Client(Operations, Unpicklable):
                 raise
         else:
             session = Session(self._calls, reply.body["session"], life.ttl, life.margin, True)
-            lease = Lease(session, reply.body)
-            session._claims[name] = lease
+            lease = session._claims[place] = Lease(session, reply.body, place)
             self._begin(session, reply, reply.body["waited_ms"])
             return lease
         try:
             session = await self._open(life, True, deadline, cancel)
         except Unreachable as e:
             if e.__cause__ is None and not cancel.canceled:
-                raise wait_ended(name) from e
+                raise wait_ended(place[0]) from e
             raise
-        call = Call("PUT", ("v1", "sessions", session.id, "leases", name), query=one.query, body={"count": one.body["count"]} if one.body else None)
+        call = session._lease_call("PUT", place, **one.query)
+        call.body = asked
         try:
-            return (await session._acquire([name], call, None if deadline is None else max(0.001, deadline - time.monotonic()), cancel))[0]
+            return (await session._acquire([place], call, None if deadline is None else max(0.001, deadline - time.monotonic()), cancel))[0]
         except Exception:
             await session.begin_close().pause(GRACE)
             raise
@@ -329,7 +433,7 @@ class Client(Operations, Unpicklable):
         pairs = values.metadata({} if metadata is None else metadata)
         if not self._anonymous:
             pairs = values.with_process(pairs)
-        return _Life(ttl, margin, {"ttl": milliseconds(ttl), **({"metadata": pairs} if pairs else {})})
+        return _Life(ttl, margin, {"ttl": values.milliseconds(ttl), **({"metadata": pairs} if pairs else {})})
 
     def limited(self, name: str, **options: Any) -> Callable[[F], F]:
         """A decorator: the function, or the body of the generator, runs while it holds a lease of the semaphore, with the options of ``lease``.
@@ -343,26 +447,30 @@ class Client(Operations, Unpicklable):
 
     def list(self, prefix: str = "") -> Iterator[Semaphore]:
         """Goes through the semaphores whose names begin with the prefix, by name, a page at a time."""
-        cursor: Optional[str] = ""
-        while cursor is not None:
-            page, cursor = self.page(prefix, cursor)
-            yield from page
+        return _pages(lambda cursor: self.page(prefix, cursor))
+
+    def groups(self, name: str, *, waiting: bool = False) -> Iterator[Group]:
+        """Goes through the groups of a semaphore that leases or requests name, or that have limits of their own; with waiting, in which requests wait."""
+        return _pages(lambda cursor: self.group_page(name, cursor, waiting=waiting))
 
     def down(
-        self, name: str, count: int = 1, *, wait: Optional[float] = None, partial: bool = False, epoch: Optional[int] = None, cancel: Optional[Cancel] = None
-    ) -> int:
+        self, name: str, count: int = 1, *, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, partial: bool = False,
+        epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
+    ) -> int:  # fmt: skip
         """Takes permits without a lease, in the same queue as all requests, and returns how many: only an ``up`` brings them back.
 
         However often the call had to be repeated, it takes permits once. With partial it takes fewer than count as soon as there is one. A wait longer than
         max_wait starts again at the end of the queue. If the permits are granted just at the end of the wait, it returns them; raises ``Unavailable``
         (``WaitEnded``) when no permits were taken, and an error with outcome_unknown when no node could be asked about that within 2 s.
         """
-        return self._calls.reactor.run(self._to_down(name, count, wait=wait, partial=partial, epoch=epoch, cancel=cancel))
+        return self._calls.reactor.run(self._to_down(name, count, group=group, head_start=head_start, wait=wait, partial=partial, epoch=epoch, cancel=cancel))
 
     def _to_down(
-        self, name: str, count: int = 1, *, wait: Optional[float] = None, partial: bool = False, epoch: Optional[int] = None, cancel: Optional[Cancel] = None
-    ) -> Work[int]:
-        call = _change(name, "POST", "down", body={"count": values.whole("count", count), "partial": bool(partial)}, epoch=epoch)
+        self, name: str, count: int = 1, *, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, partial: bool = False,
+        epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
+    ) -> Work[int]:  # fmt: skip
+        body = {"count": values.whole("count", count), "partial": bool(partial), **values.head_start(head_start)}
+        call = _change(name, "POST", "down", body=body, epoch=epoch, group=group)
         wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
 
         async def start() -> int:

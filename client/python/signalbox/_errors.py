@@ -44,7 +44,7 @@ class Refused(SignalboxError):
         self.status = status  #: of HTTP
         self.members = members  #: all members of the problem document
         self.detail = str(members.get("detail", ""))  #: what happened, and what to do about it
-        self.reason = str(members.get("reason", ""))  #: an operator's, for Revoked
+        self.reason = str(members.get("reason", ""))  #: an operator's, for Revoked; of a pause, for Unavailable
         self.rule = str(members.get("rule", ""))  #: the limit, or the rule of the lock hierarchy
         self.field = str(members.get("field", ""))  #: the member or parameter that is wrong
         self.retry_after = retry_after  #: seconds, as the node asked
@@ -88,6 +88,12 @@ class UnknownSemaphore(Refused):
     code = "unknown-semaphore"
 
 
+class UnknownGroup(Refused):
+    """No lease and no request of the semaphore names this group, and it has no limit of its own."""
+
+    code = "unknown-group"
+
+
 class UnknownSession(Refused):
     """The session was ended, or never opened."""
 
@@ -123,9 +129,33 @@ class Hierarchy(Refused):
 
 
 class LeaseExists(Refused):
-    """This session holds the semaphore, or waits for it, already."""
+    """This session holds the semaphore, or waits for it, already: in the same group, if it has groups."""
 
     code = "lease-exists"
+
+
+class LineFull(Refused):
+    """As many requests wait as the semaphore's ``max_waiting`` allows. The client does not ask again by itself."""
+
+    code = "line-full"
+
+
+class Superseded(Refused):
+    """The line was full, and a newer request took the place of this one. The client does not ask again by itself."""
+
+    code = "superseded"
+
+
+class NoTotal(Refused):
+    """The semaphore has limits of its groups alone: there are no permits to add, take or set without a lease."""
+
+    code = "no-total"
+
+
+class RequestsWaiting(Refused):
+    """Requests wait, and ``groups``, and ``permits`` to or from None, change only while no request does."""
+
+    code = "requests-waiting"
 
 
 class Overflow(Refused):
@@ -179,8 +209,8 @@ class LimitReached(Refused):
 _CLASSES: Dict[str, Type[Refused]] = {
     c.code: c
     for c in (
-        InvalidRequest, Unauthenticated, Forbidden, UnknownSemaphore, UnknownSession, NotHeld, Unavailable, Never, Hierarchy, LeaseExists,
-        Overflow, Deleted, ExpiredSession, Revoked, Over, PreconditionFailed, KeyReused, LimitReached,
+        InvalidRequest, Unauthenticated, Forbidden, UnknownSemaphore, UnknownGroup, UnknownSession, NotHeld, Unavailable, Never, Hierarchy, LeaseExists,
+        LineFull, Superseded, NoTotal, RequestsWaiting, Overflow, Deleted, ExpiredSession, Revoked, Over, PreconditionFailed, KeyReused, LimitReached,
     )
 }  # fmt: skip
 

@@ -6,19 +6,19 @@ import asyncio
 import logging
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 from . import _values as values
 from ._calls import Call, Caller, Reply, back_off, new_key, wait_ended
 from ._errors import (
-    Canceled, Closed, Deleted, ExpiredSession, Hierarchy, InvalidRequest, LeaseExists, LimitReached, Lost, Never, NotHeld, NotRenewed, Over, PreconditionFailed,
-    Refused, Revoked, SignalboxError, Unavailable, UnknownSemaphore, UnknownSession, Unreachable,
+    Canceled, Closed, Deleted, ExpiredSession, Hierarchy, InvalidRequest, LeaseExists, LimitReached, LineFull, Lost, Never, NoTotal, NotHeld, NotRenewed, Over,
+    PreconditionFailed, Refused, Revoked, SignalboxError, Superseded, Unavailable, UnknownSemaphore, UnknownSession, Unreachable,
 )  # fmt: skip
 from ._reactor import GRACE, Work
 from ._time import Cancel, Unpicklable, either, monotonic_of, now
-from ._values import Wants
+from ._values import Place, Wants
 
 T = TypeVar("T")
 
@@ -29,7 +29,17 @@ _LOOK = 1.0  # seconds between two looks at the clock: the timers of the loop st
 _SESSION_GONE = (UnknownSession, ExpiredSession)
 _LEASE_GONE = (UnknownSemaphore, UnknownSession, ExpiredSession, NotHeld, Revoked, Deleted)
 #: Refusals which make sure that no request waits.
-SETTLED = (Unavailable, Never, Hierarchy, LeaseExists, UnknownSemaphore, Deleted, PreconditionFailed, InvalidRequest)
+SETTLED = (Unavailable, Never, Hierarchy, LeaseExists, LineFull, Superseded, NoTotal, UnknownSemaphore, Deleted, PreconditionFailed, InvalidRequest)
+
+
+def _lease_exists() -> LeaseExists:
+    return LeaseExists(409, {"detail": "This session holds the semaphore, or waits for it, already. Release that first, or use another session."})
+
+
+def _place_of(body: Mapping[str, Any], places: List[Place]) -> Place:
+    """Returns which of the places a lease was granted for: where the caller is the group, the lease has another group than the request."""
+    exact = (body["semaphore"], body.get("group", ""))
+    return exact if exact in places else next((place for place in places if place[0] == body["semaphore"]), exact)
 
 
 class LostEvent(threading.Event):
@@ -95,10 +105,12 @@ class Lease(_Holder):
     let the resource refuse a smaller one than it has seen: only that protects against a process that was paused and has not noticed its loss.
     """
 
-    def __init__(self, session: Session, body: Mapping[str, Any]) -> None:
+    def __init__(self, session: Session, body: Mapping[str, Any], place: Place) -> None:
         super().__init__(self._check)
         self._session = session
+        self._place = place  # as it was asked for: the cluster may have put it into the group of the session's owner
         self.semaphore: str = body["semaphore"]
+        self.group: str = body.get("group", "")
         self.session = session.id  #: the id of the session that holds it
         self.count: int = body["count"]
         self.token: int = body["token"]
@@ -155,7 +167,7 @@ class Session(_Holder):
         self._calls, self.id, self.ttl, self.margin, self.one_shot = calls, session, ttl, margin, one_shot
         self._deadline = self._renew_at = 0.0  # by ``now``
         # Held, leaving, or asked for. The loop alone changes it.
-        self._claims: Dict[str, Union[Lease, Cancel, None]] = {}
+        self._claims: Dict[Place, Union[Lease, Cancel, None]] = {}
         self._failure: Optional[Exception] = None  # of the latest attempt to renew
         self._timer: Optional[asyncio.TimerHandle] = None  # of _look
         self._due = Cancel()  # the next renewal
@@ -172,46 +184,60 @@ class Session(_Holder):
         """Until when the session certainly lives: see ``Lease.deadline``."""
         return monotonic_of(self._deadline)
 
-    def acquire(self, name: str, *, count: int = 1, wait: Optional[float] = None, epoch: Optional[int] = None, cancel: Optional[Cancel] = None) -> Lease:
-        """Waits until the session is granted the semaphore, strictly first come, first served, and keeps its place across failures.
+    def acquire(
+        self, name: str, *, count: int = 1, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, epoch: Optional[int] = None,
+        cancel: Optional[Cancel] = None,
+    ) -> Lease:  # fmt: skip
+        """Waits until the session is granted the semaphore, first come, first served, and keeps its place across failures.
 
         ``wait`` is in seconds: None waits as long as it takes, 0 not at all. Raises ``Unavailable`` (``WaitEnded`` after a wait) when it was not granted,
         ``Unreachable`` when no node could be asked, ``Lost`` when the session was lost meanwhile, ``Canceled``, and other refusals at once.
+        ``group`` is the group of a semaphore that has groups: a session may have a lease in each. With ``head_start`` the request stands where it would
+        stand if it had come that many seconds earlier, at most the semaphore's ``head_start``.
         """
-        return self._calls.reactor.run(self._to_acquire(name, count=count, wait=wait, epoch=epoch, cancel=cancel))
+        return self._calls.reactor.run(self._to_acquire(name, count=count, group=group, head_start=head_start, wait=wait, epoch=epoch, cancel=cancel))
 
-    def acquire_all(self, wants: Wants, *, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> List[Lease]:
-        """Waits until the session is granted all of the semaphores, in one step: a mapping of names to counts, or names. Else as ``acquire``."""
-        return self._calls.reactor.run(self._to_acquire_all(wants, wait=wait, cancel=cancel))
+    def acquire_all(self, wants: Wants, *, head_start: float = 0.0, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> List[Lease]:
+        """Waits until the session is granted all of the semaphores, in one step: a mapping of names to counts, or names and ``Want``s. Else as ``acquire``."""
+        return self._calls.reactor.run(self._to_acquire_all(wants, head_start=head_start, wait=wait, cancel=cancel))
 
-    def acquire_any(self, wants: Wants, *, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Lease:
+    def acquire_any(self, wants: Wants, *, head_start: float = 0.0, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Lease:
         """Waits until the session is granted one of the semaphores: the first that can be had. Else as ``acquire``."""
-        return self._calls.reactor.run(self._to_acquire_any(wants, wait=wait, cancel=cancel))
+        return self._calls.reactor.run(self._to_acquire_any(wants, head_start=head_start, wait=wait, cancel=cancel))
 
     def _to_acquire(
-        self, name: str, *, count: int = 1, wait: Optional[float] = None, epoch: Optional[int] = None, cancel: Optional[Cancel] = None
-    ) -> Work[Lease]:
-        call = Call("PUT", ("v1", "sessions", self.id, "leases", values.semaphore(name)), query=values.epoch(epoch), body={"count": values.whole("count", count)})
-        return self._work([name], call, wait, cancel, lambda leases: leases[0])
+        self, name: str, *, count: int = 1, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, epoch: Optional[int] = None,
+        cancel: Optional[Cancel] = None,
+    ) -> Work[Lease]:  # fmt: skip
+        want = values.want(name, count, group)
+        call = self._lease_call("PUT", want.place, **values.query(epoch))
+        call.body = {"count": want.count, **values.head_start(head_start)}
+        return self._work([want.place], call, wait, cancel, lambda leases: leases[0])
 
-    def _to_acquire_all(self, wants: Wants, *, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Work[List[Lease]]:
-        return self._work(*self._several("all", wants), wait, cancel, list)
+    def _to_acquire_all(self, wants: Wants, *, head_start: float = 0.0, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Work[List[Lease]]:
+        return self._work(*self._several("all", wants, head_start), wait, cancel, list)
 
-    def _to_acquire_any(self, wants: Wants, *, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Work[Lease]:
-        return self._work(*self._several("any", wants), wait, cancel, lambda leases: leases[0])
+    def _to_acquire_any(self, wants: Wants, *, head_start: float = 0.0, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Work[Lease]:
+        return self._work(*self._several("any", wants, head_start), wait, cancel, lambda leases: leases[0])
 
-    def _several(self, mode: str, wants: Wants) -> Tuple[List[str], Call]:
-        counts = values.wants(wants)
-        body = {"semaphores": [{"name": name, "count": count} for name, count in counts], "mode": mode}
-        return [name for name, _ in counts], Call("POST", ("v1", "sessions", self.id, "acquire"), body=body)
+    def _several(self, mode: str, wants: Wants, head_start: float) -> Tuple[List[Place], Call]:
+        checked = values.wants(wants)
+        semaphores = [{key: value for key, value in asdict(want).items() if value != ""} for want in checked]
+        body = {"semaphores": semaphores, "mode": mode, **values.head_start(head_start)}
+        return [want.place for want in checked], Call("POST", ("v1", "sessions", self.id, "acquire"), body=body)
 
-    def _work(self, names: List[str], call: Call, wait: Optional[float], cancel: Optional[Cancel], pick: Callable[[List[Lease]], T]) -> Work[T]:
+    def _lease_call(self, method: str, place: Place, **query: str) -> Call:
+        """Returns a call about the lease, or the request, in a group of a semaphore."""
+        name, group = place
+        return Call(method, ("v1", "sessions", self.id, "leases", name), query={**query, "group": group} if group else query)
+
+    def _work(self, places: List[Place], call: Call, wait: Optional[float], cancel: Optional[Cancel], pick: Callable[[List[Lease]], T]) -> Work[T]:
         wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
         granted: List[Lease] = []
 
         async def start() -> T:
             with either(stop, left) as both:
-                granted.extend(await self._acquire(names, call, wait, both))
+                granted.extend(await self._acquire(places, call, wait, both))
             return pick(granted)
 
         def undo(_: T) -> None:
@@ -220,41 +246,41 @@ class Session(_Holder):
 
         return Work(start, left, undo)
 
-    async def _acquire(self, names: List[str], call: Call, wait: Optional[float], cancel: Optional[Cancel]) -> List[Lease]:
+    async def _acquire(self, places: List[Place], call: Call, wait: Optional[float], cancel: Optional[Cancel]) -> List[Lease]:
         deadline = None if wait is None else time.monotonic() + wait
         with either(cancel, self._over) as both:
-            await self._claim(names, deadline, both)
+            await self._claim(places, deadline, both)
             try:
-                return self._grant(names, await self._ask(call, wait, deadline, both))
+                return self._grant(places, await self._ask(call, wait, deadline, both))
             except Exception as e:
                 if isinstance(e, _SESSION_GONE):
                     self._lose(e)
                 over = self.error
                 if over is not None or isinstance(e, SETTLED) and not e.outcome_unknown:
-                    for name in names:
-                        self._claims.pop(name, None)
+                    for place in places:
+                        self._claims.pop(place, None)
                     if over is not None:
                         raise over from e
                     raise
-                left = self._let_go(names, unsure=call if getattr(e, "outcome_unknown", True) else None)
+                left = self._let_go(places, unsure=call if getattr(e, "outcome_unknown", True) else None)
                 confirmed = await left.pause(GRACE)
                 if confirmed and isinstance(e, SignalboxError):
                     e.outcome_unknown = False  # it was withdrawn
                 if confirmed and deadline is not None and isinstance(e, Unreachable) and time.monotonic() >= deadline:
-                    raise wait_ended(", ".join(names)) from e  # the cluster was there, and the permits were not free in time
+                    raise wait_ended(", ".join(name for name, _ in places)) from e  # the cluster was there, and the permits were not free in time
                 raise
 
-    async def _claim(self, names: List[str], deadline: Optional[float], cancel: Cancel) -> None:
-        """Reserves the names, once earlier releases of them are confirmed: a late one could withdraw the new request."""
+    async def _claim(self, places: List[Place], deadline: Optional[float], cancel: Cancel) -> None:
+        """Reserves the places, once earlier releases of them are confirmed: a late one could withdraw the new request."""
         while True:
             self.check()
-            if not names:
+            if not places:
                 raise InvalidRequest(400, {"detail": "There is no name of a semaphore.", "field": "semaphores"})
-            if len(set(names)) < len(names) or any(name in self._claims and not isinstance(self._claims[name], Cancel) for name in names):
-                raise LeaseExists(409, {"detail": "This session holds the semaphore, or waits for it, already. Release that first, or use another session."})
-            leaving = [claim for claim in map(self._claims.get, names) if isinstance(claim, Cancel)]
+            if len(set(places)) < len(places) or any(place in self._claims and not isinstance(self._claims[place], Cancel) for place in places):
+                raise _lease_exists()
+            leaving = [claim for claim in map(self._claims.get, places) if isinstance(claim, Cancel)]
             if not leaving:
-                self._claims.update(dict.fromkeys(names))
+                self._claims.update(dict.fromkeys(places))
                 return
             with either(leaving[0], cancel) as first:
                 ended = await first.pause(None if deadline is None else deadline - time.monotonic())
@@ -262,7 +288,7 @@ class Session(_Holder):
                 self.check()
                 raise Canceled("the call was canceled")
             if not ended and deadline is not None and time.monotonic() >= deadline:
-                raise wait_ended(names[0])
+                raise wait_ended(places[0][0])
 
     async def _ask(self, call: Call, wait: Optional[float], deadline: Optional[float], cancel: Cancel) -> Reply:
         """Repeats the request until it is granted or refused. All repeats are one request to the cluster, and have one place."""
@@ -289,15 +315,18 @@ class Session(_Holder):
                 pause = max(pause, back_off(early))
                 await cancel.pause(pause if deadline is None else min(pause, max(0.0, deadline - time.monotonic())))
 
-    def _grant(self, names: List[str], reply: Reply) -> List[Lease]:
+    def _grant(self, places: List[Place], reply: Reply) -> List[Lease]:
         bodies = reply.body.get("leases") or [reply.body]
         for body in bodies:
             self._extend(reply, body["waited_ms"], body["expires_in_ms"])
         self.check()
-        for name in names:
-            self._claims.pop(name, None)  # an "any" is granted one of them
-        leases = [Lease(self, body) for body in bodies]
-        self._claims.update({lease.semaphore: lease for lease in leases})
+        leases = [Lease(self, body, _place_of(body, places)) for body in bodies]
+        held = {(claim.semaphore, claim.token) for claim in self._claims.values() if isinstance(claim, Lease)}
+        if any((lease.semaphore, lease.token) in held for lease in leases):
+            raise _lease_exists()  # in the group of the session's owner, under the name of another group
+        for place in places:
+            self._claims.pop(place, None)  # an "any" is granted one of them
+        self._claims.update({lease._place: lease for lease in leases})
         return leases
 
     # Renewal
@@ -395,12 +424,12 @@ class Session(_Holder):
             if shown is None:  # the node's own state was behind
                 query = {"consistency": "stale", "min_index": str(reply.index)} if reply.index else {}
                 shown = (await self._calls.do(Call("GET", ("v1", "sessions", self.id), query=query), until, self._over)).body["leases"]
-            tokens = {lease["semaphore"]: lease["token"] for lease in shown if not lease.get("revoked")}
+            living = {(lease["semaphore"], lease["token"]) for lease in shown if not lease.get("revoked")}
             for lease in held:
-                if tokens.get(lease.semaphore) == lease.token:
+                if (lease.semaphore, lease.token) in living:
                     continue
                 try:
-                    r = await self._calls.do(Call("GET", ("v1", "sessions", self.id, "leases", lease.semaphore)), until, self._over)
+                    r = await self._calls.do(self._lease_call("GET", (lease.semaphore, lease.group)), until, self._over)
                     if r.status != 200 or r.body["token"] != lease.token:
                         self._lose_lease(lease, NotHeld(404, {"detail": "Another lease, or a waiting request, has taken its place."}))
                 except _LEASE_GONE as e:
@@ -414,28 +443,28 @@ class Session(_Holder):
         error.__cause__ = why
         if lease._end(error):
             log.warning("session %s: the lease of %s was lost: %s", self.id, lease.semaphore, why)
-            self._let_go([lease.semaphore], lease.token)
+            self._let_go([lease._place], lease)
 
     # Release
 
     async def _leave(self, lease: Lease) -> None:
-        self._let_go([lease.semaphore], lease.token, left=lease._left)
+        self._let_go([lease._place], lease)
 
-    def _let_go(self, names: List[str], token: Optional[int] = None, unsure: Optional[Call] = None, left: Optional[Cancel] = None) -> Cancel:
-        """Starts to release the lease of a token, or, without a token, the lease or place of a request.
+    def _let_go(self, places: List[Place], lease: Optional[Lease] = None, unsure: Optional[Call] = None) -> Cancel:
+        """Starts to release a lease, or, without one, the lease or place of a request.
 
-        The names are not asked for again until a node has confirmed it. A request that may still be on its way, unsure, is settled first.
+        The places are not asked for again until a node has confirmed it. A request that may still be on its way, unsure, is settled first.
         """
-        done = left or Cancel()
-        self._claims.update(dict.fromkeys(names, done))
+        done = lease._left if lease else Cancel()
+        self._claims.update(dict.fromkeys(places, done))
 
         async def run() -> None:
             if unsure is not None:
                 await self._settle(unsure)
-            for name in names:
-                await self._release(name, token)
-            for name in names:
-                self._claims.pop(name, None)
+            for place in [(lease.semaphore, lease.group)] if lease else places:
+                await self._release(place, lease.token if lease else None)
+            for place in places:
+                self._claims.pop(place, None)
             done.cancel()
 
         self._calls.reactor.spawn(run())
@@ -457,11 +486,10 @@ class Session(_Holder):
             except SignalboxError:
                 return
 
-    async def _release(self, name: str, token: Optional[int]) -> None:
+    async def _release(self, place: Place, token: Optional[int]) -> None:
         """Asks until a node confirms, or the session is over. It names the token and has a key: a request that arrives late must not release a later lease."""
-        call = Call("DELETE", ("v1", "sessions", self.id, "leases", name), key=new_key(), key_optional=True, patience=self._calls.growing())
-        if token is not None:
-            call.query["token"] = str(token)
+        call = self._lease_call("DELETE", place, **({} if token is None else {"token": str(token)}))
+        call = replace(call, key=new_key(), key_optional=True, patience=self._calls.growing())
         rounds = 0
         while not self._over.canceled:
             rounds += 1

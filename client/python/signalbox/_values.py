@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import socket
+from dataclasses import astuple, dataclass
 from numbers import Real
 from operator import index
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -12,11 +13,27 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 from ._errors import InvalidRequest
 from ._time import Cancel
 
-Wants = Union[Mapping[str, int], Sequence[str]]
+
+@dataclass(frozen=True)
+class Want:
+    """A semaphore of a list, and what to acquire of it; ("name", 2) is short for Want("name", 2), and so is "name" for Want("name")."""
+
+    name: str
+    count: int = 1
+    group: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.name, self.group
+
+
+Wants = Union[Mapping[str, int], Sequence[Union[str, Tuple[str, int], Want]]]
+Place = Tuple[str, str]  #: a semaphore and a group of it, of which a session has one lease at most
 
 _LONGEST = 100 * 365 * 86400.0  # seconds: nodes accept no longer ttl
 LARGEST = 2**63 - 1
 _MOST_PAIRS, _MOST_BYTES = 16, 1024  # of metadata
+_LONGEST_GROUP = 128  # bytes
 
 
 def _invalid(field: str, detail: str) -> InvalidRequest:
@@ -30,6 +47,11 @@ def seconds(name: str, value: Any, least: float = 0.0) -> float:
     if not least <= float(value) <= _LONGEST:  # NaN fails too
         raise _invalid(name, f"{name} is a number of seconds between {least:g} and {_LONGEST:g}, not {value!r}")
     return float(value)
+
+
+def milliseconds(duration: float) -> int:
+    """Rounds up, so that no wait ends earlier than was asked for."""
+    return max(0, -int(-duration * 1000 // 1))
 
 
 def some_seconds(name: str, value: Any) -> Optional[float]:
@@ -65,16 +87,42 @@ def semaphore(value: Any) -> str:
     return str(value)
 
 
-def wants(value: Any) -> List[Tuple[str, int]]:
+def group(value: Any) -> str:
+    """Checks the name of a group."""
+    if len(text("group", value).encode()) > _LONGEST_GROUP or any(c < " " or "\x7f" <= c <= "\x9f" for c in value):
+        raise _invalid("group", f"a group has up to {_LONGEST_GROUP} bytes without control characters")
+    return str(value)
+
+
+def group_segment(value: Any) -> str:
+    """Returns the segment of a path that names a group: it can't be empty."""
+    name = group(value)
+    return "-" + name if name[:1] in ("", "-") else name
+
+
+def want(name: Any, count: Any = 1, group_name: Any = "") -> Want:
+    """Checks what an acquire asks for."""
+    return Want(semaphore(name), whole("count", count), group(group_name))
+
+
+def wants(value: Any) -> List[Want]:
     """Checks the semaphores of an acquire of several."""
     if isinstance(value, (str, bytes)) or not isinstance(value, (Mapping, Sequence)):
-        raise TypeError(f"several semaphores are a mapping of names to counts or a sequence of names, not {type(value).__name__} {value!r}")
-    return [(semaphore(name), whole("count", value[name]) if isinstance(value, Mapping) else 1) for name in value]
+        raise TypeError(f"several semaphores are a mapping of names to counts, or a sequence of Wants or names, not {type(value).__name__} {value!r}")
+    items = value.items() if isinstance(value, Mapping) else value
+    return [want(*(astuple(item) if isinstance(item, Want) else item if isinstance(item, tuple) else (item,))) for item in items]
 
 
-def epoch(value: Any) -> Dict[str, str]:
-    """Returns the query that names an epoch."""
-    return {} if value is None else {"epoch": str(whole("epoch", value, 0))}
+def query(epoch: Any = None, group_name: Any = "") -> Dict[str, str]:
+    """Returns the query that names an epoch and a group."""
+    pairs = {} if epoch is None else {"epoch": str(whole("epoch", epoch, 0))}
+    return {**pairs, "group": group(group_name)} if group_name != "" else pairs
+
+
+def head_start(value: Any) -> Dict[str, Any]:
+    """Returns the members of a body that ask for a head start."""
+    given = milliseconds(seconds("head_start", value))
+    return {"head_start": given} if given else {}
 
 
 def cancel(value: Any) -> Optional[Cancel]:

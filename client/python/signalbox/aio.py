@@ -14,7 +14,7 @@ from typing import Any, Awaitable, Callable, Generator, Generic, List, Optional,
 
 from . import _values as values
 from ._calls import Call, Reply
-from ._client import Client, Operations, Semaphore
+from ._client import Client, Group, Operations, Semaphore
 from ._decorator import limited
 from ._errors import Lost, SignalboxError
 from ._reactor import Reactor, Work
@@ -71,7 +71,7 @@ class AsyncLease(_Held):
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(lease)
-        self.semaphore, self.session, self.count, self.token = lease.semaphore, lease.session, lease.count, lease.token
+        self.semaphore, self.group, self.session, self.count, self.token = lease.semaphore, lease.group, lease.session, lease.count, lease.token
 
     async def release(self, timeout: float = 5.0) -> bool:
         """As in ``Lease``."""
@@ -140,6 +140,15 @@ class _Operations(Operations):
         return self._client._calls.reactor.run_async(self._client._to_send(call, decode))
 
 
+async def _all(read: Callable[[str], Any]) -> List[Any]:
+    found: List[Any] = []
+    cursor: Optional[str] = ""
+    while cursor is not None:
+        page, cursor = await read(cursor)
+        found += page
+    return found
+
+
 class AsyncClient(Unpicklable):
     """``Client`` for asyncio, with the same options; its plain calls (``up``, ``down``, ``put``, ``get`` …) are coroutines of the same names.
 
@@ -175,12 +184,11 @@ class AsyncClient(Unpicklable):
 
     async def list(self, prefix: str = "") -> List[Semaphore]:
         """All semaphores whose names begin with the prefix."""
-        found: List[Semaphore] = []
-        cursor: Optional[str] = ""
-        while cursor is not None:
-            page, cursor = await self._operations.page(prefix, cursor)  # type: ignore[misc]
-            found += page
-        return found
+        return await _all(lambda cursor: self._operations.page(prefix, cursor))
+
+    async def groups(self, name: str, *, waiting: bool = False) -> List[Group]:
+        """All groups, as in ``Client``."""
+        return await _all(lambda cursor: self._operations.group_page(name, cursor, waiting=waiting))
 
     async def close(self, timeout: float = 5.0) -> bool:
         """See ``Client.close``."""
@@ -192,7 +200,10 @@ class AsyncClient(Unpicklable):
         return all(confirmed)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        if name not in ("create", "put", "get", "page", "delete", "up", "set_value", "revoke", "revoke_session", "end_session"):
+        if name not in (
+            "create", "put", "pause", "resume", "get", "page", "delete", "up", "set_value", "group", "group_page", "set_group_limit", "clear_group_limit",
+            "revoke", "revoke_session", "end_session",
+        ):  # fmt: skip
             raise AttributeError(name)
         method: Callable[..., Awaitable[Any]] = getattr(self._operations, name)
         return method

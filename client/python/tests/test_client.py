@@ -49,6 +49,7 @@ class Node:
         self.renewed = 0.0
         self.ended = False
         self.longest = 0.0  # between two renewals
+        self.group = ""  # of the leases that it grants
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -97,7 +98,7 @@ class Node:
         if self.token and authorization != "Bearer " + self.token:
             return 401, {"code": "unauthenticated", "detail": "This node needs a token."}
         now = time.monotonic()
-        if method == "PUT" and path.startswith("/v1/sessions/7"):
+        if method == "PUT" and path.startswith("/v1/sessions/7") and "/leases/" not in path:
             self.longest, self.renewed = max(self.longest, now - self.renewed), now
             return 200, {"session": "7", "expires_in_ms": int(self.ttl * 1000), "leases": [{"semaphore": "db", "token": 5}]}
         if method == "DELETE":
@@ -108,7 +109,8 @@ class Node:
         session = "7" + "0" * self.sessions
         if "ttl" in body:
             self.ttl, self.renewed, self.sessions = body["ttl"] / 1000, now, self.sessions + 1
-        return 201, {"session": session, "semaphore": "db", "count": body.get("count", 1), "token": 5, "expires_in_ms": int(self.ttl * 1000), "waited_ms": 0, "value": 1}
+        return 201, {"session": session, "semaphore": "db", "count": body.get("count", 1), "token": 5, "expires_in_ms": int(self.ttl * 1000), "waited_ms": 0, "value": 1,
+                     "group": self.group}  # fmt: skip
 
     def close(self) -> None:
         self.closed.set()
@@ -307,6 +309,7 @@ class TestClient(unittest.TestCase):
         times: Tuple[Any, ...] = (-1, nan, inf, 1e300, "3", True, timedelta(seconds=1))
         counts: Tuple[Any, ...] = (0, -1, 1.0, "2", True, 2**63, None)
         names: Tuple[Any, ...] = ("", None, b"db", 7, "\ud800")
+        groups: Tuple[Any, ...] = (None, b"a", 7, "\ud800", "a" * 129, "ä" * 65, "a\n", "\x7f", "\x85")
         wrong: List[Tuple[Callable[..., Any], str, Tuple[Any, ...]]] = [
             (lambda wait: client.lease("db", wait=wait), "wait", times),
             (lambda wait: later.lease("db", wait=wait), "wait", times),
@@ -322,13 +325,31 @@ class TestClient(unittest.TestCase):
             (lambda count: client.down("db", count), "count", counts),
             (lambda count: client.up("db", count), "count", counts),
             (lambda count: session.acquire_any({"db": count}), "count", counts),
-            (lambda permits: client.create("db", permits), "permits", (-1, 1.0, "2", None)),
+            (lambda permits: client.create("db", permits), "permits", (-1, 1.0, "2")),
+            (lambda group: client.lease("db", group=group), "group", groups),
+            (lambda group: client.down("db", group=group), "group", groups),
+            (lambda group: client.revoke("db", "7", group=group), "group", groups),
+            (lambda group: client.group("db", group), "group", groups),
+            (lambda group: client.set_group_limit("db", group, 1), "group", groups),
+            (lambda group: session.acquire("db", group=group), "group", groups),
+            (lambda group: session.acquire_all([sb.Want("db", group=group)]), "group", groups),
+            (lambda limit: client.set_group_limit("db", "a", limit), "limit", (-1, 1.0, "2", True, None)),
+            (lambda head_start: client.lease("db", head_start=head_start), "head_start", (None, *times)),
+            (lambda head_start: client.down("db", head_start=head_start), "head_start", (None, *times)),
+            (lambda head_start: session.acquire("db", head_start=head_start), "head_start", (None, *times)),
+            (lambda head_start: session.acquire_any(["db"], head_start=head_start), "head_start", (None, *times)),
+            (lambda head_start: client.put("db", head_start=head_start), "head_start", times),
+            (lambda per_group: client.put("db", per_group=per_group), "per_group", (0, 1.0, "2")),
+            (lambda max_waiting: client.create("db", 1, max_waiting=max_waiting), "max_waiting", (0, 1.0, "2")),
+            (lambda text: client.put("db", groups=text), "groups", (1, b"owner")),
+            (lambda text: client.put("db", when_full=text), "when_full", (1, True)),
+            (lambda reason: client.pause("db", reason), "reason", (None, 1)),
             (lambda level: client.put("db", 1, level=level), "level", (1.0, "2", 2**31)),
             (lambda value: client.set_value("db", value), "value", (1.0, None, 2**63)),
             (lambda name: client.lease(name), "name", names),
             (lambda name: client.get(name), "name", names),
             (lambda name: session.acquire_all([name]), "name", names),
-            (lambda wants: session.acquire_all(wants), "wants", ("db", b"db", 7, None)),
+            (lambda wants: session.acquire_all(wants), "wants", ("db", b"db", 7, None, [()], [("db", 1, "a", 2)], [("db", "a")], [["db", 1]])),
             (lambda metadata: client.lease("db", metadata=metadata), "metadata", ({"a": 1}, {1: "a"}, ["a"])),
             (lambda epoch: client.lease("db", epoch=epoch), "epoch", (-1, 1.5, "1")),
             (lambda cancel: client.lease("db", cancel=cancel), "cancel", (1, threading.Event())),
@@ -340,6 +361,37 @@ class TestClient(unittest.TestCase):
                 with self.subTest(what, value=value), self.assertRaises((TypeError, ValueError)):
                     call(value)
         self.assertEqual(len(self.node.requests), asked)
+
+    def test_final_refusals(self) -> None:
+        """The client does not ask again, and has no request to withdraw."""
+        client = self.client()
+        session = client.session()
+        asked = len(self.node.requests)
+        for code, kind in (("line-full", sb.LineFull), ("superseded", sb.Superseded), ("no-total", sb.NoTotal), ("requests-waiting", sb.RequestsWaiting)):
+            self.node.proxy = (409, "application/problem+json", json.dumps({"code": code}).encode())
+            calls: List[Callable[[], Any]] = [lambda: client.put("db", 1)]
+            if kind is not sb.RequestsWaiting:
+                calls += [lambda: client.down("db"), lambda: session.acquire("db"), lambda: session.acquire_any([sb.Want("db", group="a"), "db"])]
+            for call in calls:
+                with self.subTest(code), self.assertRaises(kind):
+                    call()
+                asked += 1
+                self.assertEqual(len(self.node.requests), asked, self.node.requests[asked - 1 :])
+
+    def test_the_group_of_the_owner(self) -> None:
+        """A request keeps its place in the session under the group that it named, if it was granted in another one."""
+        session = self.client().session()
+        self.node.group = "alice"
+        lease = session.acquire("db", group="a")
+        asked = len(self.node.requests)
+        for refused in (lambda: session.acquire("db", group="a"), lambda: session.acquire_all(["x", sb.Want("db", group="a")])):
+            with self.assertRaises(sb.LeaseExists):
+                refused()
+        self.assertEqual((lease.group, len(self.node.requests)), ("alice", asked))
+        with self.assertRaises(sb.LeaseExists):  # the same lease, by its token
+            session.acquire("db")
+        lease.release()
+        self.assertIn("token=5&group=alice", self.node.requests[-1][1])
 
     def test_addresses_with_zones(self) -> None:
         """A zone is for this machine's sockets: neither the Host header nor the name in a certificate has it."""
