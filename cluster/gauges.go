@@ -113,7 +113,9 @@ func nodeGauges(n *Node) []gauge {
 				out(float64(sessions), "session")
 				out(float64(leases), "lease")
 				out(float64(waiting), "waiting")
-				out(float64(groupsOf(n)), "group")
+				groups, returns := groupsOf(n)
+				out(float64(groups), "group")
+				out(float64(returns), "return")
 			}),
 	}
 }
@@ -134,10 +136,10 @@ func itemsOf(n *Node) (now fsm.ItemsView) {
 	return now
 }
 
-// groupsOf returns the number of groups of all semaphores on a node.
-func groupsOf(n *Node) (groups int) {
-	n.View(func(m *fsm.Machine) { groups = m.GroupsInUse() })
-	return groups
+// groupsOf returns the numbers of groups and of returns of all semaphores on a node.
+func groupsOf(n *Node) (groups, returns int) {
+	n.View(func(m *fsm.Machine) { groups, returns = m.GroupsInUse(), m.Returns() })
+	return groups, returns
 }
 
 // keysOf returns how full the table of idempotency keys is on a node.

@@ -128,7 +128,8 @@ func TestMetrics(t *testing.T) {
 		c.do(leader, fsm.GroupPut{Name: "pool", Group: "acme", Limit: 3}, fsm.OK)
 		for name, want := range map[string]float64{
 			"semaphore_paused{semaphore=pool}": 1, "semaphore_groups{semaphore=pool}": 1,
-			"semaphore_groups_waiting{semaphore=pool}": 0, "semaphore_passed{semaphore=pool}": 0, "objects{kind=group}": 1,
+			"semaphore_groups_waiting{semaphore=pool}": 0, "semaphore_passed{semaphore=pool}": 0, "objects{kind=group}": 1, "objects{kind=return}": 0,
+			"semaphore_returning{semaphore=pool}": 0, "semaphore_lost_holds{semaphore=pool}": 0,
 		} {
 			if got, ok := metricsOf(t, leader)[name]; !ok || got != want {
 				t.Errorf("%s is %v (%v), want %v", name, got, ok, want)

@@ -34,6 +34,7 @@ const (
 	listed               // a permit of N waits on the list of 77 for its delivery
 	kept                 // 77 is a session of Consul's kind, and holds the item N
 	grouped              // as holds, and N has groups, of which acme has a limit of its own
+	lost                 // a lease of N, with token 1, was lost
 )
 
 // rights is a row of the matrix: the rights that a route needs, a request to it, and its effect
@@ -62,6 +63,8 @@ var routeRights = map[string]rights{
 	"GET /v1/semaphores/:name/waiters":             {scope: access.Read, named: true, shows: `"waiters":[]`},
 	"GET /v1/semaphores/:name/groups":              {scope: access.Read, named: true, scene: grouped, shows: `"acme"`},
 	"GET /v1/semaphores/:name/groups/:group":       {scope: access.Read, named: true, scene: grouped, shows: `"own":true`},
+	"GET /v1/semaphores/:name/lost":                {scope: access.Read, named: true, scene: lost, shows: `"token":1`},
+	"DELETE /v1/semaphores/:name/lost/:token":      {scope: access.Use, named: true, scene: lost},
 	"PUT /v1/semaphores/:name/groups/:group":       {scope: access.Use, named: true, scene: grouped, body: `{"limit":3}`, shows: `"limit":3`},
 	"DELETE /v1/semaphores/:name":                  {scope: access.Use, named: true, status: 204},
 	"PUT /v1/semaphores/:name/value":               {scope: access.Use, named: true, body: `{"value":1}`, shows: `"value":1`},
@@ -219,7 +222,7 @@ func (r rights) request(a *apitest.API, route, name, authorization string) *http
 		session = "5369676e-616c-626f-0000-00000000004d" // the same, as Consul's clients have it
 	}
 	target := strings.NewReplacer(":name", url.PathEscape(name), ":semaphore", url.PathEscape(name), "*", url.PathEscape(name), ":id", session,
-		":session", session, ":group", "acme", ":member", "n2", ":node", "n1", ":code", "over").Replace(path)
+		":session", session, ":group", "acme", ":token", "1", ":member", "n2", ":node", "n1", ":code", "over").Replace(path)
 	inserted := strings.NewReplacer("N", name)
 	body := inserted.Replace(r.body)
 	if r.body == aBackup {
@@ -304,6 +307,9 @@ func (s scene) set(a *apitest.API, name, owner string) {
 	case holds:
 		do(fsm.Acquire{Session: 77, Name: name, Count: 2, TTLMS: fsm.KeepTTL})
 		do(fsm.ItemAcquire{Session: 77, Name: name, Value: "v"})
+	case lost:
+		do(fsm.PutSemaphore{Name: name, Settings: fsm.SettingsChange{OnLostMS: fsm.Change[int64]{Given: true, Value: fsm.Quarantine}}})
+		do(fsm.AcquireOnce{Session: 76, Name: name, Count: 1, TTLMS: 500})
 	case listed:
 		do(fsm.ListAdd{Session: 77, Name: name, Count: 1})
 	}
@@ -444,6 +450,7 @@ var batchOperations = map[string]rights{
 	"up":             {scope: access.Use, named: true, body: `"semaphore":"N"`},
 	"down":           {scope: access.Use, named: true, body: `"semaphore":"N"`},
 	"group-put":      {scope: access.Use, named: true, body: `"semaphore":"N","group":"acme","limit":3`, scene: grouped},
+	"free-lost":      {scope: access.Use, named: true, body: `"semaphore":"N","token":1`, scene: lost},
 	"acquire-once":   {scope: access.Use, named: true, body: `"semaphore":"N"`},
 	"acquire":        {scope: access.Use, named: true, body: `"semaphore":"N","session":"77"`, scene: idle},
 	"acquire-many":   {scope: access.Use, named: true, body: `"session":"77","mode":"all","semaphores":[{"name":"N","count":1}]`, scene: idle},

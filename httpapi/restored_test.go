@@ -38,6 +38,7 @@ var restoredReads = map[string][]string{
 	"/v1/sessions":                 {"", "?limit=2"},
 
 	"/v1/semaphores/:name/groups/:group": {"/v1/semaphores/N/groups/-"},
+	"/v1/semaphores/:name/lost":          {"/v1/semaphores/N/lost"},
 
 	"/v1/sessions/:id":              {"/v1/sessions/S"},
 	"/v1/sessions/:id/leases":       {"/v1/sessions/S/leases", "/v1/sessions/S/leases?limit=1"},

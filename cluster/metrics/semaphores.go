@@ -75,6 +75,8 @@ func newSemaphores(bound int, state State) *Semaphores {
 			gauge("groups_waiting", "Groups for which requests wait.", func(_ *fsm.SemaphoreView, lines *shownLines) float64 { return float64(lines.Groups) }),
 			gauge("passed", "Grants in a row that passed the request that waits longest, in a semaphore whose groups share permits.",
 				func(_ *fsm.SemaphoreView, lines *shownLines) float64 { return float64(lines.Passed) }),
+			gauge("returning", "Permits that no lease holds and that come back later.", func(s *fsm.SemaphoreView, _ *shownLines) float64 { return float64(s.Returning) }),
+			gauge("lost_holds", "Lost leases whose permits have not come back.", func(s *fsm.SemaphoreView, _ *shownLines) float64 { return float64(s.Lost) }),
 		},
 	}
 	n.others = n.counters(Others)

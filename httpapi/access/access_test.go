@@ -75,6 +75,7 @@ var commandCases = []struct {
 	{func(a, _ string) fsm.Command { return fsm.Down{Name: a} }, access.Use, 1},
 	{func(a, _ string) fsm.Command { return fsm.SetValue{Name: a} }, access.Use, 1},
 	{func(a, _ string) fsm.Command { return fsm.GroupPut{Name: a} }, access.Use, 1},
+	{func(a, _ string) fsm.Command { return fsm.FreeLost{Name: a} }, access.Use, 1},
 	{func(_, _ string) fsm.Command { return fsm.OpenSession{} }, access.Use, 0},
 	{func(_, _ string) fsm.Command { return fsm.Renew{} }, access.Use, 0},
 	{func(_, _ string) fsm.Command { return fsm.EndSession{} }, access.Use, 0},

@@ -111,7 +111,9 @@ func (s *Semaphore) differs(found *fsm.SemaphoreView) bool {
 	now, c := &found.Settings, &s.Settings
 	return found.Permits != s.Permits || found.Level == nil || *found.Level != s.Level || now.Family != c.Family ||
 		moves(c.Groups, now.Groups) || moves(c.PerGroup, now.PerGroup) || moves(c.Paused, now.Paused) ||
-		moves(c.MaxWaiting, now.MaxWaiting) || moves(c.DropOldest, now.DropOldest) || moves(c.HeadStartMS, now.HeadStartMS)
+		moves(c.MaxWaiting, now.MaxWaiting) || moves(c.DropOldest, now.DropOldest) || moves(c.HeadStartMS, now.HeadStartMS) ||
+		moves(c.WindowMS, now.WindowMS) || moves(c.CooldownMS, now.CooldownMS) || moves(c.OnLostMS, now.OnLostMS) ||
+		moves(c.MaxHoldMS, now.MaxHoldMS) || moves(c.Slots, now.Slots)
 }
 
 func moves[T comparable](c fsm.Change[T], now T) bool { return c.Given && c.Value != now }

@@ -269,6 +269,11 @@ func hostileSettings() (all []hostile) {
 		"when_full alone": {`{"when_full":"drop-oldest"}`, "when_full"}, "when_full of another kind": {`{"max_waiting":1,"when_full":"drop-newest"}`, "when_full"},
 		"head_start of 24h and 1 ms": {`{"head_start":86400001}`, "head_start"}, "head_start negative": {`{"head_start":-1}`, "head_start"}, "head_start as truth": {`{"head_start":true}`, "head_start"}, "limit of a semaphore": {`{"limit":1}`, "limit"},
 		"group of a semaphore": {`{"group":"acme"}`, "group"},
+		"window of 99 ms":      {`{"window":99}`, "window"}, "window of 0": {`{"window":0}`, "window"}, "window of 32 days": {`{"window":"768h"}`, "window"}, "window as truth": {`{"window":true}`, "window"},
+		"window with cooldown": {`{"window":"1m","cooldown":"1s"}`, "window"}, "window with slots": {`{"window":"1m","slots":true}`, "window"}, "window with max_hold": {`{"window":"1m","max_hold":"1s"}`, "window"},
+		"window with on_lost": {`{"window":"1m","on_lost":"quarantine"}`, "window"}, "cooldown of 24h and 1 ms": {`{"cooldown":86400001}`, "cooldown"}, "cooldown negative": {`{"cooldown":-1}`, "cooldown"},
+		"on_lost of another kind": {`{"on_lost":"keep"}`, "on_lost"}, "on_lost of 0": {`{"on_lost":0}`, "on_lost"}, "on_lost negative": {`{"on_lost":"-1s"}`, "on_lost"}, "on_lost as truth": {`{"on_lost":true}`, "on_lost"},
+		"max_hold of 999 ms": {`{"max_hold":999}`, "max_hold"}, "max_hold beyond 100 years": {`{"max_hold":3153600000001}`, "max_hold"}, "slots as a number": {`{"slots":1}`, "slots"}, "slots without permits": {`{"permits":null,"groups":"owner","per_group":1,"slots":true}`, "slots"},
 	} {
 		all = append(all, bad("settings: "+name, "PUT /v1/semaphores/db", c[0], c[1]))
 	}
@@ -288,6 +293,11 @@ func hostileSettings() (all []hostile) {
 		all = append(all, bad(line, line, "", ""))
 	}
 	return append(all,
+		bad("a token of 0", "DELETE /v1/semaphores/db/lost/0", "", "token"), bad("a token of 2^63", "DELETE /v1/semaphores/db/lost/9223372036854775808", "", "token"), bad("a token as text", "DELETE /v1/semaphores/db/lost/x", "", "token"),
+		bad("a cursor of another list", "GET /v1/semaphores/db/lost?cursor=Zw", "", ""),
+		bad("slots of an acquire", "POST /v1/sessions/7/acquire", `{"mode":"all","semaphores":[{"name":"db","slots":[1]}]}`, "slots"), bad("slots beyond a range", "POST /v1/sessions/9/restore", `{"ttl":"1m","leases":[{"name":"db","slots":[1048576]}]}`, "slots"),
+		bad("slots as texts", "POST /v1/sessions/9/restore", `{"ttl":"1m","leases":[{"name":"db","slots":["1"]}]}`, "slots"),
+		hostile{"nothing is lost", "DELETE /v1/semaphores/db/lost/7", "", nil, 404, "not-lost", ""},
 		bad("no limit", "PUT /v1/semaphores/pool/groups/acme", "", "limit"),
 		bad("limit of a group of a plain semaphore", "PUT /v1/semaphores/db/groups/acme", `{"limit":1}`, "group"),
 		bad("group of a plain semaphore", "POST /v1/semaphores/db/leases", `{"group":"acme"}`, "group"),

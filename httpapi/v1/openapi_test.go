@@ -54,6 +54,8 @@ var describedRoutes = map[string]described{
 	"GET /v1/semaphores/:name/waiters":             {"List the waiting requests of a semaphore in their order", nil, "epoch group limit cursor", "", map[int]any{200: reads.WaitersBody{}}, ofSemaphore},
 	"GET /v1/semaphores/:name/groups":              {"List the groups of a semaphore by name", nil, "epoch waiting limit cursor", "", map[int]any{200: reads.GroupsBody{}}, ofSemaphore},
 	"GET /v1/semaphores/:name/groups/:group":       {"Read a group of a semaphore", nil, "epoch", "", map[int]any{200: reads.GroupBody{}}, ofSemaphore + " unknown-group"},
+	"GET /v1/semaphores/:name/lost":                {"List what lost leases of a semaphore held", nil, "epoch limit cursor", "", map[int]any{200: reads.LostHoldsBody{}}, ofSemaphore},
+	"DELETE /v1/semaphores/:name/lost/:token":      {"Free what a lost lease held", &opFreeLost, "", "", map[int]any{204: nil}, ofSemaphore + " not-lost"},
 	"PUT /v1/semaphores/:name/groups/:group":       {"Give a group a limit of its own", &opGroupPut, "", "", map[int]any{200: ownLimitBody{}}, ofSemaphore},
 	"DELETE /v1/semaphores/:name":                  {"Delete a semaphore", &opDelete, "", "", map[int]any{204: nil}, ofSemaphore},
 	"PUT /v1/semaphores/:name/value":               {"Set the available permits", &opSet, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow no-total"},
@@ -71,10 +73,10 @@ var describedRoutes = map[string]described{
 	"GET /v1/sessions/:id/leases":            {"List the leases of a session, oldest first", nil, "limit cursor", "", map[int]any{200: reads.HeldLeasesBody{}}, ofSession},
 	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + ofLine},
 	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch group", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + " not-held"},
-	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease", &opResize, "", "", map[int]any{200: reads.LeaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over"},
+	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease, or settle a receipt", &opResize, "", "", map[int]any{200: reads.LeaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over overflow"},
 	"DELETE /v1/sessions/:id/leases/:name":   {"Release a lease or withdraw a request", &opRelease, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
 	"POST /v1/sessions/:id/acquire":          {"Acquire all or any of several semaphores", &opAcquireMany, "", "", map[int]any{200: leasesBody{}, 202: reads.WaitingBody{}}, " unknown-semaphore" + ofSession + ofLine},
-	"POST /v1/sessions/:id/restore":          {"Restore a session that a client remembers", &opRestore, "", "", map[int]any{200: restoredBody{}}, " unknown-semaphore revoked session-exists over overflow"},
+	"POST /v1/sessions/:id/restore":          {"Restore a session that a client remembers", &opRestore, "", "", map[int]any{200: restoredBody{}}, " unknown-semaphore revoked session-exists over overflow slots-needed slot-taken"},
 	"PUT /v1/sessions/:id/waitlist/:name":    {"Add to a wait list", &opListAdd, "", "", map[int]any{200: listedBody{}}, ofSemaphore + ofSession + " overflow no-total line-full"},
 	"DELETE /v1/sessions/:id/waitlist/:name": {"Remove from a wait list", &opListRemove, "", "", map[int]any{204: nil}, ofSession},
 	"POST /v1/sessions/:id/waitlist/wait":    {"Deliver the ready entries of a wait list", &opListDeliver, "", "", map[int]any{200: deliveryBody{}}, ofSession},
@@ -180,7 +182,8 @@ var memberTypes = object{
 	"level":  object{"type": []string{"integer", "null"}, "format": "int32"},
 	"groups": oneOrNull("request", "owner"), "per_group": orNull(positive), "max_waiting": orNull(atMost(positive, fsm.MaxWaitingLimit)), "when_full": oneOrNull("refuse", "drop-oldest"),
 	"paused": object{"type": []string{"string", "null"}, "minLength": 1, "maxLength": 1024, "pattern": printable}, "limit": orNull(natural),
-	"group": group, "head_start": durationFrom(0),
+	"group": group, "head_start": durationFrom(0), "window": spanOrNull(fsm.MinWindowMS), "cooldown": spanOrNull(0), "max_hold": spanOrNull(fsm.MinHoldMS), "slots": object{"type": []string{"boolean", "null"}},
+	"on_lost":  object{"oneOf": []any{oneOrNull("release", "quarantine"), durationFrom(1)}},
 	"metadata": object{"type": []string{"object", "null"}, "additionalProperties": text, "maxProperties": 16},
 	"item":     name, "value_base64": object{"type": "string", "contentEncoding": "base64", "pattern": `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=|[A-Za-z0-9+/][AQgw]==)?$`},
 	"flags": flags, "if_version": natural, "release": truth,
@@ -188,7 +191,7 @@ var memberTypes = object{
 	"partial": truth, "try": truth, "only_new": truth, "epoch": positive, "token": positive, "if_match": pattern("^" + settings + "$"),
 	"reason": reason, "mode": object{"type": "string", "enum": []string{"all", "any"}},
 	"on_end": object{"type": "string", "enum": []string{"return", "keep"}}, "key": key,
-	"semaphores": object{"type": "array", "items": want, "minItems": 1, "maxItems": 64}, "leases": object{"type": "array", "items": want, "maxItems": maxLeases},
+	"semaphores": object{"type": "array", "items": want, "minItems": 1, "maxItems": 64}, "leases": object{"type": "array", "items": slotted(want), "maxItems": maxLeases},
 	"operations": list(object{"$ref": "#/components/schemas/Operation"}), "peer": object{"type": "string", "maxLength": 255, "pattern": `^([!-9;-Z\\^-~]+|\[[!-Z^-~]+\]):0*[1-9][0-9]{0,4}$`}, "id": memberID, "feature_level": object{"type": "integer", "format": "int64", "minimum": 1, "maximum": math.MaxUint32},
 }
 
@@ -203,6 +206,22 @@ func atMost(of object, most int64) object {
 	bounded := maps.Clone(of)
 	bounded["maximum"] = most
 	return bounded
+}
+
+// spanOrNull is the schema of a duration from so many milliseconds on, or null.
+func spanOrNull(least int) object {
+	span := durationFrom(least)
+	span["oneOf"] = append(span["oneOf"].([]any), object{"type": "null"})
+	return span
+}
+
+// slotted is the schema of a lease that a restore names, with its slots.
+func slotted(lease object) object {
+	with := maps.Clone(lease["properties"].(object))
+	with["slots"] = object{"type": "array", "items": object{"type": "integer", "minimum": 0, "maximum": 1<<20 - 1}, "maxItems": 1024}
+	slotted := maps.Clone(lease)
+	slotted["properties"] = with
+	return slotted
 }
 
 // oneOrNull is the schema of one of some texts, or null.
@@ -246,6 +265,8 @@ func (s schemas) of(t reflect.Type) any {
 	switch t {
 	case reflect.TypeFor[reads.Flags]():
 		return flags
+	case reflect.TypeFor[exchange.Slots]():
+		return list(integer)
 	case reflect.TypeFor[exchange.Pairs]():
 		return object{"type": "object", "additionalProperties": text}
 	case reflect.TypeFor[reads.WantCounts]():
@@ -376,9 +397,7 @@ func bodyOf(all, needed fields, expires bool) object {
 			case expires && member == "ttl":
 				properties[member] = durationFrom(1)
 			case all.has(fieldSettings) && member == "head_start":
-				setting := durationFrom(0)
-				setting["oneOf"] = append(setting["oneOf"].([]any), object{"type": "null"})
-				properties[member] = setting
+				properties[member] = spanOrNull(0)
 			case all.has(fieldBase64) && member == "value":
 				properties[member] = text
 			}

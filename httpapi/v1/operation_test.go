@@ -14,7 +14,7 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^    ([a-z-]+) {2,}([a-z0-9_?, ]+)$")
+	row := regexp.MustCompile("(?m)^    ([a-z-]+) {2,}([a-z0-9_?, ]+(?:\n {20}[a-z0-9_?, ]+)*)$")
 	rows := map[string]string{}
 	for _, m := range row.FindAllStringSubmatch(string(docs), -1) {
 		rows[m[1]] = m[2]
@@ -24,7 +24,7 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 	}
 	for _, op := range operations {
 		var taken, needed fields
-		for _, name := range strings.Split(rows[op.name], ", ") {
+		for _, name := range regexp.MustCompile(`,\s+`).Split(rows[op.name], -1) {
 			m, known := bodyMembers[strings.TrimSuffix(name, "?")]
 			if !known {
 				t.Errorf("%s: %q is no member", op.name, name)

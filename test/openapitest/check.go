@@ -325,6 +325,8 @@ var undescribed = []struct {
 	{"A limit per_group needs groups", regexp.MustCompile(`"per_group"|"groups":null`)},
 	{"Permits are a whole number", regexp.MustCompile(`null`)}, // which of them depends on the semaphore
 	{"A semaphore whose permits are null can't be paused", regexp.MustCompile(`"paused"|"permits":null`)},
+	{"A window goes with none of", regexp.MustCompile(`"(window|slots|cooldown|on_lost|max_hold)"`)},
+	{"A semaphore whose permits are null has no slots", regexp.MustCompile(`"slots"|"permits":null`)},
 	{"A rule when_full needs max_waiting", regexp.MustCompile(`"when_full"|"max_waiting":null`)},
 	{"An \"all\" request has one member at most", regexp.MustCompile(`"mode":"all"`)},
 	{"A head_start is a duration", regexp.MustCompile(`[0-9]{2,}`)},
