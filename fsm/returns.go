@@ -167,7 +167,9 @@ func (m *Machine) dropReturn(r ref) {
 	m.byReturn.due.Delete(due)
 	m.byReturn.ofSemaphore.Delete(semaphoreReturn{s.epoch, due})
 	s.returns--
-	s.modified = m.index
+	if t.count > 0 { // else nobody sees a change
+		s.modified = m.index
+	}
 	if t.lost != nil {
 		m.byReturn.lost.Delete(lostLease{s.epoch, t.lost.token, r})
 		s.lost--
