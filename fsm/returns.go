@@ -361,13 +361,17 @@ func (m *Machine) leaveEnd(r ref) {
 // returnsWalked bounds the returns that a refusal looks at for the time until enough come back.
 const returnsWalked = 1_024
 
-// returnsIn returns the time until a request has room by returns alone, or 0 if others are needed.
+// returnsIn returns the time until a request that is the first in its line, and in its pool, has room
+// in a window by returns alone, or 0 if others are needed.
 func (m *Machine) returnsIn(r *request, w member) (ms int64) {
 	s := m.semaphores.at(w.semaphore)
 	least, walked := r.atLeast(w.count), 0
 	missing := least - s.available()
 	if s.family() {
 		missing = 0
+	}
+	if s.with().WindowMS == 0 || s.pool() && m.otherBefore(s, r, w) {
+		return 0
 	}
 	missingHere := least - min(m.groupRoom(w.lane), least)
 	m.byReturn.ofSemaphore.Ascend(semaphoreReturn{epoch: s.epoch}, func(t semaphoreReturn) bool {
@@ -380,7 +384,7 @@ func (m *Machine) returnsIn(r *request, w member) (ms int64) {
 			missingHere -= back.count
 		}
 		if missing <= 0 && missingHere <= 0 {
-			ms = max(t.due.ms-m.nowMS, 1)
+			ms = max(t.due.ms-m.nowMS, 1) // 0 says that others are needed
 		}
 		return ms == 0
 	})

@@ -146,15 +146,15 @@ func (m *Machine) refuseUnavailable(result *Result, r *request) {
 	m.refuse(result, Unavailable, w)
 	s := m.semaphores.at(w.semaphore)
 	switch m.blockOf(r, w) {
+	case BlockPermits, BlockReturning:
+		result.DelayMS = m.returnsIn(r, w)
 	case BlockPaused:
 		result.Rule, result.Reason = RulePaused, s.settings.Paused
 	case BlockGroupLimit:
+		result.DelayMS = m.returnsIn(r, w)
 		m.explainGroup(result, RuleGroupLimit, w)
 	case BlockGroups:
 		result.Rule, result.Group = RuleOtherGroups, m.groupOf(w.lane)
-	}
-	if s.with().WindowMS != 0 && m.isFirst(s, r, w) {
-		result.DelayMS = m.returnsIn(r, w)
 	}
 }
 
