@@ -242,21 +242,26 @@ func (m *Machine) changeReturn(r ref, by int64) {
 // spendsAtOnce bounds the returns that a set of the value looks at.
 const spendsAtOnce = 2_048
 
-// forgetSpends ends what is spent of a semaphore, whose permits a set counts anew, and the receipts
-// for it. Only after as many changes of the window are there more spends than it looks at.
-func (m *Machine) forgetSpends(semaphore ref) {
+// openSpends returns what is spent of a semaphore, and how many permits. Only after as many changes of
+// the window are there more spends than it looks at.
+func (m *Machine) openSpends(semaphore ref) (spends []ref, count int64) {
 	epoch := m.semaphores.at(semaphore).epoch
-	var spends []ref
 	looks := 0
 	m.byReturn.ofSemaphore.Ascend(semaphoreReturn{epoch: epoch}, func(t semaphoreReturn) bool {
 		if looks++; t.epoch != epoch || looks > spendsAtOnce {
 			return false
 		}
-		if m.returns.at(t.due.at).spent {
-			spends = append(spends, t.due.at)
+		if back := m.returns.at(t.due.at); back.spent {
+			spends, count = append(spends, t.due.at), count+back.count
 		}
 		return true
 	})
+	return spends, count
+}
+
+// forgetSpends ends what is spent of a semaphore, whose permits a set counts anew, and the receipts
+// for it.
+func (m *Machine) forgetSpends(semaphore ref, spends []ref) {
 	for _, r := range spends {
 		m.dropReturn(r)
 	}
