@@ -536,11 +536,13 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	if !s.family() {
 		granted = min(granted, s.available())
 	}
-	if window := s.with().WindowMS; window != 0 {
+	switch window := s.with().WindowMS; {
+	case window != 0:
 		dueMS = m.spend(want, granted, window)
-	} else {
+	case !s.family(): // its window has gone since the request came, and nothing is taken
 		s.offset -= granted
 	}
+	moved := dueMS == 0 && !s.family()
 	s.modified = m.index
 	result.Granted, result.Value, result.Epoch = granted, s.shownTotal(s.available()), s.epoch
 	token := uint64(0)
@@ -548,7 +550,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 		token = m.nextToken()
 		e := m.entries.mut(r.entry)
 		e.granted, e.token = e.granted+granted, token
-		if dueMS != 0 {
+		if !moved {
 			e.spent += granted
 		}
 	}
@@ -560,7 +562,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 		m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),
 			Count: granted, Token: token, Group: m.groupOf(want.lane)})
 	}
-	if dueMS == 0 {
+	if moved {
 		m.changed(want.semaphore)
 	}
 }
