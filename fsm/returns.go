@@ -332,7 +332,6 @@ func (m *Machine) endHolds() {
 			return
 		}
 		m.revoke(first.at, CauseMaxHold, maxHoldReason)
-		m.done.ended++
 	}
 }
 
@@ -348,6 +347,7 @@ func (m *Machine) revoke(held ref, cause Cause, reason string) {
 	m.leaveEnd(held)
 	l.revoked, l.reason, l.ends, l.slots = true, reason, 0, nil // state: it names none any more
 	m.takeBack(l, count, named, cause, reason)
+	m.done.ended++
 }
 
 // joinEnd files a lease that ends at a time.
@@ -370,13 +370,13 @@ const returnsWalked = 1_024
 // in a window by returns alone, or 0 if others are needed.
 func (m *Machine) returnsIn(r *request, w member) (ms int64) {
 	s := m.semaphores.at(w.semaphore)
+	if s.with().WindowMS == 0 || s.pool() && m.otherBefore(s, r, w) {
+		return 0
+	}
 	least, walked := r.atLeast(w.count), 0
 	missing := least - s.available()
 	if s.family() {
 		missing = 0
-	}
-	if s.with().WindowMS == 0 || s.pool() && m.otherBefore(s, r, w) {
-		return 0
 	}
 	missingHere := least - min(m.groupRoom(w.lane), least)
 	m.byReturn.ofSemaphore.Ascend(semaphoreReturn{epoch: s.epoch}, func(t semaphoreReturn) bool {
