@@ -119,7 +119,8 @@ func (s standing) lost(m *Machine, by move, applied *Applied) error {
 	return nil
 }
 
-// granted checks one grant: a new token, within the permits, and nothing overtaken.
+// granted checks one grant: a new token, within the permits and the limit of its group, and nothing
+// overtaken.
 func (s standing) granted(m *Machine, by move, e Effect) error {
 	if !e.Unowned && e.Token <= s.tokens {
 		return fmt.Errorf("%s: token %d was given before", by.name, e.Token)
@@ -129,8 +130,16 @@ func (s standing) granted(m *Machine, by move, e Effect) error {
 		return fmt.Errorf("%s granted %q, which does not exist", by.name, e.Semaphore)
 	}
 	granted := m.semaphores.at(r)
-	if granted.available() < 0 {
+	if with := granted.with(); with.Paused != "" {
+		return fmt.Errorf("%s: %q is paused, and grants", by.name, e.Semaphore)
+	}
+	if granted.available() < 0 && !granted.family() {
 		return fmt.Errorf("%s: %q is granted beyond its permits by %d", by.name, e.Semaphore, -granted.available())
+	}
+	for _, l := range m.lanes.all() {
+		if l.group == e.Group && granted.grouped() && l.limit != NoLimit && l.used() > l.limit {
+			return fmt.Errorf("%s: group %q is granted %d beyond its limit", by.name, l.group, l.used()-l.limit)
+		}
 	}
 	if granted.line == nil {
 		return nil
@@ -144,11 +153,15 @@ func (s standing) granted(m *Machine, by move, e Effect) error {
 // TestCanonicalStatesGoOnAlike: a state and its canonical form have the same codes and the
 // same next states, so that an exhaustion may take one for the other.
 func TestCanonicalStatesGoOnAlike(t *testing.T) {
-	moves := scopeMoves(3, true)
-	random := rand.New(rand.NewPCG(1, 2))
-	for walk := range 60 {
+	start := []Command{CreateSemaphore{Name: "b", Permits: 1}, CreateSemaphore{Name: "a", Permits: 2}}
+	walkAlike(t, 60, rand.New(rand.NewPCG(1, 2)), start, scopeMoves(3, true))
+}
+
+// walkAlike makes random walks of a machine, and of the canonical form of each of its states.
+func walkAlike(t *testing.T, walks int, random *rand.Rand, start []Command, moves []move) {
+	for walk := range walks {
 		m := New()
-		applyOne(m, 5*scopeTick, CreateSemaphore{Name: "b", Permits: 1}, CreateSemaphore{Name: "a", Permits: 2})
+		applyOne(m, 5*scopeTick, start...)
 		for range 40 {
 			v := moves[random.IntN(len(moves))]
 			if v.allowed != nil && !v.allowed(m) {

@@ -115,12 +115,21 @@ func canonical(m *Machine) []byte {
 	numbers.collect(f)
 	var undo []func() // the machine goes on as it was
 	alter(&f.semaphores, &undo, func(s *semaphore) {
-		s.epoch, s.modified, s.version = orderOf(numbers.epochs, s.epoch), 0, 0
+		s.epoch, s.modified, s.version, s.forgotten = orderOf(numbers.epochs, s.epoch), 0, 0, orderOf(numbers.tokens, s.forgotten)
 	})
 	alter(&f.sessions, &undo, func(s *session) {
 		s.deadlineMS, s.first = s.deadlineMS-m.nowMS+canonicalNow, orderOf(numbers.places, s.first)
 	})
-	alter(&f.leases, &undo, func(l *lease) { l.token, l.grantedMS = orderOf(numbers.tokens, l.token), 0 })
+	alter(&f.leases, &undo, func(l *lease) {
+		l.token, l.grantedMS = orderOf(numbers.tokens, l.token), 0
+		if l.due != 0 {
+			l.due = max(l.due-m.nowMS, 0) + canonicalNow
+		}
+	})
+	alter(&f.lanes, &undo, func(l *lane) { l.turn = orderOf(numbers.turns, l.turn) })
+	alter(&f.returns, &undo, func(t *timedReturn) {
+		t.order, t.dueMS = orderOf(numbers.orders, t.order), t.dueMS-m.nowMS+canonicalNow
+	})
 	alter(&f.requests, &undo, func(q *request) { q.place, q.enqueuedMS, q.rankMS = orderOf(numbers.places, q.place), 0, 0 })
 	alter(&f.ended, &undo, func(e *ended) { e.order, e.atMS = orderOf(numbers.orders, e.order), canonicalNow })
 	alter(&f.revoked, &undo, func(v *revoked) {
@@ -129,6 +138,7 @@ func canonical(m *Machine) []byte {
 	f.state.index, f.state.hash, f.state.nowMS = 1, [16]byte{}, canonicalNow
 	f.state.tokens, f.state.places = uint64(len(numbers.tokens)), uint64(len(numbers.places))
 	f.state.epochs, f.state.orders = uint64(len(numbers.epochs)), uint64(len(numbers.orders))
+	f.state.turns = uint64(len(numbers.turns))
 	state := snapshotSmall(f)
 	for _, u := range undo {
 		u()
@@ -149,7 +159,7 @@ func alter[T any](records *table[T], undo *[]func(), change func(*T)) {
 const canonicalNow = 1_000_000
 
 // ranks are the numbers of each counter that a state has, in order.
-type ranks struct{ tokens, places, epochs, orders []uint64 }
+type ranks struct{ tokens, places, epochs, orders, turns []uint64 }
 
 // collect finds them. Wait lists, notices and keys are in no scope.
 func (n *ranks) collect(f *Frozen) {
@@ -157,7 +167,13 @@ func (n *ranks) collect(f *Frozen) {
 		panic("the canonical form does not know wait lists, notices and keys")
 	}
 	for _, s := range f.semaphores.all() {
-		n.epochs = append(n.epochs, s.epoch)
+		n.epochs, n.tokens = append(n.epochs, s.epoch), append(n.tokens, s.forgotten)
+	}
+	for _, l := range f.lanes.all() {
+		n.turns = append(n.turns, l.turn)
+	}
+	for _, t := range f.returns.all() {
+		n.orders = append(n.orders, t.order)
 	}
 	for _, l := range f.leases.all() {
 		n.tokens = append(n.tokens, l.token)
@@ -174,7 +190,7 @@ func (n *ranks) collect(f *Frozen) {
 	for _, v := range f.revoked.all() {
 		n.orders, n.epochs = append(n.orders, v.order), append(n.epochs, v.epoch)
 	}
-	for _, numbers := range []*[]uint64{&n.tokens, &n.places, &n.epochs, &n.orders} {
+	for _, numbers := range []*[]uint64{&n.tokens, &n.places, &n.epochs, &n.orders, &n.turns} {
 		slices.Sort(*numbers)
 		*numbers = slices.Compact(*numbers)
 		*numbers = slices.DeleteFunc(*numbers, func(v uint64) bool { return v == 0 })

@@ -42,6 +42,7 @@ func TestExhaustion(t *testing.T) {
 
 // exhaustion is a walk through the states of one scope.
 type exhaustion struct {
+	start []Command
 	moves []move
 	most  int // stop beyond so many states; 0: when there is no new one
 
@@ -68,17 +69,15 @@ type frontier struct {
 }
 
 func newExhaustion(sessions, most int, wide bool) *exhaustion {
-	return &exhaustion{moves: scopeMoves(sessions, wide), most: most, found: map[[16]byte]int32{}}
+	start := []Command{CreateSemaphore{Name: "a", Permits: 2}, CreateSemaphore{Name: "b", Permits: 1}}
+	return &exhaustion{start: start, moves: scopeMoves(sessions, wide), most: most, found: map[[16]byte]int32{}}
 }
 
 // run expands level after level, each by all processors.
 func (e *exhaustion) run(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // machines come and go, little stays
 	m := New()
-	m.Apply(1, EncodeEntry(0, [][]byte{
-		Envelope{}.Encode(CreateSemaphore{Name: "a", Permits: 2}),
-		Envelope{}.Encode(CreateSemaphore{Name: "b", Permits: 1}),
-	}))
+	applyOne(m, 0, e.start...)
 	e.add(canonical(m), step{-1, -1})
 	for len(e.next) > 0 && e.failed == nil && !e.enough() {
 		level := e.next
@@ -226,17 +225,19 @@ func served(state []byte) error {
 			}
 		}
 	}
+	bringAllBack(m)
 	for rounds := 0; m.leases.live > 0; rounds++ {
 		if rounds > 50 {
 			return errors.New("leases do not come to an end")
 		}
 		for _, l := range m.leases.all() {
-			release := Release{Session: m.sessionID(l.session), Name: m.semaphores.at(l.semaphore).name}
+			release := Release{Session: m.sessionID(l.session), Name: m.semaphores.at(l.semaphore).name, Group: m.groupOf(l.lane)}
 			if result := applyOne(m, 0, release).Commands[0].Result; result.Code != OK {
 				return fmt.Errorf("%v: %v", release, result.Code)
 			}
 			break
 		}
+		bringAllBack(m)
 	}
 	if m.requests.live > 0 {
 		return fmt.Errorf("%d requests wait, and no lease is left", m.requests.live)

@@ -35,6 +35,8 @@ type generator struct {
 	bounds []OwnerLimits  // the limits that their commands bring
 	groups []string       // the groups that this sequence draws from, if any
 	busy   bool           // see chooseGroups
+
+	returns int // see chooseReturns
 }
 
 var (
@@ -86,6 +88,9 @@ func (g *generator) chance(n int) bool { return g.below(n) == n-1 }
 func (g *generator) entry() sentEntry {
 	g.index++
 	e := sentEntry{index: g.index, stampMS: g.m.nowMS + oneOf(g, drawnSteps)}
+	if g.returns != 0 {
+		e.stampMS = g.m.nowMS + oneOf(g, returnSteps)
+	}
 	if g.chance(32) && (!g.busy || g.chance(8)) {
 		e.stampMS = g.m.nowMS + oneOf(g, drawnJumps)
 	}
@@ -187,6 +192,7 @@ func (g *generator) choose() {
 func (g *generator) setup() sentEntry {
 	g.choose()
 	g.chooseGroups()
+	g.chooseReturns()
 	if g.busy {
 		return g.plain(g.busySetup())
 	}
@@ -195,7 +201,7 @@ func (g *generator) setup() sentEntry {
 		commands = append(commands, StartTerm{Term: 1, Leader: "n1", Limits: g.limits()})
 	}
 	for _, name := range drawnNames[:1+g.below(4)] {
-		commands = append(commands, CreateSemaphore{Name: name, Permits: oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), Level: oneOf(g, drawnLevels), Settings: g.kind()})
+		commands = append(commands, CreateSemaphore{Name: name, Permits: oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), Level: oneOf(g, drawnLevels), Settings: g.returning(g.kind())})
 	}
 	for id := range 1 + uint64(g.below(4)) {
 		commands = append(commands, OpenSession{Session: id + 1, TTLMS: 30_000, Keep: g.chance(4)})
@@ -250,7 +256,7 @@ func (g *generator) fresh() uint64 {
 }
 
 func (g *generator) ttl() int64 {
-	if g.busy && !g.chance(20) {
+	if g.busy && g.returns < 2 && !g.chance(20) {
 		return KeepTTL
 	}
 	if g.chance(60) {
@@ -372,6 +378,8 @@ func (g *generator) command() Command {
 		return g.noticeDone()
 	case OpGroupPut:
 		return g.groupPut()
+	case OpFreeLost:
+		return g.freeLost()
 	}
 	return g.ofSemaphore(op)
 }
@@ -386,6 +394,9 @@ func (g *generator) ofSemaphore(op Op) Command {
 		if !g.chance(4) {
 			group = l.in.group
 		}
+		if op == OpResizeLease {
+			return ResizeLease{Session: session, Name: name, Count: g.settled(l, g.count(name)), Epoch: g.epoch(), Token: g.token(name, session), Group: group}
+		}
 	}
 	count, epoch := g.count(name), g.epoch()
 	switch op {
@@ -396,7 +407,7 @@ func (g *generator) ofSemaphore(op Op) Command {
 		return AcquireOnce{Name: name, Count: count, TTLMS: g.life(), Metadata: oneOf(g, drawnPairs),
 			Epoch: epoch, WaitMS: g.wait(), Session: g.fresh(), Group: group, HeadStartMS: g.headStart()}
 	case OpCreateSemaphore:
-		return CreateSemaphore{Name: name, Permits: count, Level: oneOf(g, drawnLevels), Metadata: oneOf(g, drawnPairs), Settings: g.kind()}
+		return CreateSemaphore{Name: name, Permits: count, Level: oneOf(g, drawnLevels), Metadata: oneOf(g, drawnPairs), Settings: g.returning(g.kind())}
 	case OpListAdd:
 		return ListAdd{Session: g.session(), Name: name, Count: count, Epoch: epoch, Group: group}
 	case OpListRemove:
@@ -428,7 +439,7 @@ func (g *generator) put() Command {
 	if s := g.m.semaphore(c.Name); !g.chance(4) && (s == nil || !s.settings.Family || g.chance(4)) {
 		c.Permits = Change[int64]{true, max(g.count(c.Name), -1)}
 	}
-	c.Settings = g.settings()
+	c.Settings = g.otherReturns(g.settings())
 	if g.chance(3) {
 		c.Level = Change[*int32]{true, oneOf(g, drawnLevels)}
 	}
@@ -468,68 +479,6 @@ func (g *generator) noticeDone() Command {
 			c.IDs = append(c.IDs, oneOf(g, g.m.notices).id)
 		} else {
 			c.IDs = append(c.IDs, uint64(g.below(9)))
-		}
-	}
-	return c
-}
-
-func (g *generator) renew() Command {
-	var c Renew
-	for range oneOf(g, []int{1, 2, 3, 1, 1, 2, 4, 0}) {
-		c.Renewals = append(c.Renewals, Renewal{Session: g.session(), TTLMS: g.ttl()})
-	}
-	if c.Renewals == nil {
-		c.Renewals = []Renewal{}
-	}
-	return c
-}
-
-func (g *generator) restore() Command {
-	c := RestoreSession{Session: uint64(g.below(8)), TTLMS: g.life(), Metadata: oneOf(g, drawnPairs)}
-	if g.chance(4) {
-		c.Session = math.MaxUint64
-	} else if len(g.m.ended) > 0 && g.chance(2) {
-		c.Session = oneOf(g, g.m.ended).id
-	}
-	if len(g.m.revoked) > 0 && g.chance(3) { // of a revoked lease
-		v := oneOf(g, g.m.revoked)
-		for _, s := range g.m.semaphores {
-			if c.Session = v.session; s.epoch == v.epoch {
-				c.Leases = []Want{{s.name, 1, v.group}}
-			}
-		}
-		return c
-	}
-	if s := g.m.session(c.Session); s != nil && g.chance(2) { // its own leases
-		for _, l := range g.m.leasesOf(s) {
-			c.Leases = append(c.Leases, Want{l.semaphore.name, l.count, l.in.group})
-		}
-	} else if !g.chance(4) {
-		c.Leases = g.wants()
-	}
-	return c
-}
-
-// many asks for a list, sometimes one that its session asked for before.
-func (g *generator) many() Command {
-	c := AcquireMany{Session: g.session(), Wants: g.wants(), Mode: oneOf(g, drawnModes), Try: g.chance(6), HeadStartMS: g.headStart()}
-	if c.Mode == All && !g.chance(6) {
-		c.Wants = g.onePool(c.Wants)
-	}
-	if g.chance(3) {
-		var lists []AcquireMany
-		for _, r := range g.m.requests {
-			if r.list != nil {
-				lists = append(lists, AcquireMany{Session: r.session.id, Wants: r.list.wants, Mode: r.list.mode})
-			}
-		}
-		for _, l := range g.m.leases {
-			if l.list != nil {
-				lists = append(lists, AcquireMany{Session: l.session.id, Wants: l.list.wants, Mode: l.list.mode})
-			}
-		}
-		if len(lists) > 0 {
-			c = oneOf(g, lists)
 		}
 	}
 	return c

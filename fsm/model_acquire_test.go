@@ -78,7 +78,7 @@ func (m *model) levelForbids(owner *modelSession, want modelMember) *Result {
 	}
 	var lowest, waited *int32
 	for _, l := range m.leasesOf(owner) {
-		if level := l.semaphore.level; !l.revoked && !l.semaphore.deleted && level != nil && (lowest == nil || *level < *lowest) {
+		if level := l.semaphore.level; l.holds() > 0 && !l.semaphore.deleted && level != nil && (lowest == nil || *level < *lowest) {
 			lowest = level
 		}
 	}
@@ -308,7 +308,7 @@ func (m *model) restore(c RestoreSession) Result {
 		switch {
 		case e.id == c.Session && !m.mayFind(e.owner):
 			return Result{Code: SessionExists, Session: c.Session}
-		case e.id == c.Session && e.cause == CauseRevoked:
+		case e.id == c.Session && revoking(e.cause):
 			return Result{Code: Revoked, Session: c.Session, Reason: e.reason}
 		}
 	}
@@ -327,12 +327,12 @@ func (m *model) restore(c RestoreSession) Result {
 			}
 		}
 	}
-	r := &modelRequest{mode: All, members: listed}
+	r := &modelRequest{mode: All, members: listed, restores: true}
 	for i, want := range listed {
 		s := want.semaphore
-		held := big.NewInt(m.held(s))
+		held := big.NewInt(m.taken(s))
 		for _, other := range listed[:i+1] {
-			if other.semaphore == s {
+			if other.semaphore == s && s.settings.WindowMS == 0 {
 				held.Add(held, big.NewInt(other.count))
 			}
 		}
@@ -443,12 +443,12 @@ func (m *model) ownsWith(s *modelSession) bool {
 // roomToHold: leases, together with the leases that waiting requests may become, stay
 // within their limits. owner is nil for a session that does not exist yet.
 func (m *model) roomToHold(owner *modelSession, r *modelRequest) *Result {
-	more := mayBecome(r)
-	if more == 0 {
-		return nil
+	more, records := mayBecome(r), mayBecome(r)
+	if !r.restores {
+		records += r.windows()
 	}
-	if int64(len(m.leases))+mayBecome(m.requests...)+more > m.limits.Leases {
-		return limited(RuleLeases, "")
+	if refusal := m.roomFor(records); refusal != nil || more == 0 {
+		return refusal
 	}
 	_, has, _ := m.ownedBy(m.caller.owner, owner)
 	if refusal := ownLimit(RuleOwnerLeases, has+more, m.caller.limits.Leases); refusal != nil && m.ownsWith(owner) {

@@ -80,13 +80,21 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 	for _, want := range members {
 		m.countPassed(r, want)
 		if !r.unowned {
-			result.Grants = append(result.Grants, tell(m.lease(r, want)))
+			l := m.lease(r, want)
+			result.Grants = append(result.Grants, tell(l))
+			m.checkGrant(want, l.count, l.token)
 			continue
 		}
 		s := want.semaphore
 		result.Granted = min(want.count, m.mostRoom(want))
+		dueMS := int64(0)
+		if s.settings.WindowMS != 0 {
+			dueMS = m.spend(s, modelIn{want.group, s.grouped()}, result.Granted)
+		} else if !s.settings.Family { // else its window has gone since, and nothing is taken
+			s.offset -= result.Granted
+		}
+		moved := dueMS == 0 && !s.settings.Family
 		m.takeTurn(s, want.group)
-		s.offset -= result.Granted
 		s.modified = m.index
 		result.Value, result.Epoch = m.available(s), s.epoch
 		token := uint64(0)
@@ -94,16 +102,22 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 			m.tokens++
 			token = m.tokens
 			r.entry.granted, r.entry.token = r.entry.granted+result.Granted, token
+			if !moved {
+				r.entry.spent += result.Granted
+			}
 		}
-		if r.place != 0 {
-			m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
-				Place: r.place, Count: result.Granted, Token: token, SinceMS: r.enqueuedMS, Unowned: true, Trace: m.caller.trace, Group: want.group})
+		if r.place != 0 || dueMS != 0 {
+			m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Session: r.sessionID(), Place: r.place, Count: result.Granted,
+				Token: token, SinceMS: r.since(m.nowMS), Unowned: true, Trace: m.caller.trace, Group: want.group, DueMS: dueMS})
 		}
 		if r.entry != nil {
 			m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
 				Count: result.Granted, Token: token, Group: want.group})
 		}
-		m.changed(s)
+		if moved {
+			m.changed(s)
+		}
+		m.checkGrant(want, result.Granted, 0)
 	}
 	return m.of(r.session, result)
 }
@@ -114,19 +128,38 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 		grantedMS: m.nowMS, list: r.list, in: modelIn{want.group, want.semaphore.grouped()}}
 	if l.in.grouped {
 		m.groupNamed(want.semaphore, want.group)
-		m.takeTurn(want.semaphore, want.group)
 	}
+	switch settings := want.semaphore.settings; {
+	case settings.WindowMS != 0 && r.restores: // it spends nothing
+		l.dueMS = max(m.nowMS, 1)
+	case settings.WindowMS != 0:
+		l.dueMS = m.spend(l.semaphore, l.in, l.count)
+	case settings.MaxHoldMS != 0:
+		l.endsMS = m.nowMS + settings.MaxHoldMS
+	}
+	m.takeTurn(want.semaphore, want.group)
 	m.leases = append(m.leases, l)
 	m.forgetRevoked(l)
 	r.session.everHeld = true
 	want.semaphore.modified = m.index
-	since := m.nowMS
-	if r.place != 0 {
-		since = r.enqueuedMS
-	}
 	m.effect(Effect{Kind: EffectGranted, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
-		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, SinceMS: since, Trace: m.caller.trace, Group: want.group})
+		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, SinceMS: r.since(m.nowMS), Trace: m.caller.trace, Group: want.group, DueMS: l.dueMS})
 	return l
+}
+
+// since is when a request began to wait, or now.
+func (r *modelRequest) since(nowMS int64) int64 {
+	if r.place == 0 {
+		return nowMS
+	}
+	return r.enqueuedMS
+}
+
+func (r *modelRequest) sessionID() uint64 {
+	if r.session == nil {
+		return 0
+	}
+	return r.session.id
 }
 
 func (m *model) changed(s *modelSemaphore) {
@@ -137,7 +170,7 @@ func (m *model) changed(s *modelSemaphore) {
 // enqueue gives a request the next place, in lines that have room or get it now.
 func (m *model) enqueue(r *modelRequest) Result {
 	m.places++
-	r.place, r.enqueuedMS = m.places, m.nowMS
+	r.place, r.enqueuedMS, r.reserved = m.places, m.nowMS, mayBecome(r)+r.windows()
 	m.requests = append(m.requests, r)
 	for _, want := range r.members {
 		want.semaphore.modified = m.index
@@ -228,13 +261,9 @@ func (m *model) drop(l *modelLease, cause Cause, reason string) {
 		m.revoked = m.revoked[max(0, len(m.revoked)-100_000):]
 	}
 	l.semaphore.modified = m.index
-	m.tidy(l.semaphore)
 	m.done.ended++
-	if l.revoked {
-		m.released(l, 0, cause, reason)
-	} else {
-		m.released(l, l.count, cause, reason)
-	}
+	m.released(l, l.holds(), cause, reason)
+	m.tidy(l.semaphore)
 }
 
 func (m *model) forgetRevoked(l *modelLease) {
@@ -244,8 +273,13 @@ func (m *model) forgetRevoked(l *modelLease) {
 }
 
 func (m *model) released(l *modelLease, count int64, cause Cause, reason string) {
+	dueMS, lost := m.rest(l, count, cause)
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch,
-		Session: l.session.id, Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason, Group: l.in.group})
+		Session: l.session.id, Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason, Group: l.in.group, DueMS: dueMS})
+	if lost != nil {
+		m.effect(Effect{Kind: EffectLost, Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Session: l.session.id, Token: l.token,
+			Count: count, Group: l.in.group, DueMS: dueMS})
+	}
 }
 
 func (m *model) open(s modelSession) *modelSession {
@@ -313,8 +347,7 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 // forgetEndsLike: beyond the bound of a kind the owner with the most ends loses its oldest.
 func (m *model) forgetEndsLike(cause Cause) {
 	kind := func(c Cause) bool {
-		other := func(c Cause) bool { return c != CauseRevoked && c != CauseExpired }
-		return c == cause || other(c) && other(cause)
+		return revoking(c) == revoking(cause) && (c == CauseExpired) == (cause == CauseExpired)
 	}
 	counts, all, most := map[string]int{}, 0, ""
 	for _, e := range m.ended {
@@ -344,7 +377,7 @@ func (m *model) outcomeOfEnd(r *modelRequest, cause Cause, reason string) Result
 		outcome.QueueLength-- // itself
 	case cause == CauseExpired:
 		outcome.Code = ExpiredSession
-	case cause == CauseRevoked:
+	case revoking(cause):
 		outcome.Code = Revoked
 	case r.session.oneShot:
 		outcome.Code = Withdrawn

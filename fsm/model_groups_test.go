@@ -62,6 +62,9 @@ func (m *model) tidy(s *modelSemaphore) {
 		for _, l := range m.leases {
 			named = named || l.semaphore == s && l.in == modelIn{g.name, true}
 		}
+		for _, t := range m.returns {
+			named = named || t.semaphore == s && t.in == modelIn{g.name, true}
+		}
 		for _, e := range m.entries {
 			named = named || e.semaphore == s && e.in == modelIn{g.name, true}
 		}
@@ -69,14 +72,28 @@ func (m *model) tidy(s *modelSemaphore) {
 	})
 }
 
-// used sums up what the leases of a group hold.
+// used sums up what the leases of a group hold and what comes back to it.
 func (m *model) used(s *modelSemaphore, group string) (used int64) {
 	for _, l := range m.holders(s) {
-		if l.in == (modelIn{group, true}) && !l.revoked {
-			used += l.count
+		if l.in == (modelIn{group, true}) {
+			used += l.holds()
+		}
+	}
+	for _, t := range m.returnsOf(s) {
+		if t.in == (modelIn{group, true}) {
+			used += t.count
 		}
 	}
 	return used
+}
+
+func (m *model) heldIn(s *modelSemaphore, group string) (held int64) {
+	for _, l := range m.holders(s) {
+		if l.in == (modelIn{group, true}) {
+			held += l.holds()
+		}
+	}
+	return held
 }
 
 // groupOf returns the group of a request of a session, which is nil if there is none yet.
@@ -253,20 +270,37 @@ func (r *modelRequest) least(want modelMember) int64 {
 }
 
 func (m *model) groupHasRoom(r *modelRequest, want modelMember) bool {
+	return m.groupRoomWith(r, want, 0)
+}
+
+func (m *model) groupRoomWith(r *modelRequest, want modelMember, more int64) bool {
 	limit := want.semaphore.limit(want.group)
-	return !want.semaphore.grouped() || limit == NoLimit || r.least(want) <= limit-m.used(want.semaphore, want.group)
+	return !want.semaphore.grouped() || limit == NoLimit || r.least(want) <= limit-m.used(want.semaphore, want.group)+more
 }
 
 func (m *model) totalHasRoom(r *modelRequest, want modelMember) bool {
-	return want.semaphore.settings.Family || m.available(want.semaphore) >= r.least(want)
+	return m.totalRoomWith(r, want, 0)
+}
+
+// totalRoomWith: there is room once so many more are available.
+func (m *model) totalRoomWith(r *modelRequest, want modelMember, more int64) bool {
+	return want.semaphore.settings.Family || m.available(want.semaphore)+more >= r.least(want)
+}
+
+func (m *model) roomWith(r *modelRequest, want modelMember, total, group int64) bool {
+	return m.totalRoomWith(r, want, total) && m.groupRoomWith(r, want, group)
 }
 
 // mostRoom is the largest count that there is room for.
 func (m *model) mostRoom(want modelMember) int64 {
-	if limit := want.semaphore.limit(want.group); want.semaphore.grouped() && limit != NoLimit {
-		return min(m.available(want.semaphore), limit-m.used(want.semaphore, want.group))
+	room := m.available(want.semaphore)
+	if want.semaphore.settings.Family {
+		room = math.MaxInt64
 	}
-	return m.available(want.semaphore)
+	if limit := want.semaphore.limit(want.group); want.semaphore.grouped() && limit != NoLimit {
+		room = min(room, limit-m.used(want.semaphore, want.group))
+	}
+	return room
 }
 
 // block says why a request can't be granted in one of its lines, BlockOther if it can.
@@ -284,6 +318,8 @@ func (m *model) block(r *modelRequest, want modelMember) Block {
 		return BlockGroupLimit
 	case s.pool() && m.totalHasRoom(r, want) && !m.chosen(r, want):
 		return BlockGroups
+	case !m.totalHasRoom(r, want) && m.totalRoomWith(r, want, m.returning(s)):
+		return BlockReturning
 	case !m.totalHasRoom(r, want):
 		return BlockPermits
 	}
@@ -299,11 +335,14 @@ func (m *model) ready(r *modelRequest, want modelMember) bool {
 func (m *model) unavailable(r *modelRequest) Result {
 	want := r.members[0]
 	result := m.refusal(Unavailable, want)
-	switch m.block(r, want) {
+	switch block := m.block(r, want); block {
+	case BlockGroupLimit, BlockPermits, BlockReturning:
+		result.DelayMS = m.delay(r, want)
+		if block == BlockGroupLimit {
+			m.blameGroup(&result, want)
+		}
 	case BlockPaused:
 		result.Rule, result.Reason = RulePaused, want.semaphore.settings.Paused
-	case BlockGroupLimit:
-		m.blameGroup(&result, want)
 	case BlockGroups:
 		result.Rule, result.Group = RuleOtherGroups, want.group
 	}
@@ -359,35 +398,6 @@ func (m *model) supersede(by *modelRequest) {
 		}
 	}
 	by.supersedes = nil
-}
-
-func badSettings(c SettingsChange) bool {
-	s := c.applied(Settings{}, false)
-	return s.PerGroup < 0 || !ValidReason(s.Paused) || s.MaxWaiting < 0 || s.MaxWaiting > 100_000 ||
-		s.HeadStartMS < 0 || s.HeadStartMS > 24*3600*1000
-}
-
-// excluded returns the rule that settings break together.
-func excluded(s Settings) Rule {
-	switch {
-	case !(s.Groups != NoGroups) && s.PerGroup > 0:
-		return RulePerGroup
-	case s.Family && !(s.Groups != NoGroups && s.PerGroup > 0):
-		return RulePermits
-	case s.Family && s.Paused != "":
-		return RulePaused
-	case s.DropOldest && s.MaxWaiting == 0:
-		return RuleWhenFull
-	}
-	return RuleNone
-}
-
-// told is how effects show settings.
-func told(s Settings) *Settings {
-	if s == (Settings{}) {
-		return nil
-	}
-	return &s
 }
 
 func badHeadStart(ms int64) bool { return ms < 0 || ms > MaxTTLMS }

@@ -16,6 +16,7 @@ type modelEntry struct {
 	name      string
 	epoch     uint64
 	granted   int64
+	spent     int64 // of granted, in a window
 	token     uint64
 	waiting   *modelRequest
 	in        modelIn
@@ -69,7 +70,7 @@ func (m *model) listAdd(c ListAdd) Result {
 		return m.noSessionFor(c.Session, s)
 	case c.Count < 1:
 		return m.refusal(InvalidCount, want)
-	case s.settings.Family:
+	case s.settings.Family && s.settings.WindowMS == 0:
 		return m.refusal(NoTotal, want)
 	}
 	entry := m.entryOf(owner, s, want.group)
@@ -89,7 +90,12 @@ func (m *model) listAdd(c ListAdd) Result {
 	r := &modelRequest{session: owner, members: []modelMember{want}, unowned: true, partial: true}
 	m.rank(r, 0)
 	members, now := m.servable(r)
-	if !now {
+	if now {
+		if refusal := m.roomToHold(owner, r); refusal != nil {
+			refusal.Epoch = s.epoch
+			return *refusal
+		}
+	} else {
 		if refusal := m.fullLines(r); refusal != nil {
 			return *refusal
 		}
@@ -217,8 +223,8 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 	m.entries = slices.DeleteFunc(m.entries, func(other *modelEntry) bool { return other == e })
 	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id, Group: e.in.group})
 	m.done.ended++
-	if s := e.semaphore; !e.orphaned() && giveBack && e.granted > 0 {
-		back := big.NewInt(e.granted)
+	if s := e.semaphore; !e.orphaned() && giveBack && e.granted > e.spent {
+		back := big.NewInt(e.granted - e.spent)
 		for _, whole := range []*big.Int{big.NewInt(s.offset), new(big.Int).Add(big.NewInt(s.permits), big.NewInt(s.offset))} {
 			if room := new(big.Int).Sub(big.NewInt(math.MaxInt64), whole); room.Cmp(back) < 0 {
 				back = room
@@ -288,7 +294,7 @@ func (m *model) leaveNotice(want modelMember, c Down, result Result) Result {
 func (m *model) wakeNotices() {
 	for _, n := range m.notices {
 		s := n.semaphore
-		if s == nil || s.settings.Family {
+		if s == nil || s.settings.Family && s.settings.WindowMS == 0 {
 			continue
 		}
 		down := modelRequest{members: []modelMember{{semaphore: s, group: n.group, count: n.count}}, unowned: true}

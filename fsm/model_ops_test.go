@@ -69,6 +69,8 @@ func (m *model) do(c Command) Result {
 		return m.itemDeleteAll(c)
 	case GroupPut:
 		return m.groupPut(c)
+	case FreeLost:
+		return m.freeLost(c)
 	}
 	panic(fmt.Sprintf("the model does not know %T", c))
 }
@@ -112,7 +114,7 @@ func (m *model) noSession(id uint64) Result {
 		if e.id == id && e.cause == CauseExpired {
 			return Result{Code: ExpiredSession, Session: id}
 		}
-		if e.id == id && e.cause == CauseRevoked {
+		if e.id == id && revoking(e.cause) {
 			return Result{Code: Revoked, Session: id, Reason: e.reason}
 		}
 	}
@@ -155,7 +157,7 @@ func (m *model) put(c PutSemaphore) Result {
 	if (after.Groups != s.settings.Groups || after.Family != s.settings.Family) && len(m.waiters(s)) > 0 {
 		return m.refusal(RequestsWaiting, modelMember{semaphore: s, whole: true})
 	}
-	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.held(s))) {
+	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.taken(s))) {
 		return m.refusal(Overflow, modelMember{semaphore: s, whole: true})
 	}
 	m.change(s, c, after)
@@ -251,7 +253,7 @@ func (m *model) up(c Up) Result {
 	if refusal != nil {
 		return *refusal
 	}
-	if refusal := m.noTotal(s, c.Count, 1); refusal != nil {
+	if refusal := m.noTotal(s, c.Count, 1, s.settings.Family); refusal != nil {
 		return *refusal
 	}
 	return m.moveOffset(s, new(big.Int).Add(big.NewInt(s.offset), big.NewInt(c.Count)), c.Count)
@@ -262,26 +264,43 @@ func (m *model) set(c SetValue) Result {
 	if refusal != nil {
 		return *refusal
 	}
-	if refusal := m.noTotal(s, c.Value, 0); refusal != nil {
+	if refusal := m.noTotal(s, c.Value, 0, s.settings.Family || s.pool() && s.settings.WindowMS != 0); refusal != nil {
 		return *refusal
 	}
-	offset := new(big.Int).Add(big.NewInt(c.Value), big.NewInt(m.held(s)))
-	return m.moveOffset(s, offset.Sub(offset, big.NewInt(s.permits)), c.Value)
+	stays := m.held(s)
+	for _, t := range m.returnsOf(s) {
+		if !t.spent || s.grouped() {
+			stays += t.count
+		}
+	}
+	offset := new(big.Int).Add(big.NewInt(c.Value), big.NewInt(stays))
+	offset.Sub(offset, big.NewInt(s.permits))
+	if !legal(s.permits, offset, big.NewInt(stays)) {
+		return m.refusal(Overflow, modelMember{semaphore: s, count: c.Value, whole: true})
+	}
+	if !s.grouped() {
+		forgotten := m.forgetSpends(s)
+		if forgotten && s.offset == offset.Int64() {
+			s.modified = m.index
+			m.changed(s)
+		}
+	}
+	return m.moveOffset(s, offset, c.Value)
 }
 
-// noTotal refuses a count below the least, and one of a family.
-func (m *model) noTotal(s *modelSemaphore, count, least int64) *Result {
+// noTotal refuses a count below the least, and one of a semaphore without a total.
+func (m *model) noTotal(s *modelSemaphore, count, least int64, without bool) *Result {
 	result := m.refusal(NoTotal, modelMember{semaphore: s, count: count, whole: true})
 	if count < least {
 		result.Code = InvalidCount
-	} else if !s.settings.Family {
+	} else if !without {
 		return nil
 	}
 	return &result
 }
 
 func (m *model) moveOffset(s *modelSemaphore, offset *big.Int, asked int64) Result {
-	if !legal(s.permits, offset, big.NewInt(m.held(s))) {
+	if !legal(s.permits, offset, big.NewInt(m.taken(s))) {
 		return m.refusal(Overflow, modelMember{semaphore: s, count: asked, whole: true})
 	}
 	if s.offset != offset.Int64() {
@@ -305,12 +324,15 @@ func (m *model) down(c Down) Result {
 	switch {
 	case c.Count < 1:
 		return m.refusal(InvalidCount, want)
-	case want.semaphore.settings.Family:
+	case want.semaphore.settings.Family && want.semaphore.settings.WindowMS == 0:
 		return m.refusal(NoTotal, want)
 	}
 	r := &modelRequest{members: []modelMember{want}, unowned: true, partial: c.Partial}
 	m.rank(r, c.HeadStartMS)
 	if members, ok := m.servable(r); ok {
+		if refusal := m.roomToHold(nil, r); refusal != nil {
+			return *refusal
+		}
 		result := m.grant(r, members)
 		m.serveAndEnd()
 		return result
@@ -410,104 +432,4 @@ func (m *model) end(c EndSession) Result {
 	m.endSession(s, cause, c.Reason)
 	m.serveAndEnd()
 	return Result{Code: OK, Session: c.Session, Found: true}
-}
-
-func (m *model) release(c Release) Result {
-	if !ValidGroup(c.Group) {
-		return Result{Code: Malformed}
-	}
-	s, refusal := m.meant(c.Name, c.Epoch)
-	if refusal != nil {
-		return *refusal
-	}
-	owner := m.found(c.Session)
-	if owner == nil {
-		return m.noSessionFor(c.Session, s)
-	}
-	result := Result{Code: OK, Epoch: s.epoch, Session: c.Session}
-	if l := m.leaseOf(owner, s, c.Group); l != nil && (c.Token == 0 || c.Token == l.token) {
-		result.Found, result.Grants = true, []Grant{tell(l)}
-		m.drop(l, CauseEnded, "")
-	} else if r, _ := m.requestFor(owner, s, c.Group); r != nil && c.Token == 0 {
-		result.Found, result.Place = true, r.place
-		m.withdraw(r, CauseEnded, Result{Code: Withdrawn, Session: c.Session, Place: r.place})
-	}
-	result.Waiting = len(m.requestsOf(owner)) > 0
-	m.endIfSpent(owner, CauseEnded)
-	m.serveAndEnd()
-	return result
-}
-
-func (m *model) resize(c ResizeLease) Result {
-	if !ValidGroup(c.Group) {
-		return Result{Code: Malformed}
-	}
-	s, refusal := m.meant(c.Name, c.Epoch)
-	if refusal != nil {
-		return *refusal
-	}
-	owner := m.found(c.Session)
-	if owner == nil {
-		return m.noSessionFor(c.Session, s)
-	}
-	l := m.leaseOf(owner, s, c.Group)
-	want := modelMember{semaphore: s, count: c.Count, whole: true}
-	switch {
-	case c.Count < 1:
-		return m.refusal(InvalidCount, want)
-	case l == nil || c.Token != 0 && c.Token != l.token:
-		return m.refusal(NotHeld, want)
-	case l.revoked || c.Count > l.count:
-		return m.heldOtherwise(l, c.Count)
-	}
-	if back := l.count - c.Count; back > 0 {
-		l.count = c.Count
-		s.modified = m.index
-		m.released(l, back, CauseResized, "")
-	}
-	m.serveAndEnd()
-	return m.of(owner, Result{Code: OK, Found: true, Epoch: s.epoch, Grants: []Grant{tell(l)}})
-}
-
-// heldOtherwise refuses requests that an existing lease does not allow.
-func (m *model) heldOtherwise(l *modelLease, count int64) Result {
-	asked := modelMember{l.semaphore, l.in.group, count, !l.in.grouped}
-	if l.revoked {
-		result := m.refusal(Revoked, asked)
-		result.Reason = l.reason
-		return result
-	}
-	result := m.refusal(LeaseExists, asked)
-	result.Holding = l.count
-	return result
-}
-
-func (m *model) revoke(c RevokeLease) Result {
-	if !ValidReason(c.Reason) || !ValidGroup(c.Group) {
-		return Result{Code: Malformed}
-	}
-	s, refusal := m.meant(c.Name, c.Epoch)
-	if refusal != nil {
-		return *refusal
-	}
-	owner := m.found(c.Session)
-	if owner == nil {
-		return m.noSessionFor(c.Session, s)
-	}
-	l := m.leaseOf(owner, s, c.Group)
-	if l == nil {
-		return m.refusal(NotHeld, modelMember{semaphore: s, whole: true})
-	}
-	result := Result{Code: OK, Found: true, Epoch: s.epoch, Session: c.Session, Grants: []Grant{tell(l)}}
-	switch {
-	case l.revoked: // the first reason stays
-	case owner.oneShot:
-		m.endSession(owner, CauseRevoked, c.Reason)
-	default:
-		l.revoked, l.reason = true, c.Reason
-		s.modified = m.index
-		m.released(l, l.count, CauseRevoked, c.Reason)
-	}
-	m.serveAndEnd()
-	return result
 }

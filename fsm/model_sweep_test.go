@@ -71,6 +71,12 @@ func (m *model) empty(s *modelSemaphore, limit int) bool {
 		}
 		m.orphan(e)
 	}
+	for _, t := range m.returnsOf(s) {
+		if m.done.ended >= limit {
+			return false
+		}
+		m.removeReturn(t)
+	}
 	return m.emptyGroups(s, limit)
 }
 
@@ -119,7 +125,7 @@ func (m *model) moreDue() bool {
 			return true
 		}
 	}
-	return len(m.due()) > 0 || len(m.unswept()) > 0
+	return len(m.due()) > 0 || len(m.overheld()) > 0 || len(m.dueReturns()) > 0 || len(m.unswept()) > 0
 }
 
 // endOrphan ends the same request of a session, when deletions have made it impossible.

@@ -10,6 +10,9 @@ import (
 // differs compares everything that readers of the machine can see with the model, and
 // returns the first difference, or nil.
 func (m *model) differs(machine *Machine) error {
+	if m.broken != nil {
+		return m.broken
+	}
 	scalars := []struct {
 		name      string
 		got, want any
@@ -58,6 +61,9 @@ func (m *model) semaphoresDiffer(machine *Machine) error {
 		for _, l := range m.holders(s) {
 			holders = append(holders, leaseView(l))
 		}
+		if err := same("lost holds of "+s.name, machine.Lost(s.name, 0, 10_000), m.lostViews(s)); err != nil {
+			return err
+		}
 		if err := same("holders of "+s.name, machine.Holders(s.name, 0, 10_000), holders); err != nil {
 			return err
 		}
@@ -79,7 +85,7 @@ func (m *model) semaphoresDiffer(machine *Machine) error {
 func (m *model) groupsDiffer(machine *Machine, s *modelSemaphore) error {
 	var groups []GroupView
 	for _, g := range s.groups {
-		view := GroupView{Group: g.name, Limit: g.limit, Own: g.own, Used: m.used(s, g.name), Held: m.used(s, g.name),
+		view := GroupView{Group: g.name, Limit: g.limit, Own: g.own, Used: m.used(s, g.name), Held: m.heldIn(s, g.name),
 			Ahead: m.ahead(modelMember{semaphore: s, group: g.name})}
 		if line := m.line(s, g.name); s.grouped() && len(line) > 0 {
 			view.Waiting, view.OldestMS = int64(len(line)), line[0].enqueuedMS
@@ -94,7 +100,11 @@ func (m *model) groupsDiffer(machine *Machine, s *modelSemaphore) error {
 }
 
 func leaseView(l *modelLease) LeaseView {
-	return LeaseView{Grant: tell(l), Session: l.session.id, DeadlineMS: l.session.deadlineMS,
+	deadlineMS := l.session.deadlineMS
+	if l.endsMS != 0 {
+		deadlineMS = min(deadlineMS, l.endsMS)
+	}
+	return LeaseView{Grant: tell(l), Session: l.session.id, DeadlineMS: deadlineMS,
 		Metadata: l.session.metadata, Revoked: l.revoked, Reason: l.reason}
 }
 
@@ -185,13 +195,8 @@ func (m *model) sessionsDiffer(machine *Machine) error {
 		return err
 	}
 	next, ok := machine.NextDeadline()
-	earliest := int64(0)
-	for i, s := range m.sessions {
-		if i == 0 || s.deadlineMS < earliest {
-			earliest = s.deadlineMS
-		}
-	}
-	if ok != (len(m.sessions) > 0) || next != earliest {
+	earliest, has := m.nextDeadline()
+	if ok != has || next != earliest {
 		return fmt.Errorf("next deadline is %d, the model has %d", next, earliest)
 	}
 	return nil

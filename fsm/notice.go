@@ -77,7 +77,7 @@ func (m *Machine) wouldServe(n *notice) bool {
 	if s.grouped() {
 		w.lane = m.laneFor(n.semaphore, n.group)
 	}
-	return !s.family() && m.servable(&request{members: []member{w}, unowned: true, rankMS: m.nowMS, place: m.places + 1}) >= 0
+	return (!s.family() || s.settings.WindowMS != 0) && m.servable(&request{members: []member{w}, unowned: true, rankMS: m.nowMS, place: m.places + 1}) >= 0
 }
 
 func (m *Machine) noticeDue(r ref) {

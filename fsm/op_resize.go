@@ -54,7 +54,7 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	}
 	switch {
-	case c.Count < 1:
+	case c.Count < 1 || ok && m.leases.at(held).due != 0 && !m.leases.at(held).revoked:
 		m.refuse(&result, InvalidCount, member{semaphore: semaphore, count: c.Count})
 		return result
 	case !ok:
@@ -62,9 +62,6 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	case m.leases.at(held).revoked || c.Count > m.leases.at(held).count:
 		return m.refuseHeld(held, c.Count)
-	case m.leases.at(held).due != 0:
-		m.refuse(&result, InvalidCount, member{semaphore: semaphore, count: c.Count})
-		return result
 	case c.Count < m.leases.at(held).count && m.semaphores.at(semaphore).with().CooldownMS != 0 && !m.roomForLeases(1, &result):
 		return result
 	}

@@ -1,7 +1,7 @@
 package fsm
 
-// SetValue sets the available permits: offset = value + held + returning - permits. Of a semaphore
-// with a window it forgets what is spent.
+// SetValue sets the available permits: offset = value + held + returning - permits. Of a plain
+// semaphore it forgets what is spent.
 //
 // Codes: OK (Value after the grants that it caused), UnknownSemaphore, EpochMismatch,
 // InvalidCount (a negative value), NoTotal, Overflow.
@@ -40,19 +40,25 @@ func (c SetValue) apply(m *Machine) Result {
 	if !m.needsTotal(asked, false, &result) {
 		return result
 	}
-	window := s.with().WindowMS != 0
-	if window && s.pool() { // what each group spent can't be told from what a set means
+	if s.with().WindowMS != 0 && s.pool() { // what each group spent can't be told from what a set means
 		m.refuse(&result, NoTotal, asked)
 		return result
 	}
-	if !sumFits(c.Value, s.taken()) || !s.fits(c.Value+s.taken()) {
+	var spends []ref
+	spent := int64(0)
+	if !s.pool() {
+		spends, spent = m.openSpends(r)
+	}
+	taken := s.taken() - spent
+	if !sumFits(c.Value, taken) || !s.fits(c.Value+taken) {
 		m.refuse(&result, Overflow, asked)
 		return result
 	}
-	if window {
-		m.forgetSpends(r)
-	}
 	// value + taken is permits + offset; both are 0 … 2^63-1, so their
 	// difference, the offset, fits too.
-	return m.moveOffset(r, c.Value+s.taken()-s.permits)
+	offset := c.Value + taken - s.permits
+	if m.forgetSpends(r, spends); spent > 0 && offset == s.offset {
+		m.changed(r) // what is available changes all the same
+	}
+	return m.moveOffset(r, offset)
 }

@@ -170,10 +170,14 @@ func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
 // isChoice reports whether a request is the choice of a pool, or would be if it stood first in the
 // line of its group.
 func (m *Machine) isChoice(s *semaphore, r *request, w member) bool {
-	l := m.lanes.at(w.lane)
-	best := s.choice()
-	return m.groupHasRoom(w.lane, r) &&
-		(best.lane == 0 || best.lane == w.lane || head{l.used(), l.turn, r.rank(), w.lane}.chosenBefore(best, s.passed))
+	return m.groupHasRoom(w.lane, r) && !m.otherBefore(s, r, w)
+}
+
+// otherBefore reports whether a pool chooses the head of another group before a request, when this is
+// the first of its group and has room there.
+func (m *Machine) otherBefore(s *semaphore, r *request, w member) bool {
+	l, best := m.lanes.at(w.lane), s.choice()
+	return best.lane != 0 && best.lane != w.lane && !head{l.used(), l.turn, r.rank(), w.lane}.chosenBefore(best, s.passed)
 }
 
 // drawTurn is a grant to a group: its turn is over, and its pool counts whether the grant passed

@@ -167,7 +167,9 @@ func (m *Machine) dropReturn(r ref) {
 	m.byReturn.due.Delete(due)
 	m.byReturn.ofSemaphore.Delete(semaphoreReturn{s.epoch, due})
 	s.returns--
-	s.modified = m.index
+	if t.count > 0 { // else nobody sees a change
+		s.modified = m.index
+	}
 	if t.lost != nil {
 		m.byReturn.lost.Delete(lostLease{s.epoch, t.lost.token, r})
 		s.lost--
@@ -240,21 +242,26 @@ func (m *Machine) changeReturn(r ref, by int64) {
 // spendsAtOnce bounds the returns that a set of the value looks at.
 const spendsAtOnce = 2_048
 
-// forgetSpends ends what is spent of a semaphore, whose permits a set counts anew, and the receipts
-// for it. Only after as many changes of the window are there more spends than it looks at.
-func (m *Machine) forgetSpends(semaphore ref) {
+// openSpends returns what is spent of a semaphore, and how many permits. Only after as many changes of
+// the window are there more spends than it looks at.
+func (m *Machine) openSpends(semaphore ref) (spends []ref, count int64) {
 	epoch := m.semaphores.at(semaphore).epoch
-	var spends []ref
 	looks := 0
 	m.byReturn.ofSemaphore.Ascend(semaphoreReturn{epoch: epoch}, func(t semaphoreReturn) bool {
 		if looks++; t.epoch != epoch || looks > spendsAtOnce {
 			return false
 		}
-		if m.returns.at(t.due.at).spent {
-			spends = append(spends, t.due.at)
+		if back := m.returns.at(t.due.at); back.spent {
+			spends, count = append(spends, t.due.at), count+back.count
 		}
 		return true
 	})
+	return spends, count
+}
+
+// forgetSpends ends what is spent of a semaphore, whose permits a set counts anew, and the receipts
+// for it.
+func (m *Machine) forgetSpends(semaphore ref, spends []ref) {
 	for _, r := range spends {
 		m.dropReturn(r)
 	}
@@ -325,7 +332,6 @@ func (m *Machine) endHolds() {
 			return
 		}
 		m.revoke(first.at, CauseMaxHold, maxHoldReason)
-		m.done.ended++
 	}
 }
 
@@ -341,6 +347,7 @@ func (m *Machine) revoke(held ref, cause Cause, reason string) {
 	m.leaveEnd(held)
 	l.revoked, l.reason, l.ends, l.slots = true, reason, 0, nil // state: it names none any more
 	m.takeBack(l, count, named, cause, reason)
+	m.done.ended++
 }
 
 // joinEnd files a lease that ends at a time.
@@ -359,9 +366,13 @@ func (m *Machine) leaveEnd(r ref) {
 // returnsWalked bounds the returns that a refusal looks at for the time until enough come back.
 const returnsWalked = 1_024
 
-// returnsIn returns the time until a request has room by returns alone, or 0 if others are needed.
+// returnsIn returns the time until a request that is the first in its line, and in its pool, has room
+// in a window by returns alone, or 0 if others are needed.
 func (m *Machine) returnsIn(r *request, w member) (ms int64) {
 	s := m.semaphores.at(w.semaphore)
+	if s.with().WindowMS == 0 || s.pool() && m.otherBefore(s, r, w) {
+		return 0
+	}
 	least, walked := r.atLeast(w.count), 0
 	missing := least - s.available()
 	if s.family() {
@@ -378,7 +389,7 @@ func (m *Machine) returnsIn(r *request, w member) (ms int64) {
 			missingHere -= back.count
 		}
 		if missing <= 0 && missingHere <= 0 {
-			ms = max(t.due.ms-m.nowMS, 1)
+			ms = max(t.due.ms-m.nowMS, 1) // 0 says that others are needed
 		}
 		return ms == 0
 	})

@@ -146,15 +146,15 @@ func (m *Machine) refuseUnavailable(result *Result, r *request) {
 	m.refuse(result, Unavailable, w)
 	s := m.semaphores.at(w.semaphore)
 	switch m.blockOf(r, w) {
+	case BlockPermits, BlockReturning:
+		result.DelayMS = m.returnsIn(r, w)
 	case BlockPaused:
 		result.Rule, result.Reason = RulePaused, s.settings.Paused
 	case BlockGroupLimit:
+		result.DelayMS = m.returnsIn(r, w)
 		m.explainGroup(result, RuleGroupLimit, w)
 	case BlockGroups:
 		result.Rule, result.Group = RuleOtherGroups, m.groupOf(w.lane)
-	}
-	if s.with().WindowMS != 0 && m.isFirst(s, r, w) {
-		result.DelayMS = m.returnsIn(r, w)
 	}
 }
 
@@ -536,11 +536,13 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	if !s.family() {
 		granted = min(granted, s.available())
 	}
-	if window := s.with().WindowMS; window != 0 {
+	switch window := s.with().WindowMS; {
+	case window != 0:
 		dueMS = m.spend(want, granted, window)
-	} else {
+	case !s.family(): // its window has gone since the request came, and nothing is taken
 		s.offset -= granted
 	}
+	moved := dueMS == 0 && !s.family()
 	s.modified = m.index
 	result.Granted, result.Value, result.Epoch = granted, s.shownTotal(s.available()), s.epoch
 	token := uint64(0)
@@ -548,7 +550,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 		token = m.nextToken()
 		e := m.entries.mut(r.entry)
 		e.granted, e.token = e.granted+granted, token
-		if dueMS != 0 {
+		if !moved {
 			e.spent += granted
 		}
 	}
@@ -560,7 +562,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 		m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),
 			Count: granted, Token: token, Group: m.groupOf(want.lane)})
 	}
-	if dueMS == 0 {
+	if moved {
 		m.changed(want.semaphore)
 	}
 }
