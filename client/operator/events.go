@@ -25,6 +25,7 @@ type Event struct {
 	Index       uint64        `json:"index"`
 	ClusterTime time.Duration `json:"-"`
 	Semaphore   string        `json:"semaphore"`
+	Group       string        `json:"group"`
 	Item        string        `json:"item"`
 	Version     uint64        `json:"version"` // of the item
 	Epoch       uint64        `json:"epoch"`
@@ -41,10 +42,12 @@ type Event struct {
 	Listed   bool              `json:"listed"`
 	Deleted  bool              `json:"deleted"`
 	OneShot  bool              `json:"one_shot"`
-	Permits  int64             `json:"permits"`
+	Permits  int64             `json:"permits"` // 0 for a semaphore with client.NoTotal
 	Offset   int64             `json:"offset"`
 	Level    *int32            `json:"level"`
 	Metadata map[string]string `json:"metadata"`
+	Paused   string            `json:"paused"`
+	Limit    *int64            `json:"limit"` // the group's own one
 
 	TTL       time.Duration `json:"-"`
 	ExpiresIn time.Duration `json:"-"`
@@ -55,8 +58,8 @@ type Event struct {
 // ErrHistoryGone is the refusal of events that a node no longer has. Compare with errors.Is.
 var ErrHistoryGone error = calls.Code("history-gone")
 
-// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfSession, WithoutRenewals. Several add up,
-// but an event must pass the options of semaphores and the options of a session.
+// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfGroup, OfSession, WithoutRenewals. Several add
+// up, but an event must pass the options of semaphores, of the group and of a session.
 type EventOption func(url.Values)
 
 // Since makes Events begin after the event of this id, or after the whole of a log
