@@ -42,7 +42,8 @@ type Event struct {
 	Listed   bool              `json:"listed"`
 	Deleted  bool              `json:"deleted"`
 	OneShot  bool              `json:"one_shot"`
-	Permits  int64             `json:"permits"` // 0 for a semaphore with client.NoTotal
+	Permits  int64             `json:"permits"`
+	NoTotal  bool              `json:"-"` // permits are null
 	Offset   int64             `json:"offset"`
 	Level    *int32            `json:"level"`
 	Metadata map[string]string `json:"metadata"`
@@ -167,5 +168,10 @@ func readEvents(s io.Reader, query url.Values, yield func(*Event, error) bool) (
 // UnmarshalJSON reads an event's data as the API sends it.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	type plain Event
+	var total struct{ Permits json.RawMessage }
+	if err := json.Unmarshal(data, &total); err != nil {
+		return err
+	}
+	e.NoTotal = string(total.Permits) == "null"
 	return reply.ReadTimes(data, (*plain)(e), reply.Times{"cluster_time_ms": &e.ClusterTime, "ttl_ms": &e.TTL, "expires_in_ms": &e.ExpiresIn})
 }
