@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
@@ -15,12 +17,20 @@ import (
 type Want struct {
 	Name  string `json:"name"`
 	Count int64  `json:"count"` // 0 means 1
+	Group string `json:"group,omitempty"`
 }
+
+// target is where a session has at most one lease or request: a group of a semaphore.
+type target struct{ semaphore, group string }
+
+func (w *Want) target() target { return target{w.Name, w.Group} }
 
 // acquiring is one acquire of a session, until it is granted or given up.
 type acquiring struct {
 	call  calls.Call
+	body  map[string]any
 	count int64 // of a single one
+	group string
 	wants []Want
 	many  bool
 	try   bool
@@ -37,7 +47,8 @@ type acquiring struct {
 // It fails with ctx's error and ErrUnavailable when it was not granted in time, with ctx's error and
 // ErrUnreachable when no node could be asked, with ErrLost when the session was lost during the wait, with
 // ErrLeaseExists when this session holds or waits for the semaphore already, and with the cluster's refusals:
-// ErrNever, ErrHierarchy, ErrUnknownSemaphore, ErrDeleted, ErrLimitReached and others, at once.
+// ErrNever, ErrHierarchy, ErrUnknownSemaphore, ErrDeleted, ErrLimitReached, ErrLineFull, ErrSuperseded and others, at
+// once. After the last two a caller should not ask again in a loop.
 func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return s.acquireOne(ctx, name, opts, false)
 }
@@ -49,13 +60,14 @@ func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOp
 }
 
 func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOption, try bool) (*Lease, error) {
-	a := acquiring{count: 1, try: try}
+	a := acquiring{body: map[string]any{}, count: 1, try: try}
 	a.call = calls.Call{Method: http.MethodPut, Path: []string{"v1", "sessions", s.id, "leases", name}}
 	for _, o := range opts {
 		o.acquire(&a)
 	}
-	a.wants = []Want{{name, a.count}}
-	a.call.Body = map[string]any{"count": a.count}
+	a.wants = []Want{{name, a.count, a.group}}
+	a.body["count"] = a.count
+	a.call.Body = a.body
 	a.call.Operation = calls.Operation{Name: "acquire", Semaphore: name, Session: s.id}
 	leases, err := s.acquire(ctx, &a)
 	if err != nil {
@@ -65,7 +77,8 @@ func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOpt
 }
 
 // AcquireAll waits until the session is granted all of the semaphores, in one step; until then it holds not one
-// of them. The leases are in the order of wants. Otherwise it is as Acquire.
+// of them. The leases are in the order of wants. At most one member may be of a semaphore with Groups and a number
+// of permits. Otherwise it is as Acquire.
 func (s *Session) AcquireAll(ctx context.Context, wants ...Want) ([]*Lease, error) {
 	return s.acquireMany(ctx, "all", wants)
 }
@@ -83,8 +96,7 @@ func (s *Session) AcquireAny(ctx context.Context, wants ...Want) (*Lease, error)
 func (s *Session) acquireMany(ctx context.Context, mode string, wants []Want) ([]*Lease, error) {
 	a := acquiring{many: true, wants: make([]Want, len(wants))}
 	for i, w := range wants {
-		a.wants[i] = Want{w.Name, w.Count}
-		if w.Count == 0 {
+		if a.wants[i] = w; w.Count == 0 {
 			a.wants[i].Count = 1
 		}
 	}
@@ -98,6 +110,20 @@ func (a *acquiring) names() (names []string) {
 		names = append(names, w.Name)
 	}
 	return names
+}
+
+func (a *acquiring) targets() (targets []target) {
+	for i := range a.wants {
+		targets = append(targets, a.wants[i].target())
+	}
+	return targets
+}
+
+// unclaim ends the claims of an acquire; s.mu is held.
+func (s *Session) unclaim(a *acquiring) {
+	for _, t := range a.targets() {
+		delete(s.claims, t)
+	}
 }
 
 // acquire claims the names here, asks the cluster, and undoes what failed.
@@ -114,9 +140,7 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	}
 	s.mu.Lock()
 	if lost := s.Err(); lost != nil || settled(err) {
-		for _, name := range a.names() {
-			delete(s.claims, name)
-		}
+		s.unclaim(a)
 		s.mu.Unlock()
 		if lost != nil {
 			err = lost
@@ -127,7 +151,7 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	if errors.Is(err, ErrOutcomeUnknown) {
 		unsure = &a.call
 	}
-	left := s.letGo(unsure, 0, a.names()...)
+	left := s.letGo(unsure, nil, a.targets()...)
 	s.mu.Unlock()
 	return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), afterwards(ctx, left, err))
 }
@@ -151,10 +175,11 @@ func afterwards(ctx context.Context, left *departure, err error) error {
 
 // settled reports whether a refusal makes sure that no request waits.
 func settled(err error) bool {
-	return isAny(err, ErrUnavailable, ErrNever, ErrHierarchy, ErrLeaseExists, ErrUnknownSemaphore, ErrDeleted, ErrPreconditionFailed, ErrInvalidRequest)
+	return isAny(err, ErrUnavailable, ErrNever, ErrHierarchy, ErrLeaseExists, ErrUnknownSemaphore, ErrDeleted, ErrPreconditionFailed, ErrInvalidRequest,
+		ErrLineFull, ErrSuperseded, ErrNoTotal)
 }
 
-// claim reserves the names of an acquire, once earlier releases of them are confirmed. Two users of one lease
+// claim reserves the targets of an acquire, once earlier releases of them are confirmed. Two users of one lease
 // would end each other's.
 func (s *Session) claim(ctx context.Context, a *acquiring) error {
 	for {
@@ -168,30 +193,37 @@ func (s *Session) claim(ctx context.Context, a *acquiring) error {
 	}
 }
 
-// tryClaim reserves all names or not one; it returns a departure to wait for.
+// tryClaim reserves all targets or not one; it returns a departure to wait for.
 func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
 		return nil, s.Err()
 	}
-	seen := map[string]bool{}
-	for _, w := range a.wants {
-		if w.Name == "" {
+	seen := map[target]bool{}
+	for _, t := range a.targets() {
+		if t.semaphore == "" {
 			return nil, errNoName
 		}
-		if c := s.claims[w.Name]; c != nil && c.leaving != nil {
-			return c.leaving, nil
-		} else if c != nil || seen[w.Name] {
-			return nil, &Error{Status: http.StatusConflict, Code: "lease-exists", Title: "Held or requested differently", Semaphore: w.Name,
-				Detail: "This session holds the semaphore, or waits for it, already. Release that first, or use another session."}
+		if !utf8.ValidString(t.group) { // JSON would make it another one
+			return nil, errBadGroup
 		}
-		seen[w.Name] = true
+		if c := s.claims[t]; c != nil && c.leaving != nil {
+			return c.leaving, nil
+		} else if c != nil || seen[t] {
+			return nil, leaseExists(t.semaphore)
+		}
+		seen[t] = true
 	}
-	for name := range seen {
-		s.claims[name] = &claim{}
+	for t := range seen {
+		s.claims[t] = &claim{}
 	}
 	return nil, nil
+}
+
+func leaseExists(name string) error {
+	return &Error{Status: http.StatusConflict, Code: "lease-exists", Title: "Held or requested differently", Semaphore: name,
+		Detail: "This session holds the semaphore, or waits for it, already. Release that first, or use another session."}
 }
 
 // setTry makes the call a try, or a request that listens for its grant.
@@ -213,8 +245,8 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()
 	a.call.Key, a.call.KeyOptional = calls.NewKey(), true
-	name := a.call.Operation.Semaphore // "" of several
-	a.setTry(a.try || name != "" && !s.c.contention.expected(name))
+	line := target{a.call.Operation.Semaphore, a.group} // without a name for several
+	a.setTry(a.try || line.semaphore != "" && !s.c.contention.expected(line))
 	waits := false // a node said that the request waits
 	for early := 0; ; {
 		r, err := s.c.calls.Do(ctx, a.call)
@@ -222,7 +254,7 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 		case err == nil && r.Status != http.StatusAccepted:
 			return s.grant(a, &r)
 		case errors.Is(err, ErrUnavailable) && !a.call.Listen:
-			s.c.contention.add(name)
+			s.c.contention.add(line)
 			if a.try {
 				return nil, err
 			}
@@ -269,12 +301,41 @@ func (s *Session) grant(a *acquiring, r *calls.Reply) ([]*Lease, error) {
 	if s.ctx.Err() != nil {
 		return nil, s.Err()
 	}
-	for _, name := range a.names() {
-		delete(s.claims, name) // an "any" is granted one of them
+	for i := range granted.Leases {
+		if s.holds(&granted.Leases[i]) {
+			return nil, leaseExists(granted.Leases[i].Semaphore)
+		}
 	}
+	s.unclaim(a) // an "any" is granted one of them
 	leases := make([]*Lease, len(granted.Leases))
 	for i := range granted.Leases {
-		leases[i] = s.newLease(&granted.Leases[i])
+		b := &granted.Leases[i]
+		leases[i] = s.newLease(b, a.claimed(b))
 	}
 	return leases, nil
+}
+
+// claimed returns the target that was granted. If the group is the identity of the caller, it is not the group that
+// was asked for.
+func (a *acquiring) claimed(b *leaseBody) target {
+	granted := target{b.Semaphore, b.Group}
+	if targets := a.targets(); !slices.Contains(targets, granted) {
+		for _, t := range targets {
+			if t.semaphore == b.Semaphore {
+				return t
+			}
+		}
+	}
+	return granted
+}
+
+// holds reports whether the session has a lease already; s.mu is held. If the group is the identity of the caller,
+// requests that name different groups get the same lease.
+func (s *Session) holds(b *leaseBody) bool {
+	for _, c := range s.claims {
+		if c.lease != nil && c.lease.Semaphore == b.Semaphore && c.lease.Token == b.Token {
+			return true
+		}
+	}
+	return false
 }

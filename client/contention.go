@@ -12,29 +12,29 @@ const (
 	maxContended = 1024
 )
 
-// contention remembers which semaphores are contended. A call that may wait first tries to have the permits in
-// a request that it shares with other calls, since most permits can be had at once. It asks alone only after
-// that, because a node holds a request that waits. On a contended semaphore the try would cost a round trip for
-// each call, so there calls ask alone at once.
+// contention remembers which semaphores, or which of their groups, are contended. A call that may wait first tries
+// to have the permits in a request that it shares with other calls, since most permits can be had at once. It asks
+// alone only after that, because a node holds a request that waits. On a contended semaphore the try would cost a
+// round trip for each call, so there calls ask alone at once.
 type contention struct {
 	mu    sync.Mutex
-	until map[string]time.Time // by semaphore
+	until map[target]time.Time
 }
 
-// expected reports whether a semaphore is contended.
-func (c *contention) expected(name string) bool {
+// expected reports whether a line is contended.
+func (c *contention) expected(line target) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	until, found := c.until[name]
+	until, found := c.until[line]
 	return found && time.Now().Before(until)
 }
 
-// add makes a semaphore contended.
-func (c *contention) add(name string) {
+// add makes a line contended.
+func (c *contention) add(line target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.until == nil || len(c.until) >= maxContended {
-		c.until = map[string]time.Time{}
+		c.until = map[target]time.Time{}
 	}
-	c.until[name] = time.Now().Add(contended)
+	c.until[line] = time.Now().Add(contended)
 }

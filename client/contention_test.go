@@ -54,3 +54,34 @@ func TestCallsTryBeforeTheyWait(t *testing.T) {
 		})
 	}
 }
+
+// Calls of one group of a semaphore try before they wait, although another group is contended.
+func TestContentionIsOfAGroup(t *testing.T) {
+	for name, call := range map[string]func(b *bed, s *client.Session) (*client.Lease, error){
+		"one-call": func(b *bed, _ *client.Session) (*client.Lease, error) {
+			return b.c.Acquire(b.ctx, "db", client.Group("b"))
+		},
+		"session": func(b *bed, s *client.Session) (*client.Lease, error) {
+			return s.Acquire(b.ctx, "db", client.Group("b"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, 1, func(b *bed) {
+				b.family("db")
+				session, other := b.session(time.Hour), b.session(time.Hour)
+				b.occupyGroup("db", "a")
+				_, err := other.TryAcquire(b.ctx, "db", client.Group("a"))
+				b.is(err, client.ErrUnavailable)
+				_, err = b.c.TryAcquire(b.ctx, "db", client.Group("a"))
+				b.is(err, client.ErrUnavailable)
+				time.AfterFunc(200*time.Millisecond, b.occupyGroup("db", "b"))
+				before := len(b.net.requests())
+				_, err = call(b, session)
+				b.ok(err)
+				if got := len(b.net.requests()) - before; got != 2 {
+					b.Errorf("%d requests", got)
+				}
+			})
+		})
+	}
+}

@@ -47,6 +47,19 @@
 // consumers do. A consumer of many lets its Session wait for all of them in the
 // background: AddToWaitList, and WaitList returns the permits taken.
 //
+// # Groups and rules of a line
+//
+// Optional settings of a semaphore, which Put and Create take, say which requests are served, and in which order.
+// At most 3 permits for each tenant and 100 in all, tenants in turn; and one for each branch, without a limit in all:
+//
+//	c.Put(ctx, "pool", client.Permits(100), client.Groups(client.ByRequest), client.PerGroup(3))
+//	c.Put(ctx, "branches", client.NoTotal(), client.Groups(client.ByRequest), client.PerGroup(1))
+//	lease, err := c.Acquire(ctx, "branches", client.Group(branch))
+//
+// A session may have a lease in each group of a semaphore. SetGroupLimit gives a group an own limit, and
+// ListGroups shows who uses how much. Pause stops grants and keeps the places; MaxWaiting bounds a line, and WhenFull
+// says which request then fails, with ErrLineFull or ErrSuperseded; HeadStart lets a request go before others.
+//
 // # When is a lease lost?
 //
 // Lease.Lost closes as soon as the lease can't be relied on: a node reported its end,
@@ -118,6 +131,8 @@
 //
 //   - client.go: Config, New, Close
 //   - options.go: the options of all calls
+//   - settings.go: the optional settings of semaphores; Pause, Resume
+//   - group.go: Group; the groups of a semaphore, and their limits
 //   - error.go: refusals and the Client's own errors
 //   - semaphore.go: Create, Put, Get, List, Delete, Up, Down, SetValue, Watch
 //   - contention.go: which calls try before they wait

@@ -23,9 +23,10 @@ type Error struct {
 
 	Field       string // the member or parameter that is wrong
 	Semaphore   string // that the refusal is about
+	Group       string // of the semaphore, that the refusal is about
 	Session     string // that the refusal is about
-	Reason      string // an operator's, for ErrRevoked
-	Rule        string // the limit, or the rule of the lock hierarchy
+	Reason      string // an operator's, for ErrRevoked, and for ErrUnavailable of a paused semaphore
+	Rule        string // the limit, the rule of the lock hierarchy, or why permits are unavailable: "paused", "group-limit"
 	Permits     *int64 // of the semaphore
 	Available   *int64 // of the semaphore
 	QueueLength *int64 `json:"queue_length"` // how many requests wait
@@ -51,11 +52,16 @@ var (
 	ErrForbidden          error = code("forbidden")         // they know it, and it may not do that
 	ErrUnknownSemaphore   error = code("unknown-semaphore") // create it first
 	ErrUnknownSession     error = code("unknown-session")   // ended, or never opened
+	ErrUnknownGroup       error = code("unknown-group")     // no lease or request names it, and it has no own limit
 	ErrNotHeld            error = code("not-held")
-	ErrUnavailable        error = code("unavailable")  // not free, or not in time
-	ErrNever              error = code("never")        // more than the semaphore has
-	ErrHierarchy          error = code("hierarchy")    // levels must fall, see Error.Rule
-	ErrLeaseExists        error = code("lease-exists") // this session holds or waits for it
+	ErrUnavailable        error = code("unavailable")      // not free, or not in time
+	ErrNever              error = code("never")            // more than the semaphore has
+	ErrHierarchy          error = code("hierarchy")        // levels must fall, see Error.Rule
+	ErrLeaseExists        error = code("lease-exists")     // this session holds or waits for it
+	ErrLineFull           error = code("line-full")        // see MaxWaiting; don't ask again in a loop
+	ErrSuperseded         error = code("superseded")       // a newer request took the place, see DropOldest; don't ask again
+	ErrNoTotal            error = code("no-total")         // the semaphore has only limits of groups
+	ErrRequestsWaiting    error = code("requests-waiting") // Groups and NoTotal change only while no request waits
 	ErrSessionExists      error = code("session-exists")
 	ErrOverflow           error = code("overflow")            // a count would leave 64 bits
 	ErrDeleted            error = code("deleted")             // the semaphore, during the wait

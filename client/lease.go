@@ -16,6 +16,7 @@ import (
 // safe for concurrent use.
 type Lease struct {
 	Semaphore string
+	Group     string // of the semaphore, if it has Groups; it is the caller's identity where these are by owner
 	Session   string // the session that holds it
 	Count     int64  // permits
 	// Token is larger than the token of every earlier grant of this semaphore. Send it
@@ -24,27 +25,29 @@ type Lease struct {
 	// that was paused and has not noticed the loss of its lease.
 	Token uint64
 
-	s      *Session
-	ctx    context.Context // ends with the lease, with the reason as its cause
-	cancel context.CancelCauseFunc
-	left   *departure // from Release; guarded by s.mu
+	s       *Session
+	claimed target          // that was asked for
+	ctx     context.Context // ends with the lease, with the reason as its cause
+	cancel  context.CancelCauseFunc
+	left    *departure // from Release; guarded by s.mu
 }
 
 // leaseBody is a lease in a reply, or a request that waits.
 type leaseBody struct {
 	Session     string `json:"session"`
 	Semaphore   string `json:"semaphore"`
+	Group       string `json:"group"`
 	Count       int64  `json:"count"`
 	Token       uint64 `json:"token"`
 	ExpiresInMS int64  `json:"expires_in_ms"`
 	WaitedMS    int64  `json:"waited_ms"`
 }
 
-// newLease makes a lease of the session; s.mu is held, or s is not shared yet.
-func (s *Session) newLease(b *leaseBody) *Lease {
-	l := &Lease{Semaphore: b.Semaphore, Session: s.id, Count: b.Count, Token: b.Token, s: s}
+// newLease makes the lease of a claim; s.mu is held, or s is not shared yet.
+func (s *Session) newLease(b *leaseBody, claimed target) *Lease {
+	l := &Lease{Semaphore: b.Semaphore, Group: b.Group, Session: s.id, Count: b.Count, Token: b.Token, s: s, claimed: claimed}
 	l.ctx, l.cancel = context.WithCancelCause(s.ctx)
-	s.claims[b.Semaphore] = &claim{lease: l}
+	s.claims[claimed] = &claim{lease: l}
 	return l
 }
 
@@ -93,7 +96,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.s.mu.Lock()
 	if l.left == nil && l.ctx.Err() == nil {
 		l.cancel(ErrReleased)
-		l.left = l.s.letGo(nil, l.Token, l.Semaphore)
+		l.left = l.s.letGo(nil, l, l.claimed)
 	}
 	left := l.left
 	l.s.mu.Unlock()
@@ -121,7 +124,7 @@ func (s *Session) loseLease(l *Lease, why error) {
 	}
 	s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", why)
 	l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
-	l.left = s.letGo(nil, l.Token, l.Semaphore)
+	l.left = s.letGo(nil, l, l.claimed)
 }
 
 // departure is the release of semaphores, or the withdrawal of a request for them, by a goroutine that goes on
@@ -139,13 +142,12 @@ func (d *departure) await(ctx context.Context) error {
 	return d.err
 }
 
-// letGo starts to release the lease of a token, or, without a token, the lease or place in line of a request;
-// s.mu is held. Until it is confirmed, no other request under these names is sent: the late release could
-// withdraw it. A request that may still be on its way to a node, unsure, is settled first.
-func (s *Session) letGo(unsure *calls.Call, token uint64, names ...string) *departure {
+// letGo starts to release a lease, or, without one, the lease or place in line of a request; s.mu is held. Until
+// it is confirmed, no other request for these targets is sent: the late release could withdraw it. A request that may still be on its way to a node, unsure, is settled first.
+func (s *Session) letGo(unsure *calls.Call, lease *Lease, targets ...target) *departure {
 	d := &departure{done: make(chan struct{})}
-	for _, name := range names {
-		s.claims[name] = &claim{leaving: d}
+	for _, t := range targets {
+		s.claims[t] = &claim{leaving: d}
 	}
 	if s.ctx.Err() != nil { // the end of the session has released everything
 		d.err = errWithSession
@@ -156,14 +158,18 @@ func (s *Session) letGo(unsure *calls.Call, token uint64, names ...string) *depa
 		if unsure != nil {
 			s.settle(*unsure)
 		}
-		for _, name := range names {
-			if err := s.release(name, token); err != nil {
+		for _, t := range targets {
+			token := uint64(0)
+			if lease != nil {
+				t, token = target{lease.Semaphore, lease.Group}, lease.Token
+			}
+			if err := s.release(t, token); err != nil {
 				d.err = err
 			}
 		}
 		s.mu.Lock()
-		for _, name := range names {
-			delete(s.claims, name)
+		for _, t := range targets {
+			delete(s.claims, t)
 		}
 		s.mu.Unlock()
 		close(d.done)
@@ -185,12 +191,13 @@ func (s *Session) settle(k calls.Call) {
 
 // release asks until a node confirms. It names the token of the lease, and carries a key: if the network
 // delivers an attempt late or twice, that must not release a later lease, or withdraw a later request.
-func (s *Session) release(name string, token uint64) error {
-	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id, "leases", name}, Key: calls.NewKey(), KeyOptional: true,
-		Patience: s.c.calls.Growing(withdrawGrace), Operation: calls.Operation{Name: "release", Semaphore: name, Session: s.id}}
+func (s *Session) release(t target, token uint64) error {
+	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id, "leases", t.semaphore}, Query: url.Values{}, Key: calls.NewKey(), KeyOptional: true,
+		Patience: s.c.calls.Growing(withdrawGrace), Operation: calls.Operation{Name: "release", Semaphore: t.semaphore, Session: s.id}}
 	if token != 0 {
-		k.Query = url.Values{"token": {strconv.FormatUint(token, 10)}}
+		k.Query.Set("token", strconv.FormatUint(token, 10))
 	}
+	group(t.group).read(k.Query)
 	for round := 1; ; round++ {
 		_, err := s.c.calls.Do(s.ctx, k)
 		switch {
@@ -207,7 +214,7 @@ func (s *Session) release(name string, token uint64) error {
 		case over(err):
 			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
-		s.c.log.Warn("release not confirmed, trying on", "session", s.id, "semaphore", name, "error", err)
+		s.c.log.Warn("release not confirmed, trying on", "session", s.id, "semaphore", t.semaphore, "error", err)
 		_ = calls.Sleep(s.ctx, max(calls.BackOff(round), calls.AskedFor(err))) // the next round sees that the session is over
 	}
 }

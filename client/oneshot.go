@@ -18,6 +18,7 @@ type oneShot struct {
 	call  calls.Call
 	body  map[string]any
 	count int64
+	group string
 	life  SessionOptions // of the lease
 	try   bool
 	// empty reports whether a reply stands for no grant; nil: no reply does.
@@ -99,7 +100,7 @@ func (c *Client) newOneShot(o *oneShot, r *calls.Reply, granted *leaseBody) (*Le
 	if err != nil {
 		return nil, err
 	}
-	l := s.newLease(granted)
+	l := s.newLease(granted, target{granted.Semaphore, granted.Group})
 	return l, s.begin()
 }
 
@@ -112,11 +113,11 @@ func gone(err error) bool {
 // try, which may share a request with other calls.
 func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	o.call.Body, o.call.Longest = o.body, o.life.TTL*2/3 // a grant is noticed before it lapses
-	if name := o.call.Operation.Semaphore; o.try || !c.contention.expected(name) {
+	if line := (target{o.call.Operation.Semaphore, o.group}); o.try || !c.contention.expected(line) {
 		o.call.Key, o.call.Try, o.call.Until = calls.NewKey(), !o.try, time.Time{}
 		r, err := c.inLine(ctx, o)
 		if errors.Is(err, ErrUnavailable) {
-			c.contention.add(name)
+			c.contention.add(line)
 		}
 		if o.try || !errors.Is(err, ErrUnavailable) {
 			return r, err

@@ -13,12 +13,13 @@ import (
 // The options of the calls. Each names the kinds of calls that take it by its
 // methods, so that the compiler refuses an option that a call has no use for.
 
-// PutOption is one for Put: Permits, Level, NoLevel, Metadata, OnlyNew, OnlyExisting, Unchanged, Epoch.
+// PutOption is one for Put: Permits, Level, NoLevel, Metadata, OnlyNew, OnlyExisting, Unchanged, Epoch, and each
+// SettingOption.
 type PutOption interface {
 	put(*calls.Call, map[string]any)
 }
 
-// CreateOption is one for Create: Level, Metadata.
+// CreateOption is one for Create: Level, Metadata, and each SettingOption.
 type CreateOption interface{ create(map[string]any) }
 
 // ReadOption is one for Get and Watch: Stale, MinIndex, Epoch, Holders, Waiters.
@@ -27,26 +28,38 @@ type ReadOption interface{ read(url.Values) }
 // ListOption is one for List: Stale, MinIndex, PageSize.
 type ListOption interface{ list(url.Values) }
 
-// ReadListOption is one for Get, Watch and List.
+// ReadListOption is one for Get, Watch, List, ListGroups and GetGroup.
 type ReadListOption interface {
 	ReadOption
 	ListOption
+	GroupsOption
 }
 
-// CallOption is one for Delete, Up, SetValue, AddToWaitList and
-// RemoveFromWaitList: Epoch.
+// GroupsOption is one for ListGroups and GetGroup: Stale, MinIndex, Epoch; for ListGroups PageSize and OnlyWaiting too.
+type GroupsOption interface{ groups(url.Values) }
+
+// PageOption is one for List and ListGroups.
+type PageOption interface {
+	ListOption
+	GroupsOption
+}
+
+// CallOption is one for Delete, Up, SetValue, Pause, Resume, SetGroupLimit and
+// ClearGroupLimit: Epoch.
 type CallOption interface{ call(*calls.Call) }
 
-// DownOption is one for Down and TryDown: Partial, Epoch.
-type DownOption interface {
-	down(*calls.Call, map[string]any)
-}
+// WaitListOption is one for AddToWaitList and RemoveFromWaitList: Group, Epoch.
+type WaitListOption interface{ waitList(*calls.Call) }
 
-// AcquireOption is one for the Acquire and TryAcquire of a Session: Count, Epoch.
+// DownOption is one for Down and TryDown: Partial, Group, HeadStart, Epoch.
+type DownOption interface{ down(*oneShot) }
+
+// AcquireOption is one for the Acquire and TryAcquire of a Session: Count, Group,
+// HeadStart, Epoch.
 type AcquireOption interface{ acquire(*acquiring) }
 
-// LeaseOption is one for the Acquire and TryAcquire of a Client: Count, Epoch, TTL,
-// Metadata, Margin.
+// LeaseOption is one for the Acquire and TryAcquire of a Client: Count, Group, HeadStart,
+// Epoch, TTL, Metadata, Margin.
 type LeaseOption interface{ lease(*oneShot) }
 
 // Permits is the number of permits that a semaphore has in all. Needed for a new one; 0 is
@@ -106,7 +119,9 @@ func Unchanged(s *Semaphore) PutOption {
 type EpochOption interface {
 	PutOption
 	ReadOption
+	GroupsOption
 	CallOption
+	WaitListOption
 	DownOption
 	AcquireOption
 	LeaseOption
@@ -118,16 +133,21 @@ func Epoch(n uint64) EpochOption { return epoch(n) }
 
 type epoch uint64
 
-func (n epoch) read(query url.Values)                { query.Set("epoch", strconv.FormatUint(uint64(n), 10)) }
-func (n epoch) put(k *calls.Call, _ map[string]any)  { n.call(k) }
-func (n epoch) down(k *calls.Call, _ map[string]any) { n.call(k) }
-func (n epoch) acquire(a *acquiring)                 { n.call(&a.call) }
-func (n epoch) lease(o *oneShot)                     { n.call(&o.call) }
-func (n epoch) call(k *calls.Call) {
+func (n epoch) read(query url.Values)               { query.Set("epoch", strconv.FormatUint(uint64(n), 10)) }
+func (n epoch) put(k *calls.Call, _ map[string]any) { n.call(k) }
+func (n epoch) groups(query url.Values)             { n.read(query) }
+func (n epoch) waitList(k *calls.Call)              { n.call(k) }
+func (n epoch) down(o *oneShot)                     { n.call(&o.call) }
+func (n epoch) acquire(a *acquiring)                { n.call(&a.call) }
+func (n epoch) lease(o *oneShot)                    { n.call(&o.call) }
+func (n epoch) call(k *calls.Call)                  { n.read(queryOfCall(k)) }
+
+// queryOfCall returns the query of a call, to change it.
+func queryOfCall(k *calls.Call) url.Values {
 	if k.Query == nil {
 		k.Query = url.Values{}
 	}
-	n.read(k.Query)
+	return k.Query
 }
 
 // Partial makes a Down take fewer permits than asked for as soon as there is one.
@@ -135,7 +155,7 @@ func Partial() DownOption { return partial{} }
 
 type partial struct{}
 
-func (partial) down(_ *calls.Call, body map[string]any) { body["partial"] = true }
+func (partial) down(o *oneShot) { o.body["partial"] = true }
 
 // CountOption sets a count.
 type CountOption interface {
@@ -171,7 +191,8 @@ func (o readOption) read(query url.Values) { query.Set(o.name, o.value) }
 
 type listOption struct{ readOption }
 
-func (o listOption) list(query url.Values) { o.read(query) }
+func (o listOption) list(query url.Values)   { o.read(query) }
+func (o listOption) groups(query url.Values) { o.read(query) }
 
 // Stale reads the state of the node that replies, without asking the leader: faster,
 // and possible without a majority, but perhaps behind.
@@ -185,7 +206,7 @@ func MinIndex(n uint64) ReadListOption {
 
 // PageSize is how many members of a list are read in one request: 1 to 1,000, without
 // it 100.
-func PageSize(n int) ListOption { return listOption{readOption{"limit", strconv.Itoa(n)}} }
+func PageSize(n int) PageOption { return listOption{readOption{"limit", strconv.Itoa(n)}} }
 
 // Holders bounds the list of a semaphore's holders: 0 to 1,000, without it 100.
 func Holders(n int) ReadOption { return readOption{"holders", strconv.Itoa(n)} }

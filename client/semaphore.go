@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,15 +17,15 @@ import (
 // Semaphore is a semaphore as of one reply. It belongs to the caller.
 type Semaphore struct {
 	Name      string            `json:"name"`
-	Permits   int64             `json:"permits"`   // the declared capacity
+	Permits   int64             `json:"permits"`   // the declared capacity; 0 with NoTotal
 	Offset    int64             `json:"offset"`    // moved by Up, Down and SetValue
 	Held      int64             `json:"held"`      // by leases
-	Available int64             `json:"available"` // Permits + Offset - Held
+	Available int64             `json:"available"` // Permits + Offset - Held; 0 with NoTotal
 	Level     *int32            `json:"level"`     // may be nil
 	Metadata  map[string]string `json:"metadata"`
 	// Epoch differs between this semaphore and earlier and later ones of the same name.
 	Epoch uint64 `json:"epoch"`
-	// Settings counts the changes of permits, level and metadata.
+	// Settings counts the changes of permits, level, metadata and the settings below.
 	Settings uint64 `json:"settings"`
 	// ModifiedIndex rises with every change of permits, offset, leases or waiters.
 	ModifiedIndex uint64 `json:"modified_index"`
@@ -34,11 +35,24 @@ type Semaphore struct {
 	Waiters     []Waiter `json:"waiters,omitzero"`
 	HolderCount int64    `json:"holder_count"`
 	WaiterCount int64    `json:"waiter_count"`
+	// The settings that the options of these names set, as far as they are set.
+	NoTotal    bool          `json:"-"` // permits and available are null in JSON
+	Groups     string        `json:"groups,omitempty"`
+	PerGroup   int64         `json:"per_group,omitempty"`
+	Paused     string        `json:"paused,omitempty"`
+	MaxWaiting int64         `json:"max_waiting,omitempty"`
+	WhenFull   string        `json:"when_full,omitempty"`
+	HeadStart  time.Duration `json:"-"`
+	// GroupsCount is the number of groups that ListGroups yields; nil without Groups.
+	GroupsCount *int64 `json:"groups_count,omitempty"`
+	// Sweeping: another PerGroup has not reached all groups yet.
+	Sweeping bool `json:"sweeping,omitempty"`
 }
 
 // Holder is one lease of a semaphore.
 type Holder struct {
 	Session  string            `json:"session"`
+	Group    string            `json:"group,omitempty"`
 	Count    int64             `json:"count"`
 	Token    uint64            `json:"token"`
 	Metadata map[string]string `json:"metadata"` // the session's
@@ -52,14 +66,18 @@ type Holder struct {
 
 // Waiter is one waiting request of a semaphore.
 type Waiter struct {
-	Session    string            `json:"session"`
-	Count      int64             `json:"count"`
-	Position   int64             `json:"position"` // from 1, the next one
-	WaitingFor time.Duration     `json:"-"`
-	ExpiresIn  time.Duration     `json:"-"`        // the session
-	Metadata   map[string]string `json:"metadata"` // the session's
-	// BlockedBy is why it waits, as a code: "not-enough-available", "behind-others" or
-	// "other-semaphore". Reason says it to people.
+	Session  string `json:"session"`
+	Group    string `json:"group,omitempty"`
+	Count    int64  `json:"count"`
+	Position int64  `json:"position"` // in the line of its group, from 1, the next one
+	// GroupsBefore is the number of groups that are served before its group.
+	GroupsBefore int64             `json:"groups_before,omitempty"`
+	WaitingFor   time.Duration     `json:"-"`
+	ExpiresIn    time.Duration     `json:"-"`        // the session
+	Metadata     map[string]string `json:"metadata"` // the session's
+	// BlockedBy is why it waits, as a code: "not-enough-available", "behind-others",
+	// "other-semaphore", "paused", "group-limit", "other-groups" or "elsewhere". Reason says
+	// it to people.
 	BlockedBy string `json:"blocked_by"`
 	Reason    string `json:"reason"`
 	// Obstacles are the first queues in which it can't be served now. ObstacleCount is of all.
@@ -72,9 +90,47 @@ type Waiter struct {
 // Obstacle is one line in which a waiter can't be served now.
 type Obstacle struct {
 	Semaphore string `json:"semaphore"`
+	Group     string `json:"group,omitempty"`
 	BlockedBy string `json:"blocked_by"` // as of a Waiter
 	Needs     int64  `json:"needs"`
 	Available int64  `json:"available"`
+	Limit     *int64 `json:"limit,omitempty"` // of the group, if that is in the way; and how much of it is used
+	Used      *int64 `json:"used,omitempty"`
+}
+
+// UnmarshalJSON reads a semaphore as the API sends it.
+func (s *Semaphore) UnmarshalJSON(data []byte) error {
+	type plain Semaphore
+	members := struct {
+		*plain
+		Permits     *int64 `json:"permits"`
+		HeadStartMS int64  `json:"head_start_ms"`
+	}{plain: (*plain)(s)}
+	if err := json.Unmarshal(data, &members); err != nil {
+		return err
+	}
+	if s.NoTotal = members.Permits == nil; !s.NoTotal {
+		s.Permits = *members.Permits
+	}
+	s.HeadStart = time.Duration(members.HeadStartMS) * time.Millisecond
+	return nil
+}
+
+// MarshalJSON writes a semaphore with the API's members.
+func (s Semaphore) MarshalJSON() ([]byte, error) {
+	type plain Semaphore
+	var members any = plain(s)
+	if s.NoTotal {
+		members = struct {
+			plain
+			Permits   *int64 `json:"permits"`
+			Available *int64 `json:"available"`
+		}{plain: plain(s)}
+	}
+	if s.HeadStart == 0 {
+		return json.Marshal(members)
+	}
+	return reply.WriteTimes(members, reply.Member("head_start_ms", s.HeadStart))
 }
 
 // UnmarshalJSON reads a holder as the API sends it.
@@ -270,7 +326,7 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 	o := oneShot{call: semaphoreCall(http.MethodPost, name, "down"), body: map[string]any{"count": n}, try: try}
 	o.call.Operation = calls.Operation{Name: "down", Semaphore: name}
 	for _, option := range opts {
-		option.down(&o.call, o.body)
+		option.down(&o)
 	}
 	o.empty = func(r *calls.Reply) bool { return r.Decode(&taken) == nil && taken.Granted == 0 }
 	ctx, end, err := c.wait(ctx)

@@ -64,7 +64,7 @@ type Session struct {
 	deadline calls.Moment // the session certainly lives until then; only moves forward
 	renewAt  calls.Moment
 	expiry   *time.Timer       // checks deadline
-	claims   map[string]*claim // by semaphore: at most one thing at a time
+	claims   map[target]*claim // at most one thing at a time
 	failure  error             // of the latest attempt to renew, nil once one succeeded
 	ending   *ending           // from Close; nil: not called yet
 
@@ -72,7 +72,7 @@ type Session struct {
 	listKey  string        // of the next delivery; guarded by listTurn
 }
 
-// claim is a session's relation to one semaphore: the session asks for it, holds it (lease), or releases it
+// claim is a session's relation to one target: the session asks for it, holds it (lease), or releases it
 // (leaving).
 type claim struct {
 	lease   *Lease
@@ -124,7 +124,7 @@ func (c *Client) newSession(id string, o SessionOptions, oneShot bool, r *calls.
 	if id == "" {
 		return nil, errors.New("signalbox: a node's reply lacks the session")
 	}
-	s := &Session{c: c, id: id, ttl: o.TTL, margin: o.Margin, oneShot: oneShot, claims: map[string]*claim{},
+	s := &Session{c: c, id: id, ttl: o.TTL, margin: o.Margin, oneShot: oneShot, claims: map[target]*claim{},
 		listTurn: make(chan struct{}, 1), listKey: calls.NewKey()}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.deadline, s.renewAt = r.Deadline(waitedMS, expiresInMS)
@@ -344,14 +344,16 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within
 			return // if the session is gone, the next renewal fails with the reason
 		}
 	}
-	tokens := map[string]uint64{}
+	type grant struct { // no two leases have both in common
+		semaphore string
+		token     uint64
+	}
+	live := map[grant]bool{}
 	for _, l := range shown.Leases {
-		if !l.Revoked {
-			tokens[l.Semaphore] = l.Token
-		}
+		live[grant{l.Semaphore, l.Token}] = !l.Revoked
 	}
 	for _, l := range held {
-		if tokens[l.Semaphore] != l.Token {
+		if !live[grant{l.Semaphore, l.Token}] {
 			s.inquire(ctx, l)
 		}
 	}
@@ -360,7 +362,9 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within
 // inquire asks why a lease is gone, and loses it if it is.
 func (s *Session) inquire(ctx context.Context, l *Lease) {
 	var shown leaseBody
-	r, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id, "leases", l.Semaphore}}, &shown)
+	query := url.Values{}
+	group(l.Group).read(query)
+	r, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id, "leases", l.Semaphore}, Query: query}, &shown)
 	switch {
 	case err == nil && (r.Status != http.StatusOK || shown.Token != l.Token):
 		s.loseLease(l, ErrNotHeld) // another lease, or a waiting request, has taken its place

@@ -12,6 +12,7 @@ import (
 // Listed is a semaphore on a session's wait list.
 type Listed struct {
 	Name     string `json:"name"`
+	Group    string `json:"group"`
 	Epoch    uint64 `json:"epoch"`
 	Wanted   int64  `json:"wanted"`   // permits that it still waits for
 	Granted  int64  `json:"granted"`  // permits taken that WaitList has not returned yet
@@ -21,6 +22,7 @@ type Listed struct {
 // Completed is a semaphore that WaitList returns.
 type Completed struct {
 	Name    string `json:"name"`
+	Group   string `json:"group"`
 	Epoch   uint64 `json:"epoch"`
 	Granted int64  `json:"granted"` // permits taken, at most the wanted ones; 0 if Deleted
 	Deleted bool   `json:"deleted"` // the semaphore is gone, and so are the permits taken
@@ -32,8 +34,10 @@ type Completed struct {
 // WaitList. Added again while it waits, the counts are added and the place is kept;
 // after a grant it is a new request, whose grant is added. Only an Up brings the
 // permits back, or, before WaitList has returned them, RemoveFromWaitList and the end
-// of the session. It blocks for one round trip. ErrLimitReached beyond 64 semaphores.
-func (s *Session) AddToWaitList(ctx context.Context, name string, count int64, opts ...CallOption) (Listed, error) {
+// of the session. It blocks for one round trip. ErrLimitReached beyond 64 semaphores,
+// ErrLineFull, and ErrNoTotal where there are no permits in all. An entry whose place a
+// newer request takes in a full line leaves the list.
+func (s *Session) AddToWaitList(ctx context.Context, name string, count int64, opts ...WaitListOption) (Listed, error) {
 	k := s.listCall(http.MethodPut, name)
 	k.Body = map[string]any{"count": count}
 	var listed Listed
@@ -45,9 +49,9 @@ func (s *Session) AddToWaitList(ctx context.Context, name string, count int64, o
 
 // RemoveFromWaitList takes a semaphore off the list, if it is there: a waiting request
 // is withdrawn, and permits that WaitList has not returned go back. Epoch chooses the
-// entry of that epoch; without it, all entries of the name go. It blocks for one round
+// entry of that epoch; without it, all entries of the name and group go. It blocks for one round
 // trip.
-func (s *Session) RemoveFromWaitList(ctx context.Context, name string, opts ...CallOption) error {
+func (s *Session) RemoveFromWaitList(ctx context.Context, name string, opts ...WaitListOption) error {
 	if err := s.list(ctx, name, s.listCall(http.MethodDelete, name), opts, nil); err != nil {
 		return fmt.Errorf("signalbox: remove %s from the wait list: %w", name, err)
 	}
@@ -78,12 +82,12 @@ func (s *Session) listCall(method, segment string) calls.Call {
 }
 
 // list changes an entry. Its reply is decoded into a value that is not nil.
-func (s *Session) list(ctx context.Context, name string, k calls.Call, opts []CallOption, into any) error {
+func (s *Session) list(ctx context.Context, name string, k calls.Call, opts []WaitListOption, into any) error {
 	if name == "" {
 		return errNoName
 	}
 	for _, o := range opts {
-		o.call(&k)
+		o.waitList(&k)
 	}
 	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -36,15 +37,45 @@ type Operation struct {
 	Leases     []client.Want     `json:"leases,omitempty"`
 	Key        string            `json:"key,omitempty"` // "": Send draws one
 	TTL        time.Duration     `json:"-"`
+
+	Group      string        `json:"group,omitempty"` // "group-put" always has it
+	HeadStart  time.Duration `json:"-"`
+	Limit      *int64        `json:"limit,omitempty"`
+	Groups     string        `json:"groups,omitempty"`
+	PerGroup   int64         `json:"per_group,omitempty"`
+	Paused     string        `json:"paused,omitempty"`
+	MaxWaiting int64         `json:"max_waiting,omitempty"`
+	WhenFull   string        `json:"when_full,omitempty"`
+	// Null has the names of members that are null: "paused" to end a pause, "limit", "permits" …
+	Null []string `json:"-"`
 }
 
 // MarshalJSON writes an operation with the API's members.
 func (o Operation) MarshalJSON() ([]byte, error) {
 	type plain Operation
-	if o.TTL == 0 {
-		return json.Marshal(plain(o))
+	var times []reply.Named
+	if o.TTL != 0 {
+		times = append(times, wholeMilliseconds("ttl", o.TTL))
 	}
-	return reply.WriteTimes(plain(o), reply.Member("ttl", time.Duration(calls.Milliseconds(o.TTL))*time.Millisecond))
+	if o.HeadStart != 0 {
+		times = append(times, wholeMilliseconds("head_start", o.HeadStart))
+	}
+	text, err := reply.WriteTimes(plain(o), times...)
+	if err != nil {
+		return nil, err
+	}
+	text = text[:len(text)-1]
+	for _, name := range o.Null {
+		text = fmt.Appendf(text, ",%q:null", name)
+	}
+	if o.Op == "group-put" && o.Group == "" {
+		text = append(text, `,"group":""`...)
+	}
+	return append(text, '}'), nil
+}
+
+func wholeMilliseconds(member string, d time.Duration) reply.Named {
+	return reply.Member(member, time.Duration(calls.Milliseconds(d))*time.Millisecond)
 }
 
 // Result is the outcome of one operation of a batch.

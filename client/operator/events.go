@@ -25,6 +25,7 @@ type Event struct {
 	Index       uint64        `json:"index"`
 	ClusterTime time.Duration `json:"-"`
 	Semaphore   string        `json:"semaphore"`
+	Group       string        `json:"group"`
 	Item        string        `json:"item"`
 	Version     uint64        `json:"version"` // of the item
 	Epoch       uint64        `json:"epoch"`
@@ -42,9 +43,12 @@ type Event struct {
 	Deleted  bool              `json:"deleted"`
 	OneShot  bool              `json:"one_shot"`
 	Permits  int64             `json:"permits"`
+	NoTotal  bool              `json:"-"` // permits are null
 	Offset   int64             `json:"offset"`
 	Level    *int32            `json:"level"`
 	Metadata map[string]string `json:"metadata"`
+	Paused   string            `json:"paused"`
+	Limit    *int64            `json:"limit"` // the group's own one
 
 	TTL       time.Duration `json:"-"`
 	ExpiresIn time.Duration `json:"-"`
@@ -55,8 +59,8 @@ type Event struct {
 // ErrHistoryGone is the refusal of events that a node no longer has. Compare with errors.Is.
 var ErrHistoryGone error = calls.Code("history-gone")
 
-// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfSession, WithoutRenewals. Several add up,
-// but an event must pass the options of semaphores and the options of a session.
+// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfGroup, OfSession, WithoutRenewals. Several add
+// up, but an event must pass the options of semaphores, of the group and of a session.
 type EventOption func(url.Values)
 
 // Since makes Events begin after the event of this id, or after the whole of a log
@@ -164,5 +168,10 @@ func readEvents(s io.Reader, query url.Values, yield func(*Event, error) bool) (
 // UnmarshalJSON reads an event's data as the API sends it.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	type plain Event
+	var total struct{ Permits json.RawMessage }
+	if err := json.Unmarshal(data, &total); err != nil {
+		return err
+	}
+	e.NoTotal = string(total.Permits) == "null"
 	return reply.ReadTimes(data, (*plain)(e), reply.Times{"cluster_time_ms": &e.ClusterTime, "ttl_ms": &e.TTL, "expires_in_ms": &e.ExpiresIn})
 }

@@ -21,8 +21,16 @@ type Operator struct{ calls *calls.Caller }
 // New returns an Operator. It sends no request, and needs no Close.
 func New(c *client.Client) *Operator { return &Operator{c.Calls()} }
 
-// ReadOption is one for GetSession and the lists: Stale, MinIndex; for the lists PageSize too.
+// ReadOption is one for GetSession and the lists: Stale, MinIndex; for the lists PageSize too, for ListHolders and
+// ListWaiters OfGroup.
 type ReadOption func(url.Values)
+
+// LeaseOption is one for ReleaseLease and Revoke: OfGroup.
+type LeaseOption func(url.Values)
+
+// OfGroup selects the group of a semaphore: a LeaseOption, a ReadOption and an EventOption. Without it ReleaseLease
+// and Revoke name the lease in the group "", and lists and events are of all groups.
+func OfGroup(name string) func(url.Values) { return func(q url.Values) { q.Set("group", name) } }
 
 // Stale lets the node reply from its own state, which may be behind the cluster's.
 func Stale() ReadOption { return func(q url.Values) { q.Set("consistency", "stale") } }

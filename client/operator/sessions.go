@@ -1,11 +1,14 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/signalbox/signalbox/client"
@@ -30,6 +33,7 @@ type Session struct {
 // ListEntry is one semaphore on a session's wait list.
 type ListEntry struct {
 	Semaphore  string        `json:"name"`
+	Group      string        `json:"group,omitempty"`
 	Epoch      uint64        `json:"epoch"`
 	Wanted     int64         `json:"wanted"`
 	Granted    int64         `json:"granted"`  // to be delivered; 0: it waits
@@ -53,6 +57,7 @@ func (e ListEntry) MarshalJSON() ([]byte, error) {
 // Lease is one lease of a session.
 type Lease struct {
 	Semaphore string `json:"semaphore"`
+	Group     string `json:"group,omitempty"`
 	Count     int64  `json:"count"`
 	Token     uint64 `json:"token"`
 	// Revoked leases stay until their session releases them or ends; Reason is the
@@ -64,15 +69,31 @@ type Lease struct {
 
 // Wait is one waiting request of a session.
 type Wait struct {
-	Semaphores map[string]int64 `json:"semaphores"` // the counts that it asks for
-	Mode       string           `json:"mode"`       // "all" or "any" of them
-	Position   int64            `json:"position"`   // in its first line, from 1
+	// Semaphores has the counts that it asks for, or Members if it names a group. Wants has both forms.
+	Semaphores map[string]int64 `json:"semaphores,omitempty"`
+	Members    []client.Want    `json:"members,omitempty"`
+	Mode       string           `json:"mode"`     // "all" or "any" of them
+	Position   int64            `json:"position"` // in its first line, from 1
+	// GroupsBefore is as of a client.Waiter.
+	GroupsBefore int64 `json:"groups_before,omitempty"`
 	// BlockedBy, Reason, Obstacles and ObstacleCount are as of a client.Waiter.
 	BlockedBy     string            `json:"blocked_by"`
 	Reason        string            `json:"reason"`
 	Obstacles     []client.Obstacle `json:"obstacles"`
 	ObstacleCount int64             `json:"obstacle_count"`
 	WaitingFor    time.Duration     `json:"-"` // since it joined the line
+}
+
+// Wants returns what the request asks for, by name and group.
+func (w *Wait) Wants() []client.Want {
+	wants := slices.Clone(w.Members)
+	for name, count := range w.Semaphores {
+		wants = append(wants, client.Want{Name: name, Count: count})
+	}
+	slices.SortFunc(wants, func(a, b client.Want) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Group, b.Group))
+	})
+	return wants
 }
 
 // UnmarshalJSON reads a session as the API sends it.
@@ -183,7 +204,7 @@ func (o *Operator) EndSession(ctx context.Context, id string) error {
 
 // ReleaseLease releases the lease of a session, or withdraws its waiting request. With a token
 // that is not 0 it releases the lease of that token alone.
-func (o *Operator) ReleaseLease(ctx context.Context, id, name string, token uint64) error {
+func (o *Operator) ReleaseLease(ctx context.Context, id, name string, token uint64, opts ...LeaseOption) error {
 	if name == "" {
 		return errNoName
 	}
@@ -191,8 +212,12 @@ func (o *Operator) ReleaseLease(ctx context.Context, id, name string, token uint
 	if err != nil {
 		return err
 	}
+	k.Query = url.Values{}
 	if token != 0 {
-		k.Query = url.Values{"token": {strconv.FormatUint(token, 10)}}
+		k.Query.Set("token", strconv.FormatUint(token, 10))
+	}
+	for _, option := range opts {
+		option(k.Query)
 	}
 	k.Key, k.KeyOptional = calls.NewKey(), true
 	_, err = o.calls.Do(ctx, k)
@@ -202,7 +227,7 @@ func (o *Operator) ReleaseLease(ctx context.Context, id, name string, token uint
 // Revoke takes one lease away from a session, as an operator: the permits are available at once, and later
 // requests of the session about the lease fail with ErrRevoked and the reason. The holder may go on for a
 // while: the next grant's token fences it. An epoch that is not 0 protects a later semaphore of the same name.
-func (o *Operator) Revoke(ctx context.Context, name, session, reason string, epoch uint64) error {
+func (o *Operator) Revoke(ctx context.Context, name, session, reason string, epoch uint64, opts ...LeaseOption) error {
 	if name == "" {
 		return errNoName
 	}
@@ -215,6 +240,9 @@ func (o *Operator) Revoke(ctx context.Context, name, session, reason string, epo
 	}
 	if epoch != 0 {
 		k.Query.Set("epoch", strconv.FormatUint(epoch, 10))
+	}
+	for _, option := range opts {
+		option(k.Query)
 	}
 	_, err := o.calls.Do(ctx, k)
 	return err

@@ -39,7 +39,16 @@ type conformanceStep struct {
 	Permits    *int64             `json:"permits"`
 	Level      *int32             `json:"level"`
 	Metadata   *map[string]string `json:"metadata"`
-	Cleared    bool               `json:"-"` // "metadata": null
+	Null       map[string]bool    `json:"-"` // the members that are null
+	Groups     *string            `json:"groups"`
+	PerGroup   *int64             `json:"per_group"`
+	Paused     *string            `json:"paused"`
+	MaxWaiting *int               `json:"max_waiting"`
+	WhenFull   *string            `json:"when_full"`
+	HeadStart  *float64           `json:"head_start"`
+	Group      string             `json:"group"`
+	Limit      int64              `json:"limit"`
+	Waiting    bool               `json:"waiting"`
 	OnlyNew    bool               `json:"only_new"`
 	Partial    bool               `json:"partial"`
 	Count      *int64             `json:"count"`
@@ -52,14 +61,17 @@ type conformanceStep struct {
 	Expect     map[string]any     `json:"expect"`
 }
 
-// UnmarshalJSON notes whether the metadata are null.
+// UnmarshalJSON notes which members are null.
 func (s *conformanceStep) UnmarshalJSON(data []byte) error {
 	type plain conformanceStep
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {
 		return err
 	}
-	s.Cleared = string(members["metadata"]) == "null"
+	s.Null = map[string]bool{}
+	for name, text := range members {
+		s.Null[name] = string(text) == "null"
+	}
 	return json.Unmarshal(data, (*plain)(s))
 }
 
@@ -234,6 +246,8 @@ func (r *conformingRun) do(ctx context.Context, step *conformanceStep, client *s
 	switch step.Do {
 	case "create", "put", "get", "await", "list", "delete", "up", "set", "down":
 		return r.semaphore(ctx, step, client)
+	case "pause-semaphore", "resume", "group", "groups", "group-limit":
+		return r.group(ctx, step, client)
 	case "lease", "session", "acquire", "acquire-all", "acquire-any":
 		return r.acquire(ctx, step, client)
 	case "join":
@@ -293,7 +307,10 @@ func (r *conformingRun) semaphore(ctx context.Context, step *conformanceStep, cl
 		value, err := client.SetValue(ctx, name, step.Value)
 		return map[string]any{"value": value}, err
 	}
-	var options []signalbox.DownOption
+	options := []signalbox.DownOption{signalbox.Group(step.Group)}
+	if step.HeadStart != nil {
+		options = append(options, signalbox.HeadStart(seconds(*step.HeadStart)))
+	}
 	if step.Partial {
 		options = append(options, signalbox.Partial())
 	}
@@ -311,21 +328,31 @@ func (r *conformingRun) make(ctx context.Context, step *conformanceStep, client 
 	var err error
 	if step.Do == "create" {
 		var options []signalbox.CreateOption
+		for _, o := range step.settings() {
+			options = append(options, o)
+		}
 		if step.Level != nil {
 			options = append(options, signalbox.Level(*step.Level))
 		}
 		if step.Metadata != nil {
 			options = append(options, signalbox.Metadata(*step.Metadata))
 		}
-		s, created, err = client.Create(ctx, r.name(step), *step.Permits, options...)
+		permits := int64(0)
+		if step.Permits != nil {
+			permits = *step.Permits
+		}
+		s, created, err = client.Create(ctx, r.name(step), permits, options...)
 	} else {
 		var options []signalbox.PutOption
+		for _, o := range step.settings() {
+			options = append(options, o)
+		}
 		if step.Permits != nil {
 			options = append(options, signalbox.Permits(*step.Permits))
 		}
 		if step.Metadata != nil {
 			options = append(options, signalbox.Metadata(*step.Metadata))
-		} else if step.Cleared {
+		} else if step.Null["metadata"] {
 			options = append(options, signalbox.Metadata(nil))
 		}
 		if step.OnlyNew {
@@ -342,12 +369,76 @@ func (r *conformingRun) make(ctx context.Context, step *conformanceStep, client 
 	return result, nil
 }
 
+// settings are the optional settings of a step.
+func (s *conformanceStep) settings() (options []signalbox.SettingOption) {
+	if s.Null["permits"] {
+		options = append(options, signalbox.NoTotal())
+	}
+	options = appendSetting(options, s, "groups", s.Groups, signalbox.Groups)
+	options = appendSetting(options, s, "per_group", s.PerGroup, signalbox.PerGroup)
+	options = appendSetting(options, s, "paused", s.Paused, signalbox.Paused)
+	options = appendSetting(options, s, "max_waiting", s.MaxWaiting, signalbox.MaxWaiting)
+	options = appendSetting(options, s, "when_full", s.WhenFull, signalbox.WhenFull)
+	return appendSetting(options, s, "head_start", s.HeadStart, func(d float64) signalbox.SettingOption { return signalbox.HeadStart(seconds(d)) })
+}
+
+// appendSetting adds a setting that the step has, or that is null.
+func appendSetting[T any](options []signalbox.SettingOption, s *conformanceStep, name string, value *T, option func(T) signalbox.SettingOption) []signalbox.SettingOption {
+	var none T
+	switch {
+	case value != nil:
+		return append(options, option(*value))
+	case s.Null[name]:
+		return append(options, option(none))
+	}
+	return options
+}
+
 func shown(s *signalbox.Semaphore) map[string]any {
 	if s == nil {
 		return nil
 	}
-	return map[string]any{"permits": s.Permits, "held": s.Held, "available": s.Available, "level": s.Level, "metadata": s.Metadata,
-		"holders": s.HolderCount, "waiters": s.WaiterCount}
+	result := map[string]any{"permits": s.Permits, "held": s.Held, "available": s.Available, "level": s.Level, "metadata": s.Metadata,
+		"holders": s.HolderCount, "waiters": s.WaiterCount, "groups": s.Groups, "per_group": s.PerGroup, "paused": s.Paused,
+		"max_waiting": s.MaxWaiting, "when_full": s.WhenFull, "head_start": s.HeadStart.Seconds()}
+	if s.NoTotal {
+		result["permits"], result["available"] = nil, nil
+	}
+	return result
+}
+
+// group carries out the steps about pauses and groups.
+func (r *conformingRun) group(ctx context.Context, step *conformanceStep, client *signalbox.Client) (map[string]any, error) {
+	name := r.name(step)
+	switch step.Do {
+	case "pause-semaphore":
+		return nil, client.Pause(ctx, name, step.Reason)
+	case "resume":
+		return nil, client.Resume(ctx, name)
+	case "group-limit":
+		if step.Null["limit"] {
+			return nil, client.ClearGroupLimit(ctx, name, step.Group)
+		}
+		return nil, client.SetGroupLimit(ctx, name, step.Group, step.Limit)
+	case "group":
+		g, err := client.GetGroup(ctx, name, step.Group)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]any{"group": g.Group, "limit": g.Limit, "own": g.Own, "used": g.Used, "held": g.Held, "waiting": g.Waiting}, nil
+	}
+	var options []signalbox.GroupsOption
+	if step.Waiting {
+		options = append(options, signalbox.OnlyWaiting())
+	}
+	names := []string{}
+	for g, err := range client.ListGroups(ctx, name, options...) {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, g.Group)
+	}
+	return map[string]any{"names": names}, nil
 }
 
 // awaitSemaphore reads a semaphore until it is as expected.
@@ -385,7 +476,10 @@ func (r *conformingRun) acquire(ctx context.Context, step *conformanceStep, clie
 	case "acquire-all", "acquire-any":
 		return r.acquireMany(ctx, step)
 	case "lease":
-		options := []signalbox.LeaseOption{signalbox.TTL(seconds(step.TTL))}
+		options := []signalbox.LeaseOption{signalbox.TTL(seconds(step.TTL)), signalbox.Group(step.Group)}
+		if step.HeadStart != nil {
+			options = append(options, signalbox.HeadStart(seconds(*step.HeadStart)))
+		}
 		if step.Count != nil {
 			options = append(options, signalbox.Count(*step.Count))
 		}
@@ -399,7 +493,10 @@ func (r *conformingRun) acquire(ctx context.Context, step *conformanceStep, clie
 		lease, err = ask(ctx, r.name(step), options...)
 	case "acquire":
 		session := r.kept(step.Session).(*signalbox.Session)
-		var options []signalbox.AcquireOption
+		options := []signalbox.AcquireOption{signalbox.Group(step.Group)}
+		if step.HeadStart != nil {
+			options = append(options, signalbox.HeadStart(seconds(*step.HeadStart)))
+		}
 		if step.Count != nil {
 			options = append(options, signalbox.Count(*step.Count))
 		}
@@ -413,15 +510,18 @@ func (r *conformingRun) acquire(ctx context.Context, step *conformanceStep, clie
 		return nil, err
 	}
 	r.keep(step.As, lease)
-	return map[string]any{"count": lease.Count, "token": lease.Token}, nil
+	return map[string]any{"count": lease.Count, "token": lease.Token, "group": lease.Group}, nil
 }
 
 func (r *conformingRun) acquireMany(ctx context.Context, step *conformanceStep) (map[string]any, error) {
 	session := r.kept(step.Session).(*signalbox.Session)
 	var wants []signalbox.Want
 	for _, want := range step.Semaphores {
-		pair := want.([]any)
-		wants = append(wants, signalbox.Want{Name: r.prefix + pair[0].(string), Count: int64(pair[1].(float64))})
+		members := want.([]any)
+		wants = append(wants, signalbox.Want{Name: r.prefix + members[0].(string), Count: int64(members[1].(float64))})
+		if len(members) > 2 {
+			wants[len(wants)-1].Group = members[2].(string)
+		}
 	}
 	var leases []*signalbox.Lease
 	var err error
@@ -437,6 +537,9 @@ func (r *conformingRun) acquireMany(ctx context.Context, step *conformanceStep) 
 	pairs := [][]any{}
 	for _, lease := range leases {
 		pairs = append(pairs, []any{strings.TrimPrefix(lease.Semaphore, r.prefix), lease.Count})
+		if lease.Group != "" {
+			pairs[len(pairs)-1] = append(pairs[len(pairs)-1], lease.Group)
+		}
 	}
 	return map[string]any{"leases": pairs}, nil
 }
@@ -472,7 +575,7 @@ func (r *conformingRun) end(ctx context.Context, step *conformanceStep, client *
 	case "lost":
 		return map[string]any{"lost": h.Err() != nil}, nil
 	case "revoke":
-		return nil, operator.New(client).Revoke(ctx, lease.Semaphore, id, step.Reason, 0)
+		return nil, operator.New(client).Revoke(ctx, lease.Semaphore, id, step.Reason, 0, operator.OfGroup(lease.Group))
 	case "revoke-session":
 		return nil, operator.New(client).RevokeSession(ctx, id, step.Reason)
 	case "end-session":

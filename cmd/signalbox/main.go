@@ -43,7 +43,7 @@ func main() {
 
 // otherVariables are the variables that no flag reads: of run, of the clients' token, of the compose files and
 // of tests.
-var otherVariables = []string{"SIGNALBOX_API_TOKEN", "SIGNALBOX_TOKEN", "SIGNALBOX_SEMAPHORE", "SIGNALBOX_ITEM", "SIGNALBOX_SESSION",
+var otherVariables = []string{"SIGNALBOX_API_TOKEN", "SIGNALBOX_TOKEN", "SIGNALBOX_SEMAPHORE", "SIGNALBOX_GROUP", "SIGNALBOX_ITEM", "SIGNALBOX_SESSION",
 	"SIGNALBOX_PORT_1", "SIGNALBOX_PORT_2", "SIGNALBOX_PORT_3", "SIGNALBOX_BIND", "SIGNALBOX_CERT_HOSTS", "SIGNALBOX_IMAGE", "SIGNALBOX_VERSION", "SIGNALBOX_KEEP_TIMER_SLACK",
 	"SIGNALBOX_SEED", "SIGNALBOX_HISTORIES", "SIGNALBOX_PICTURES", "SIGNALBOX_STORE_", "SIGNALBOX_TEST_"}
 
@@ -113,7 +113,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		Short: "A replicated semaphore service over HTTP",
 		Long: "A replicated semaphore service over HTTP.\n\n" +
 			"Every flag may also be given as an environment variable: " + variable("http-port") + " is --http-port.\n" +
-			"A flag on the command line wins; an empty variable counts as not set.",
+			"A flag on the command line wins; an empty variable counts as not set. --group and the --limit of groups have no variable.",
 		Version:       number,
 		SilenceErrors: true, // run prints them, in one line, and the advice in another
 		SilenceUsage:  true,

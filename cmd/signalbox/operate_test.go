@@ -177,9 +177,20 @@ func TestVerbsFollow(t *testing.T) {
 	if o := command(t, []string{"events", "--session-id", "77", "--addr", address, "--timeout", "20s"}); o.status == 0 || !strings.Contains(o.stderr, "No session has this id") {
 		t.Errorf("the events of a session that has ended: %+v", o)
 	}
+	for _, line := range []string{"create pool --permits 1 --groups request --pause x", "groups pool a --limit 3", "groups pool b --limit 4"} {
+		if o := command(t, append(strings.Fields(line), "--addr", address)); o.status != 0 {
+			t.Fatalf("%+v", o)
+		}
+	}
+	group := startInProcess(following, t, "events", "--since", "0", "--group", "b", "--addr", address)
+	group.awaitOutput(t, "group-changed    pool  group b  limit 4")
+	lines.awaitOutput(t, "permits 1  paused: x")
+	if strings.Contains(group.stdout.String(), "group a") {
+		t.Errorf("another group: %s", group.stdout.String())
+	}
 	watch.awaitOutput(t, "1 held")
 	stop()
-	for _, r := range []*running{events, lines, last, watch} {
+	for _, r := range []*running{events, lines, last, group, watch} {
 		r.ended(t, 10*time.Second)
 	}
 	cancel()

@@ -24,7 +24,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 		Short: "Run a command while holding permits of a semaphore",
 		Long: "Run a command while holding permits of a semaphore: wait for them, run the command, keep the lease\n" +
 			"renewed, and give the permits back when the command ends.\n\n" +
-			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_SESSION, SIGNALBOX_TOKEN (the fencing token, a\n" +
+			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_GROUP, SIGNALBOX_SESSION, SIGNALBOX_TOKEN (the fencing token, a\n" +
 			"number) and SIGNALBOX_ADDR in its environment. The token that a cluster may ask for comes from --token-file, or from the\n" +
 			"variable SIGNALBOX_API_TOKEN, which the command sees too, so that it can call signalbox itself.\n\n" +
 			"The command gets a separate process group, and the terminal if there is one; Ctrl-Z does not\n" +
@@ -37,7 +37,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"systems it ends neither. These processes may run on after the lease, and only the token protects the\n" +
 			"resource that they use.\n\n" +
 			"Exit status: the command's own (128 + signal if one ended it), or 2 for wrong flags, 3 if the permits\n" +
-			"were not free in time, 4 if the lease was lost, 5 if the cluster refuses, 6 if no node can be reached;\n" +
+			"were not free in time, the line was full or a newer request took the place, 4 if the lease was lost, 5 if the cluster refuses, 6 if no node can be reached;\n" +
 			"126 and 127 if the command can't be run or found.",
 		PersistentPreRunE: fromEnvironment(lookup),
 		RunE: func(command *cobra.Command, arguments []string) error {
@@ -48,6 +48,9 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.Int64VarP(&c.Count, "count", "n", 1, "how many permits to hold")
+	flags.StringVar(&c.Group, "group", "", "the group, of a semaphore with groups")
+	cli.WithoutVariable(flags, "group") // it is of an outer run
+	flags.DurationVar(&c.HeadStart, "head-start", 0, "stand in line where a request would that came so much earlier, as far as the semaphore allows")
 	flags.Int64Var(&c.Permits, "permits", 0, "make the semaphore with so many permits if it does not exist; an existing semaphore stays as it is")
 	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait for the permits; 0: not at all")
 	cluster = addHoldFlags(command, &c, "lease", lookup)

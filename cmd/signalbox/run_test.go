@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -69,5 +70,27 @@ func TestRunWarnsOfConsul(t *testing.T) {
 		if o.status != 0 || strings.Contains(o.stderr, "Consul's interface") != warns {
 			t.Errorf("%s: %+v", value, o)
 		}
+	}
+}
+
+// TestRunInGroup: run holds a permit of its group, which its command sees; the group of an outer run does not count.
+func TestRunInGroup(t *testing.T) {
+	_, c, _ := startDev(t.Context(), t, 1)
+	variables := []string{"SIGNALBOX_ADDR", c.bases[0], "SIGNALBOX_GROUP", "outer", "SIGNALBOX_LIMIT", "5"}
+	file := filepath.Join(t.TempDir(), "seen")
+	for line, want := range map[string]string{"--group fix-17": "fix-17", "": ""} {
+		o := command(t, []string{"create", "branches", "--permits", "none", "--groups", "request", "--per-group", "1"}, variables...)
+		if o.status != 0 {
+			t.Fatalf("%+v", o)
+		}
+		script := fmt.Sprintf("echo \"group=$SIGNALBOX_GROUP.\" >%s", file)
+		o = command(t, append(append([]string{"run", "branches"}, strings.Fields(line)...), "--head-start", "1s", "--", "sh", "-c", script), variables...)
+		seen, err := os.ReadFile(file)
+		if o.status != 0 || err != nil || string(seen) != "group="+want+".\n" {
+			t.Errorf("%q: %+v, %v, %s", line, o, err, seen)
+		}
+	}
+	if o := command(t, []string{"groups", "branches"}, variables...); o.status != 0 || o.stdout != "" {
+		t.Errorf("%+v", o)
 	}
 }

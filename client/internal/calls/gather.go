@@ -27,6 +27,9 @@ const (
 	memberRetryAfter = time.Second
 )
 
+// groupParameter is the parameter of a query that is a text; the others of an Operation are numbers or true.
+const groupParameter = "group"
+
 // Operation names a call as a member of a shared request. The member also has the members of the call's body and
 // query, under the same names.
 type Operation struct {
@@ -106,7 +109,7 @@ func (c *Caller) gathered(node *nodes.Node) *gatherer {
 // would hold the request, and with it the replies to the others.
 func (k *Call) shareable() bool {
 	return k.Operation.Name != "" && !k.waits() && len(k.Header) == 0 && (k.Key != "" || k.Operation.Late) &&
-		utf8.ValidString(k.Operation.Semaphore) // in JSON other bytes would make another name
+		utf8.ValidString(k.Operation.Semaphore) && utf8.ValidString(k.Query.Get(groupParameter)) // in JSON other bytes would make another name
 }
 
 // try makes one attempt. alone sends it separately.
@@ -283,7 +286,11 @@ func (k *Call) operation(body []byte) []byte {
 	text("semaphore", k.Operation.Semaphore)
 	text("session", k.Operation.Session)
 	text("key", k.Key)
-	for name, values := range k.Query { // numbers and true
+	for name, values := range k.Query {
+		if name == groupParameter {
+			text(name, values[0])
+			continue
+		}
 		b.WriteString(`,"` + name + `":` + values[0])
 	}
 	if inner := bytes.TrimSuffix(bytes.TrimPrefix(body, []byte("{")), []byte("}")); len(inner) > 0 {

@@ -93,7 +93,7 @@ class Case:
         return self.prefix + step["semaphore"] if step["semaphore"] else ""
 
     def options(self, step: Step) -> Dict[str, Any]:
-        options = {key: step[key] for key in ("wait", "count", "ttl") if key in step}
+        options = {key: step[key] for key in ("wait", "count", "ttl", "group", "head_start") if key in step}
         if "epoch_of" in step:
             options["epoch"] = self.epochs[step["epoch_of"]]
         if step.get("background"):
@@ -102,13 +102,16 @@ class Case:
 
     # Steps
 
+    SETTINGS = ("groups", "per_group", "paused", "max_waiting", "when_full", "head_start")
+
     def create(self, step: Step, client: sb.Client) -> Result:
-        made, created = client.create(self.name(step), step["permits"], level=step.get("level"), metadata=step.get("metadata"))
+        settings = {key: step[key] for key in self.SETTINGS if key in step}
+        made, created = client.create(self.name(step), step["permits"], level=step.get("level"), metadata=step.get("metadata"), **settings)
         self.epochs[step.get("as", "")] = made.epoch
         return {"created": created, **self.shown(made)}
 
     def put(self, step: Step, client: sb.Client) -> Result:
-        settings = {key: step[key] for key in ("permits", "metadata", "only_new") if key in step}
+        settings = {key: step[key] for key in ("permits", "metadata", "only_new", *self.SETTINGS) if key in step}
         made, created = client.put(self.name(step), **settings)
         return {"created": created, **self.shown(made)}
 
@@ -117,7 +120,8 @@ class Case:
 
     def shown(self, s: sb.Semaphore) -> Result:
         return {"permits": s.permits, "held": s.held, "available": s.available, "level": s.level, "metadata": dict(s.metadata),
-                "holders": s.holder_count, "waiters": s.waiter_count}  # fmt: skip
+                "holders": s.holder_count, "waiters": s.waiter_count, "groups": s.groups or "", "per_group": s.per_group or 0, "paused": s.paused or "",
+                "max_waiting": s.max_waiting or 0, "when_full": s.when_full or "", "head_start": s.head_start}  # fmt: skip
 
     def await_(self, step: Step, client: sb.Client) -> Result:
         """Reads the semaphore until it is as expected."""
@@ -149,7 +153,7 @@ class Case:
 
     def leased(self, step: Step, lease: sb.Lease) -> Result:
         self.held[step["as"]] = lease
-        return {"count": lease.count, "token": lease.token}
+        return {"count": lease.count, "token": lease.token, "group": lease.group}
 
     def session(self, step: Step, client: sb.Client) -> None:
         self.held[step["as"]] = client.session(**self.options(step))
@@ -164,11 +168,32 @@ class Case:
         return self.several([self.held[step["session"]].acquire_any(self.wants(step), **self.options(step))])
 
     def wants(self, step: Step) -> Any:
+        if any(len(members) > 2 for members in step["semaphores"]):
+            return [sb.Want(self.prefix + name, *more) for name, *more in step["semaphores"]]
         wants = {self.prefix + name: count for name, count in step["semaphores"]}
         return wants if len(wants) == len(step["semaphores"]) else [self.prefix + name for name, _ in step["semaphores"]]
 
     def several(self, leases: List[sb.Lease]) -> Result:
-        return {"leases": [[lease.semaphore[len(self.prefix):], lease.count] for lease in leases]}
+        return {"leases": [[lease.semaphore[len(self.prefix):], lease.count, *([lease.group] if lease.group else [])] for lease in leases]}
+
+    def pause_semaphore(self, step: Step, client: sb.Client) -> None:
+        client.pause(self.name(step), step["reason"])
+
+    def resume(self, step: Step, client: sb.Client) -> None:
+        client.resume(self.name(step))
+
+    def group(self, step: Step, client: sb.Client) -> Result:
+        group = client.group(self.name(step), step["group"])
+        return {key: getattr(group, key) for key in ("group", "limit", "own", "used", "held", "waiting")}
+
+    def groups(self, step: Step, client: sb.Client) -> Result:
+        return {"names": [group.group for group in client.groups(self.name(step), waiting=step.get("waiting", False))]}
+
+    def group_limit(self, step: Step, client: sb.Client) -> None:
+        if step["limit"] is None:
+            client.clear_group_limit(self.name(step), step["group"])
+        else:
+            client.set_group_limit(self.name(step), step["group"], step["limit"])
 
     def release(self, step: Step, client: sb.Client) -> Result:
         return {} if self.held[step["of"]].release(20) else {"error": "not confirmed"}
@@ -193,7 +218,8 @@ class Case:
         return str(held.session if isinstance(held, sb.Lease) else held.id)
 
     def revoke(self, step: Step, client: sb.Client) -> None:
-        client.revoke(self.held[step["of"]].semaphore, self.session_of(step), step.get("reason", ""))
+        lease = self.held[step["of"]]
+        client.revoke(lease.semaphore, self.session_of(step), step.get("reason", ""), group=lease.group)
 
     def revoke_session(self, step: Step, client: sb.Client) -> None:
         client.revoke_session(self.session_of(step), step.get("reason", ""))

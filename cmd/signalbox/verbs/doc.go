@@ -17,6 +17,8 @@
 //   - complete.go: names of semaphores and sessions, from the cluster, for a shell to complete
 //   - lists.go: --limit, lists of holders and waiters in pages
 //   - semaphores.go: ls, show, create, resize, rm, up, down
+//   - settings.go: set; the flags of the settings that create takes too
+//   - groups.go: groups; the flags of requests in a group
 //   - sessions.go: sessions, acquire, renew, release, revoke, end
 //   - why.go: why a request waits
 //   - live.go: watch, events, top

@@ -40,7 +40,7 @@ func watchVerb() verb {
 func now() string { return time.Now().Format(time.TimeOnly) }
 
 func eventsVerb() verb {
-	var since, session string
+	var since, session, group string
 	var names, prefixes []string
 	var last int
 	var renewals bool
@@ -52,6 +52,7 @@ func eventsVerb() verb {
 			flags.IntVar(&last, "last", 0, "begin with the last events that pass the other flags: 1 to 1000 of the events that the node has kept")
 			flags.StringArrayVar(&names, "name", nil, "of this semaphore or item; may be repeated")
 			flags.StringArrayVar(&prefixes, "prefix", nil, "of semaphores and items whose names begin so; may be repeated")
+			groupFlag(&group, flags)
 			flags.BoolVar(&renewals, "renewals", false, "show renewals of sessions too")
 			flags.StringVar(&session, "session-id", "", "of this session")
 		},
@@ -74,6 +75,9 @@ func eventsVerb() verb {
 			}
 			for _, prefix := range prefixes {
 				options = append(options, operator.OfPrefix(prefix))
+			}
+			if c.flags.Changed("group") {
+				options = append(options, operator.OfGroup(group))
 			}
 			if session != "" {
 				options = append(options, operator.OfSession(session))
@@ -133,13 +137,18 @@ func eventText(e *operator.Event) string {
 		}
 	}
 	add("%s", e.Semaphore != "", e.Semaphore)
+	add("group %s", e.Group != "" || e.Kind == "group-changed", groupName(e.Group))
 	add("item %s", e.Item != "", e.Item)
 	add("version %d", e.Version != 0, e.Version)
 	add("session %s", e.Session != "", e.Session)
 	add("count %d", e.Count != 0, e.Count)
 	add("token %d", e.Token != 0, e.Token)
 	add("place %d", e.Place != 0, e.Place)
-	add("permits %d", e.Kind == "created" || e.Kind == "changed", e.Permits)
+	add("permits %d", (e.Kind == "created" || e.Kind == "changed") && !e.NoTotal, e.Permits)
+	if e.Limit != nil {
+		add("limit %d", true, *e.Limit)
+	}
+	add("paused: %s", e.Paused != "", e.Paused)
 	add("offset %+d", e.Offset != 0, e.Offset)
 	add("ttl %s", e.TTL != 0, cli.ShortDuration(e.TTL))
 	add("%s", e.Cause != "", e.Cause)

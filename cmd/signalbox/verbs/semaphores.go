@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,14 +18,16 @@ import (
 )
 
 func semaphoreVerbs() []verb {
-	return []verb{lsVerb(), showVerb(), createVerb(), resizeVerb(), rmVerb(), upVerb(), downVerb()}
+	return []verb{lsVerb(), showVerb(), createVerb(), setVerb(), resizeVerb(), rmVerb(), upVerb(), downVerb(), groupsVerb()}
 }
 
 func lsVerb() verb {
 	return verb{use: "ls [PREFIX]", short: "List semaphores", long: "\n\nWith PREFIX, the semaphores whose names begin with it.", maximum: 1, complete: []source{semaphoreNames},
 		run: func(c *call) error {
 			return cli.PrintList(c.Output, c.client.List(c, c.argument(0), signalbox.PageSize(pageSize)),
-				[]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL"}, nameOf, rowOf)
+				[]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL", "SETTINGS"}, nameOf, func(s *signalbox.Semaphore) []string {
+					return append(rowOf(s), strings.Join(settingsOf(s), ", "))
+				})
 		}}
 }
 
@@ -35,7 +38,11 @@ func rowOf(s *signalbox.Semaphore) []string {
 	if s.Level != nil {
 		level = fmt.Sprint(*s.Level)
 	}
-	return []string{s.Name, fmt.Sprint(s.Permits), fmt.Sprint(s.Held), fmt.Sprint(s.Available), fmt.Sprint(s.WaiterCount), level}
+	total, available := fmt.Sprint(s.Permits), fmt.Sprint(s.Available)
+	if s.NoTotal {
+		total, available = noSetting, ""
+	}
+	return []string{s.Name, total, fmt.Sprint(s.Held), available, fmt.Sprint(s.WaiterCount), level}
 }
 
 func showVerb() verb {
@@ -62,21 +69,27 @@ func showVerb() verb {
 			}
 			var rows [][]string
 			for _, w := range s.Waiters {
-				rows = append(rows, []string{fmt.Sprint(w.Position), cli.FormatClient(w.Metadata), w.Session, fmt.Sprint(w.Count), cli.ShortDuration(w.WaitingFor), w.Reason})
+				rows = append(rows, withGroup(s, []string{fmt.Sprint(w.Position), cli.FormatClient(w.Metadata), w.Session, fmt.Sprint(w.Count), cli.ShortDuration(w.WaitingFor), w.Reason}, groupName(w.Group)))
 			}
-			err = c.Rows([]string{"PLACE", "WAITER", "SESSION", "COUNT", "FOR", "WHY"}, rows)
+			err = c.Rows(withGroup(s, []string{"PLACE", "WAITER", "SESSION", "COUNT", "FOR", "WHY"}, "GROUP"), rows)
 			return errors.Join(err, more(c, s.WaiterCount, len(s.Waiters), "waiters", allRows))
 		}}
 }
 
 // summary is a semaphore in one line.
 func summary(s *signalbox.Semaphore) string {
-	text := fmt.Sprintf("%s: %s, %d held, %d available, %d waiting", cli.Printable(s.Name), permits(s.Permits), s.Held, s.Available, s.WaiterCount)
+	text := fmt.Sprintf("%s: %s, %d held, %d available, %d waiting", cli.Printable(s.Name), permitsOf(s), s.Held, s.Available, s.WaiterCount)
+	if s.NoTotal {
+		text = fmt.Sprintf("%s: %s, %d held, %d waiting", cli.Printable(s.Name), permitsOf(s), s.Held, s.WaiterCount)
+	}
 	if s.Offset != 0 {
 		text += fmt.Sprintf(", %+d by up and down", s.Offset)
 	}
 	if s.Level != nil {
 		text += fmt.Sprintf(", level %d", *s.Level)
+	}
+	for _, setting := range settingsOf(s) {
+		text += ", " + setting
 	}
 	if len(s.Metadata) > 0 {
 		text += "; " + cli.Printable(cli.FormatPairs(s.Metadata))
@@ -84,48 +97,71 @@ func summary(s *signalbox.Semaphore) string {
 	return text
 }
 
-func permits(n int64) string {
-	if n == 1 {
+// permitsOf is the permits of a semaphore for people.
+func permitsOf(s *signalbox.Semaphore) string {
+	switch {
+	case s.NoTotal:
+		return "no limit in all"
+	case s.Permits == 1:
 		return "1 permit"
 	}
-	return fmt.Sprintf("%d permits", n)
+	return fmt.Sprintf("%d permits", s.Permits)
+}
+
+// withGroup adds a cell for the group, where the semaphore has groups.
+func withGroup(s *signalbox.Semaphore, row []string, group string) []string {
+	if s.Groups == "" {
+		return row
+	}
+	return slices.Insert(row, 2, group)
 }
 
 func createVerb() verb {
-	var n int64
+	var f settingFlags
 	var level int32
 	var metadata map[string]string
-	return verb{use: "create NAME --permits N", short: "Make a semaphore", long: "\n\nIt is no failure that it exists already with the same permits.", minimum: 1, maximum: 1,
+	return verb{use: "create NAME --permits N", short: "Make a semaphore", long: "\n\nIt is no failure that it exists already with the same permits and settings.", minimum: 1, maximum: 1,
+		values: settingValues,
 		flags: func(flags *pflag.FlagSet) {
-			flags.Int64Var(&n, "permits", 0, "how many permits it has")
+			f.add(flags)
 			flags.Int32Var(&level, "level", 0, "its level in the lock hierarchy; without it: no level")
 			flags.StringToStringVar(&metadata, "metadata", nil, "key=value,…: kept with it, for people")
 		},
 		run: func(c *call) error {
 			name := c.arguments[0]
-			if !c.flags.Changed("permits") {
+			if !f.permits.set {
 				return cli.UsageError(&cli.Advice{Err: fmt.Errorf("the permits of %q are missing", name),
 					Next: fmt.Sprintf("signalbox create %s --permits N; 1 makes a lock, 0 a semaphore for \"up\" and \"down\".", cli.ShellQuote(name))})
 			}
+			settings, err := f.options(c.flags)
+			if err != nil {
+				return err
+			}
 			var options []signalbox.CreateOption
+			for _, o := range settings {
+				options = append(options, o)
+			}
 			if c.flags.Changed("level") {
 				options = append(options, signalbox.Level(level))
 			}
 			if len(metadata) > 0 {
 				options = append(options, signalbox.Metadata(metadata))
 			}
-			s, created, err := c.client.Create(c, name, n, options...)
+			s, created, err := c.client.Create(c, name, f.permits.n, options...)
 			if err != nil {
 				return err
 			}
-			if !created && s.Permits != n {
-				return refusedFor(fmt.Sprintf("Change that with \"signalbox resize %s %d\".", cli.ShellQuote(name), n), "%s exists already, with %s", name, permits(s.Permits))
+			switch {
+			case !created && s.Permits != f.permits.n && !s.NoTotal && !f.permits.none:
+				return refusedFor(fmt.Sprintf("Change that with \"signalbox resize %s %d\".", cli.ShellQuote(name), f.permits.n), "%s exists already, with %s", name, permitsOf(s))
+			case !created && !f.match(s, c.flags):
+				return refusedFor(fmt.Sprintf("Change that with \"signalbox set %s\".", cli.ShellQuote(name)), "%s exists already, with other settings: %s", name, terms(s))
 			}
 			was := "made"
 			if !created {
 				was = "existed already"
 			}
-			return errors.Join(c.Result(s.Name, s), c.Printf("%s %s: %s", cli.Printable(name), was, permits(s.Permits)))
+			return errors.Join(c.Result(s.Name, s), c.Printf("%s %s: %s", cli.Printable(name), was, terms(s)))
 		}}
 }
 
@@ -147,6 +183,9 @@ func resizeVerb() verb {
 				return err
 			}
 			text := fmt.Sprintf("%s: %d permits before, %d now", cli.Printable(s.Name), was.Permits, s.Permits)
+			if was.NoTotal {
+				text = fmt.Sprintf("%s: %s before, %s now", cli.Printable(s.Name), permitsOf(was), permitsOf(s))
+			}
 			if s.Available < 0 {
 				text += fmt.Sprintf("; %d must come back before the next grant", 1-s.Available)
 			}
@@ -201,15 +240,17 @@ func downVerb() verb {
 	var n int64
 	var wait time.Duration
 	var partial bool
+	var g groupFlags
 	return verb{use: "down NAME", short: "Take permits without an owner, which come back by \"up\" alone", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		long: "\n\nIt prints the number taken.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64VarP(&n, "count", "n", 1, "how many")
 			flags.DurationVar(&wait, "wait", 0, "how long to wait for them")
 			flags.BoolVar(&partial, "partial", false, "take fewer as soon as there are any")
+			g.add(flags)
 		},
 		run: func(c *call) error {
-			var options []signalbox.DownOption
+			options := []signalbox.DownOption{signalbox.Group(g.group), signalbox.HeadStart(g.headStart)}
 			if partial {
 				options = append(options, signalbox.Partial())
 			}
@@ -241,6 +282,11 @@ func within[T any](c *call, wait time.Duration, do func(ctx context.Context, try
 func notFree(err error, name string, n int64, wait time.Duration) error {
 	if !errors.Is(err, signalbox.ErrUnavailable) {
 		return err
+	}
+	var refusal *signalbox.Error
+	if wait <= 0 && errors.As(err, &refusal) && refusal.Rule == "paused" {
+		return &cli.ExitError{Status: cli.StatusNotInTime, Err: &cli.Advice{Err: fmt.Errorf("%s is paused: %s", name, refusal.Reason),
+			Next: "--wait 30s waits, in line."}}
 	}
 	next := fmt.Sprintf("\"signalbox why %s\" shows the reason", cli.ShellQuote(name))
 	if wait <= 0 {

@@ -25,6 +25,7 @@ func sessionVerbs() []verb {
 type lease struct {
 	Session   string `json:"session"`
 	Semaphore string `json:"semaphore"`
+	Group     string `json:"group,omitempty"`
 	Count     int64  `json:"count"`
 	Token     uint64 `json:"token"`
 	TTLMS     int64  `json:"ttl_ms"`
@@ -35,6 +36,7 @@ func acquireVerb() verb {
 	var ttl, wait time.Duration
 	var metadata map[string]string
 	var anonymous bool
+	var g groupFlags
 	return verb{use: "acquire NAME", short: "Acquire permits, and leave the lease to its ttl", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		long: "\n\nIt prints the session and the fencing token. The lease is not renewed: \"signalbox renew SESSION\" renews it once, and\n" +
 			"\"signalbox release SESSION\" ends it. \"signalbox run\" holds permits for as long as a command runs.",
@@ -44,12 +46,13 @@ func acquireVerb() verb {
 			flags.DurationVar(&wait, "wait", 0, "how long to wait for the permits; 0: not at all")
 			flags.StringToStringVar(&metadata, "metadata", nil, "key=value,…: shown with the lease, for people")
 			flags.BoolVar(&anonymous, "anonymous", false, "leave host, pid and user out of the metadata")
+			g.add(flags)
 		},
 		run: func(c *call) error {
 			if err := checkTTL(ttl); err != nil {
 				return err
 			}
-			options := []signalbox.LeaseOption{signalbox.Count(n), signalbox.TTL(ttl)}
+			options := []signalbox.LeaseOption{signalbox.Count(n), signalbox.TTL(ttl), signalbox.Group(g.group), signalbox.HeadStart(g.headStart)}
 			if len(metadata) > 0 {
 				options = append(options, signalbox.Metadata(metadata))
 			}
@@ -74,7 +77,7 @@ func acquireVerb() verb {
 			if err := held.Detach(); err != nil {
 				return err
 			}
-			return errors.Join(c.Result(held.Session, lease{held.Session, name, held.Count, held.Token, ttl.Milliseconds()}),
+			return errors.Join(c.Result(held.Session, lease{held.Session, name, held.Group, held.Count, held.Token, ttl.Milliseconds()}),
 				c.Printf("%s %d", held.Session, held.Token))
 		}}
 }
@@ -136,8 +139,10 @@ func sessionOver(err error, id string) error {
 }
 
 func releaseVerb() verb {
+	var group string
 	return verb{use: "release SESSION [NAME]", short: "Release a lease, or end a session with all that it holds", minimum: 1, maximum: 2, complete: []source{sessionIDs, semaphoreNames},
-		long: "\n\nWith NAME, the session lives on and loses that lease, or its request for it, alone.",
+		long:  "\n\nWith NAME, the session lives on and loses that lease, or its request for it, alone. --group is needed if it has several of them.",
+		flags: func(flags *pflag.FlagSet) { groupFlag(&group, flags) },
 		run: func(c *call) error {
 			id, name := c.arguments[0], c.argument(1)
 			s, err := c.operator.GetSession(c, id)
@@ -148,23 +153,58 @@ func releaseVerb() verb {
 			if name == "" {
 				err = c.operator.EndSession(c, id)
 			} else {
-				held := slices.IndexFunc(s.Leases, func(l operator.Lease) bool { return l.Semaphore == name })
-				waits := slices.ContainsFunc(s.Waiting, func(w operator.Wait) bool { return w.Semaphores[name] > 0 })
-				if held < 0 && !waits {
-					return refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s neither holds %s nor waits for it", cli.FormatClientOf(s.Metadata, id), name)
+				var found ownedLease
+				if found, err = findLease(c, s, name, group); err != nil {
+					return err
 				}
-				token := uint64(0)
-				if held >= 0 {
-					token = s.Leases[held].Token // a later lease of the same name stays
-				}
-				released = name
-				err = c.operator.ReleaseLease(c, id, name, token)
+				released = inGroup(name, found.group)
+				err = c.operator.ReleaseLease(c, id, name, found.token, leaseIn(found.group)...)
 			}
 			if err != nil {
 				return sessionOver(err, id)
 			}
 			return errors.Join(c.Result(id, map[string]string{"session": id, "released": released}), c.Printf("released: %s", cli.Printable(orNone(released))))
 		}}
+}
+
+// ownedLease is a lease of a session, or, with the token 0, a request for one.
+type ownedLease struct {
+	group string
+	count int64
+	token uint64 // a later lease of the same name stays
+}
+
+// leaseIn names the group of a lease.
+func leaseIn(group string) []operator.LeaseOption {
+	if group == "" {
+		return nil
+	}
+	return []operator.LeaseOption{operator.OfGroup(group)}
+}
+
+// findLease returns the lease of a session, or its request, by the name of the semaphore, and by --group unless there
+// is only one.
+func findLease(c *call, s *operator.Session, name, group string) (ownedLease, error) {
+	var found []ownedLease
+	for _, l := range s.Leases {
+		if l.Semaphore == name {
+			found = append(found, ownedLease{l.Group, l.Count, l.Token})
+		}
+	}
+	for _, w := range s.Waiting {
+		for _, want := range w.Wants() {
+			if want.Name == name {
+				found = append(found, ownedLease{group: want.Group, count: want.Count})
+			}
+		}
+	}
+	if c.flags != nil && c.flags.Changed("group") || len(found) > 1 {
+		found = slices.DeleteFunc(found, func(l ownedLease) bool { return l.group != group })
+	}
+	if len(found) == 0 {
+		return ownedLease{}, refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s neither holds %s nor waits for it", cli.FormatClientOf(s.Metadata, s.ID), inGroup(name, group))
+	}
+	return found[0], nil
 }
 
 func orNone(text string) string {
@@ -179,7 +219,7 @@ func leasesOf(s *operator.Session) (text string) {
 		if text != "" {
 			text += ", "
 		}
-		if text += l.Semaphore; l.Count > 1 {
+		if text += inGroup(l.Semaphore, l.Group); l.Count > 1 {
 			text += fmt.Sprintf(" ×%d", l.Count)
 		}
 	}
@@ -204,28 +244,31 @@ func reasonFlag(reason *string) func(*pflag.FlagSet) {
 }
 
 func revokeVerb() verb {
-	var reason string
+	var reason, group string
 	return verb{use: "revoke NAME SESSION", short: "Take a lease away from a session, as an operator", minimum: 2, maximum: 2, complete: []source{semaphoreNames, sessionIDs},
-		long:  "\n\nIts permits are available at once, and the session lives on. It asks first.",
-		flags: reasonFlag(&reason),
+		long: "\n\nIts permits are available at once, and the session lives on. It asks first.",
+		flags: func(flags *pflag.FlagSet) {
+			reasonFlag(&reason)(flags)
+			groupFlag(&group, flags)
+		},
 		asks: func(c *call) (string, error) {
 			s, err := c.operator.GetSession(c, c.arguments[1])
 			if err != nil {
 				return "", sessionOver(err, c.arguments[1])
 			}
 			for _, l := range s.Leases {
-				if l.Semaphore == c.arguments[0] {
+				if l.Semaphore == c.arguments[0] && l.Group == group {
 					return fmt.Sprintf("Take %d of %s from %s. The holder may still be running: the token %d fences it.",
-						l.Count, cli.Printable(l.Semaphore), cli.FormatClientOf(s.Metadata, s.ID), l.Token), nil
+						l.Count, cli.Printable(inGroup(l.Semaphore, group)), cli.FormatClientOf(s.Metadata, s.ID), l.Token), nil
 				}
 			}
-			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s does not hold %s", cli.FormatClientOf(s.Metadata, s.ID), c.arguments[0])
+			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s does not hold %s", cli.FormatClientOf(s.Metadata, s.ID), inGroup(c.arguments[0], group))
 		},
 		run: func(c *call) error {
 			name, id := c.arguments[0], c.arguments[1]
-			if err := c.operator.Revoke(c, name, id, reason, 0); err != nil {
+			if err := c.operator.Revoke(c, name, id, reason, 0, leaseIn(group)...); err != nil {
 				if errors.Is(err, signalbox.ErrNotHeld) {
-					return refusedFor(fmt.Sprintf("\"signalbox show %s\" lists its holders.", cli.ShellQuote(name)), "the session %s does not hold %s", id, name)
+					return refusedFor(fmt.Sprintf("\"signalbox show %s\" lists its holders.", cli.ShellQuote(name)), "the session %s does not hold %s", id, inGroup(name, group))
 				}
 				return sessionOver(err, id)
 			}

@@ -24,6 +24,7 @@ type verb struct {
 	maximum     int
 	complete    []source // of the arguments; the last one is for all further ones
 	flags       func(*pflag.FlagSet)
+	values      map[string][]string // that complete a flag
 	// asks returns the question to ask before run; nil: the verb does not ask.
 	asks   func(*call) (string, error)
 	run    func(*call) error
@@ -104,6 +105,9 @@ func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	}
 	command.ValidArgsFunction = v.completion(&shared, lookup)
 	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{cli.Table, cli.JSON, cli.Name}, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag only
+	for name, values := range v.values {
+		_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 	for _, below := range v.below {
 		command.AddCommand(below.command(lookup))
 	}

@@ -63,7 +63,7 @@ func whyOf(c *call, s *signalbox.Semaphore) error {
 	}
 	others := map[string]bool{}
 	for _, w := range s.Waiters {
-		if err := c.Printf("%d. %s wants %d, for %s: %s%s", w.Position, cli.FormatClientOf(w.Metadata, w.Session), w.Count, cli.ShortDuration(w.WaitingFor), w.Reason, obstacles(w.Obstacles, s.Name, others)); err != nil {
+		if err := c.Printf("%d. %s wants %s, for %s: %s%s", w.Position, cli.FormatClientOf(w.Metadata, w.Session), cli.Printable(inGroup(fmt.Sprint(w.Count), w.Group)), cli.ShortDuration(w.WaitingFor), w.Reason, obstacles(w.Obstacles, s.Name, others)); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,11 @@ func obstacles(all []signalbox.Obstacle, name string, others map[string]bool) st
 	for _, o := range all {
 		if o.Semaphore != name {
 			others[o.Semaphore] = true
-			parts = append(parts, fmt.Sprintf("%s needs %d, has %d", cli.Printable(o.Semaphore), o.Needs, o.Available))
+			has := fmt.Sprintf("has %d", o.Available)
+			if o.Limit != nil && o.Used != nil {
+				has = fmt.Sprintf("uses %d of %d", *o.Used, *o.Limit)
+			}
+			parts = append(parts, fmt.Sprintf("%s needs %d, %s", cli.Printable(inGroup(o.Semaphore, o.Group)), o.Needs, has))
 		}
 	}
 	if len(parts) == 0 {
@@ -116,7 +120,11 @@ func freeing(c *call, s *signalbox.Semaphore) error {
 	if len(s.Holders) == 0 {
 		return c.Printf("No lease holds it: \"signalbox up\" or \"signalbox resize\" adds permits.")
 	}
-	return c.Printf("To take the lease of a holder away: signalbox revoke %s %s", cli.ShellQuote(s.Name), s.Holders[0].Session)
+	advice := fmt.Sprintf("To take the lease of a holder away: signalbox revoke %s %s", cli.ShellQuote(s.Name), s.Holders[0].Session)
+	if group := s.Holders[0].Group; group != "" {
+		advice += " --group " + cli.ShellQuote(group)
+	}
+	return c.Printf("%s", advice)
 }
 
 // whySession shows why the requests of a session wait: up to limit of its wait list, and as many of its requests.
@@ -131,7 +139,7 @@ func whySession(c *call, s *operator.Session, limit int) error {
 	list := slices.DeleteFunc(slices.Clone(s.WaitList), func(e operator.ListEntry) bool { return e.Position == 0 || e.Deleted })
 	for _, e := range list[:min(limit, len(list))] {
 		others[e.Semaphore] = true
-		if err := c.Printf("Its wait list wants %d of %s, at place %d, for %s", e.Wanted, cli.Printable(e.Semaphore), e.Position, cli.ShortDuration(e.WaitingFor)); err != nil {
+		if err := c.Printf("Its wait list wants %d of %s, at place %d, for %s", e.Wanted, cli.Printable(inGroup(e.Semaphore, e.Group)), e.Position, cli.ShortDuration(e.WaitingFor)); err != nil {
 			return err
 		}
 	}
@@ -143,9 +151,10 @@ func whySession(c *call, s *operator.Session, limit int) error {
 	}
 	for _, w := range s.Waiting[:min(limit, len(s.Waiting))] {
 		var wants []string
-		for _, name := range slices.Sorted(maps.Keys(w.Semaphores)) {
-			others[name] = len(w.Semaphores) == 1
-			wants = append(wants, fmt.Sprintf("%d of %s", w.Semaphores[name], cli.Printable(name)))
+		members := w.Wants()
+		for _, want := range members {
+			others[want.Name] = len(members) == 1
+			wants = append(wants, fmt.Sprintf("%d of %s", want.Count, cli.Printable(inGroup(want.Name, want.Group))))
 		}
 		if err := c.Printf("It wants %s, at place %d, for %s: %s%s", strings.Join(wants, " "+map[string]string{"all": "and", "any": "or"}[w.Mode]+" "),
 			w.Position, cli.ShortDuration(w.WaitingFor), w.Reason, obstacles(w.Obstacles, "", others)); err != nil {

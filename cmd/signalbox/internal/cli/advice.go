@@ -48,8 +48,18 @@ func Explain(err error) error {
 	case errors.Is(err, signalbox.ErrUnknownSemaphore) && refusal != nil && refusal.Semaphore != "":
 		err = &reworded{fmt.Sprintf("there is no semaphore %q", refusal.Semaphore), err}
 		next = fmt.Sprintf("Make it with \"signalbox create %s --permits N\"; \"signalbox ls\" lists all.", ShellQuote(refusal.Semaphore))
+	case errors.Is(err, signalbox.ErrNever) && refusal != nil && refusal.Rule == "group-limit":
+		next = fmt.Sprintf("\"signalbox groups %s\" shows the limits of its groups.", ShellQuote(refusal.Semaphore))
 	case errors.Is(err, signalbox.ErrNever) && refusal != nil && refusal.Permits != nil:
 		next = fmt.Sprintf("Ask for at most %d, or change that with \"signalbox resize %s N\".", *refusal.Permits, ShellQuote(refusal.Semaphore))
+	case errors.Is(err, signalbox.ErrLineFull) && refusal != nil:
+		next = fmt.Sprintf("\"signalbox why %s\" shows who waits. Ask again later, and not in a loop.", ShellQuote(refusal.Semaphore))
+	case errors.Is(err, signalbox.ErrSuperseded):
+		next = "Leave the work to the newer request."
+	case errors.Is(err, signalbox.ErrNoTotal):
+		next = "\"signalbox acquire\" and \"signalbox run\" take permits of a group."
+	case errors.Is(err, signalbox.ErrRequestsWaiting) && refusal != nil:
+		next = fmt.Sprintf("\"signalbox why %s\" shows who waits. Change it once the line is empty.", ShellQuote(refusal.Semaphore))
 	case errors.Is(err, signalbox.ErrLimitReached):
 		next = "Free some of what is counted, or ask an operator for a higher limit."
 	case errors.Is(err, signalbox.ErrNoLeader), errors.Is(err, signalbox.ErrStorageFull), errors.Is(err, signalbox.ErrSplitState):

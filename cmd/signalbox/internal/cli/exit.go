@@ -60,7 +60,7 @@ func StatusOf(err error) int {
 		return exitError.Status
 	case errors.Is(err, signalbox.ErrLost):
 		return StatusLost
-	case errors.Is(err, signalbox.ErrUnavailable):
+	case errors.Is(err, signalbox.ErrUnavailable), errors.Is(err, signalbox.ErrLineFull), errors.Is(err, signalbox.ErrSuperseded):
 		return StatusNotInTime
 	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
 		return StatusUnavailable

@@ -23,18 +23,26 @@ func Variable(flag string) string {
 // InsteadOf annotates a flag with the flags that it replaces.
 const InsteadOf = "signalbox-instead-of"
 
+// noVariable annotates a flag that has no variable.
+const noVariable = "signalbox-no-variable"
+
+// WithoutVariable makes ApplyVariables leave a flag alone.
+func WithoutVariable(flags *pflag.FlagSet, name string) {
+	_ = flags.SetAnnotation(name, noVariable, []string{"true"}) // fails for an unknown flag only
+}
+
 // source annotates a flag with the origin of its value.
 const source = "signalbox-source"
 
 // ApplyVariables sets each flag that is not on the command line from its variable. An empty variable counts as not
 // set, as in most compose files. So does the variable of a flag that a flag on the command line replaces: an image
-// may set defaults that don't go with it.
+// may set defaults that don't go with it. WithoutVariable excepts a flag.
 func ApplyVariables(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var failed []error
 	replaced := replacedFlags(flags)
 	flags.VisitAll(func(flag *pflag.Flag) {
 		value, set := lookup(Variable(flag.Name))
-		if flag.Changed || replaced[flag.Name] || !set || value == "" || flag.Name == "help" || flag.Name == "version" {
+		if flag.Changed || replaced[flag.Name] || !set || value == "" || flag.Name == "help" || flag.Name == "version" || flag.Annotations[noVariable] != nil {
 			return
 		}
 		if err := flags.Set(flag.Name, value); err != nil {

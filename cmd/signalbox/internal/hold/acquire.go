@@ -52,7 +52,7 @@ func (p *permits) Err() error { return p.lease.Err() }
 func (p *permits) noun() string { return "lease" }
 
 func (p *permits) variables() []string {
-	return []string{"SIGNALBOX_SEMAPHORE=" + p.lease.Semaphore, "SIGNALBOX_SESSION=" + p.lease.Session, tokenVariable(p.lease.Token)}
+	return []string{"SIGNALBOX_SEMAPHORE=" + p.lease.Semaphore, "SIGNALBOX_GROUP=" + p.lease.Group, "SIGNALBOX_SESSION=" + p.lease.Session, tokenVariable(p.lease.Token)}
 }
 
 // tokenVariable has the fencing token.
@@ -150,7 +150,7 @@ func (h *Holder) open(ctx context.Context) acquired {
 			acquire = s.TryAcquire
 		}
 		stop := waiting.Show(ctx, h.Terminal, showOwn)
-		lease, err := acquire(ctx, h.Name, signalbox.Count(h.Count))
+		lease, err := acquire(ctx, h.Name, signalbox.Count(h.Count), signalbox.Group(h.Group), signalbox.HeadStart(h.HeadStart))
 		stop()
 		if err == nil {
 			return acquired{held: &permits{s, lease}}
@@ -227,7 +227,7 @@ func (h *Holder) refused(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case status == cli.StatusNotInTime:
+	case status == cli.StatusNotInTime && errors.Is(err, signalbox.ErrUnavailable):
 		err = fmt.Errorf("%d of %s were not free within %v", h.Count, h.Name, h.Wait)
 	case status == cli.StatusFailed && h.Elect && errors.Is(err, context.DeadlineExceeded):
 		status, err = cli.StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)

@@ -32,6 +32,7 @@ func TestRefusedStatus(t *testing.T) {
 		{"lost, since no node replied", false, fmt.Errorf("%w: %w", signalbox.ErrLost, signalbox.ErrUnreachable), cli.StatusLost, "no node replied"},
 		{"revoked", false, fmt.Errorf("%w: %w", signalbox.ErrLost, &signalbox.Error{Status: 410, Code: "revoked"}), cli.StatusLost, "revoked"},
 		{"not in time", false, fmt.Errorf("%w: %w", context.DeadlineExceeded, signalbox.ErrUnavailable), cli.StatusNotInTime, "2 of db were not free within 5s"},
+		{"superseded", false, &signalbox.Error{Status: 409, Code: "superseded"}, cli.StatusNotInTime, "409 superseded"},
 		{"not leading in time", true, late, cli.StatusNotInTime, "another process led db for longer than 5s"},
 		{"no node leading in time", true, fmt.Errorf("%w: %w", late, signalbox.ErrUnreachable), cli.StatusUnavailable, "no node replied"},
 		{"refused", false, &signalbox.Error{Status: 409, Code: "never"}, cli.StatusRefused, "never"},

@@ -26,6 +26,8 @@ type Config struct {
 	Variables []string         // NAME=VALUE, for the command, besides the variables of the permits
 	Cluster   signalbox.Config // the addresses of its nodes, and the credentials
 	Count     int64            // permits to hold
+	Group     string           // of the semaphore
+	HeadStart time.Duration    // of the request
 	Create    bool             // make the semaphore with Permits if it does not exist
 	Permits   int64
 	Elect     bool          // lead by an item, instead of holding permits
@@ -85,6 +87,8 @@ func (h *Holder) check() error {
 		return fmt.Errorf("--ttl must be at least %v", minTTL)
 	case h.Elect && h.Wait == 0:
 		return errors.New("--wait must be above 0")
+	case h.HeadStart < 0:
+		return errors.New("--head-start must not be below 0")
 	case h.Wait < 0:
 		return errors.New("--wait must not be below 0")
 	case h.Grace < 0 || h.Grace > h.TTL/2-h.margin:

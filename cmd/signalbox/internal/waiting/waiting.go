@@ -62,8 +62,17 @@ func text(s *signalbox.Semaphore, count int64, isOwn func(*signalbox.Waiter) boo
 	shown := fmt.Sprintf("waiting for %d of %s", count, s.Name)
 	for i := range s.Waiters {
 		if isOwn(&s.Waiters[i]) {
+			if s.Groups != "" {
+				return shown + fmt.Sprintf(", at place %d of its group: %s", s.Waiters[i].Position, s.Waiters[i].Reason)
+			}
 			shown += fmt.Sprintf(", at place %d of %d", s.Waiters[i].Position, s.WaiterCount)
 		}
+	}
+	switch {
+	case s.Paused != "":
+		return shown + ": paused: " + s.Paused
+	case s.NoTotal:
+		return shown
 	}
 	if len(s.Holders) == 0 {
 		return shown + fmt.Sprintf(": %d available", s.Available)

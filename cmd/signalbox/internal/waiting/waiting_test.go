@@ -19,6 +19,10 @@ func TestText(t *testing.T) {
 			Holders: []signalbox.Holder{holder}, HolderCount: 1, Waiters: waiters, WaiterCount: 9},
 		"waiting for 2 of db: held by session 8 for 1s, and by 3 more": {
 			Holders: []signalbox.Holder{{Session: "8", HeldFor: time.Second}}, HolderCount: 4, Waiters: waiters[:1], WaiterCount: 200},
+		"waiting for 2 of db, at place 2 of 9: paused: drill": {Paused: "drill", Holders: []signalbox.Holder{holder}, Waiters: waiters, WaiterCount: 9},
+		"waiting for 2 of db": {NoTotal: true, Groups: "request", Holders: []signalbox.Holder{holder}, HolderCount: 1},
+		"waiting for 2 of db, at place 3 of its group: Group a uses 1 of its 1.": {Groups: "request", Holders: []signalbox.Holder{holder}, HolderCount: 1, WaiterCount: 7,
+			Waiters: []signalbox.Waiter{{Session: "7", Group: "a", Position: 3, Reason: "Group a uses 1 of its 1."}}},
 	} {
 		s.Name = "db"
 		if got := text(&s, 2, func(w *signalbox.Waiter) bool { return w.Session == "7" }); got != want {

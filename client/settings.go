@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
+)
+
+// SettingOption sets an optional setting of a semaphore: NoTotal, Groups, PerGroup, Paused, MaxWaiting, WhenFull,
+// HeadStart. The others stay as they are. A node refuses settings that don't go together with ErrInvalidRequest;
+// Error.Field names the setting.
+type SettingOption interface {
+	PutOption
+	CreateOption
+}
+
+type setting struct {
+	name  string
+	value any // nil clears it
+}
+
+func (o setting) put(_ *calls.Call, body map[string]any) { o.create(body) }
+func (o setting) create(body map[string]any)             { body[o.name] = o.value }
+
+// optional is a setting whose zero value clears it.
+func optional[T comparable](name string, value T) SettingOption {
+	var none T
+	if value == none {
+		return setting{name, nil}
+	}
+	return setting{name, value}
+}
+
+// The values of Groups.
+const (
+	ByRequest = "request" // requests belong to the group that they name, see Group
+	ByOwner   = "owner"   // requests belong to the group of the caller's identity; a group that they name is ignored
+)
+
+// The values of WhenFull.
+const (
+	Refuse     = "refuse"      // one more request fails with ErrLineFull
+	DropOldest = "drop-oldest" // one more request waits, and the first one fails with ErrSuperseded
+)
+
+// NoTotal takes the place of Permits, and of the permits of Create: the semaphore has no limit in all, only one for
+// each group. It needs Groups and PerGroup. Up, Down, SetValue and wait lists then fail with ErrNoTotal. From and to
+// such a semaphore, a Put fails with ErrRequestsWaiting while any request waits.
+func NoTotal() SettingOption { return setting{"permits", nil} }
+
+// Groups divides the requests of a semaphore into groups, which are served in turn: ByRequest or ByOwner, "" for no
+// groups. A Put that changes it fails with ErrRequestsWaiting while any request waits.
+func Groups(by string) SettingOption { return optional("groups", by) }
+
+// PerGroup is the limit of each group without an own limit, see Client.SetGroupLimit; 0: no limit.
+func PerGroup(permits int64) SettingOption { return optional("per_group", permits) }
+
+// Paused stops grants, see Client.Pause; "" ends that.
+func Paused(reason string) SettingOption { return optional("paused", reason) }
+
+// MaxWaiting is the most requests in a line, or in the line of each group: 1 to 100,000; 0: no bound.
+func MaxWaiting(requests int) SettingOption { return optional("max_waiting", requests) }
+
+// WhenFull is what a line with MaxWaiting requests does to one more: Refuse or DropOldest; "" clears it, which means
+// Refuse.
+func WhenFull(rule string) SettingOption { return optional("when_full", rule) }
+
+// HeadStartOption sets a head start.
+type HeadStartOption interface {
+	SettingOption
+	AcquireOption
+	LeaseOption
+	DownOption
+}
+
+// HeadStart makes a request stand in line where it would if it had come that much earlier. For a semaphore it is the
+// longest head start that its requests get, up to 24 h; 0: no head start.
+func HeadStart(d time.Duration) HeadStartOption { return headStart(d) }
+
+type headStart time.Duration
+
+func (d headStart) put(_ *calls.Call, body map[string]any) { d.create(body) }
+func (d headStart) create(body map[string]any) {
+	optional("head_start", calls.Milliseconds(time.Duration(d))).create(body)
+}
+func (d headStart) acquire(a *acquiring) { d.ask(a.body) }
+func (d headStart) lease(o *oneShot)     { d.ask(o.body) }
+func (d headStart) down(o *oneShot)      { d.ask(o.body) }
+func (d headStart) ask(body map[string]any) {
+	body["head_start"] = calls.Milliseconds(time.Duration(d))
+}
+
+// Pause stops the grants of a semaphore, for a reason of up to 1 KiB that its clients see. Requests keep their
+// places, and leases go on. A semaphore with NoTotal can't be paused: see SetGroupLimit. ErrUnknownSemaphore if it
+// does not exist. It blocks for one round trip; the pause is durable on return.
+func (c *Client) Pause(ctx context.Context, name, reason string, opts ...CallOption) error {
+	return c.pause(ctx, name, setting{"paused", reason}, opts)
+}
+
+// Resume ends a Pause, if there is one, and grants what can be granted. Otherwise it is as Pause.
+func (c *Client) Resume(ctx context.Context, name string, opts ...CallOption) error {
+	return c.pause(ctx, name, Paused(""), opts)
+}
+
+func (c *Client) pause(ctx context.Context, name string, o SettingOption, opts []CallOption) error {
+	if name == "" {
+		return errNoName
+	}
+	body := map[string]any{}
+	o.create(body)
+	k := semaphoreCall(http.MethodPatch, name)
+	k.Body = body
+	for _, option := range opts {
+		option.call(&k)
+	}
+	_, _, err := c.putSemaphore(ctx, k)
+	return err
+}
