@@ -190,6 +190,31 @@ func ExampleClient_Down() {
 	// Output: 2 taken
 }
 
+// One permit for each branch: a group is there from its first request to the end of its last lease.
+func ExampleGroup() {
+	ctx := context.Background()
+	c := dial()
+	defer c.Close(ctx)
+	c.Put(ctx, "branches", client.NoTotal(), client.Groups(client.ByRequest), client.PerGroup(1))
+
+	lease, err := c.Acquire(ctx, "branches", client.Group("fix-17"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = c.TryAcquire(ctx, "branches", client.Group("fix-17"))
+	fmt.Println("again:", errors.Is(err, client.ErrUnavailable))
+	other, err := c.TryAcquire(ctx, "branches", client.Group("main"))
+	fmt.Println("another branch:", err == nil, other.Group)
+	lease.Release(ctx)
+	other.Release(ctx)
+	for range c.ListGroups(ctx, "branches") {
+		fmt.Println("a group is left")
+	}
+	// Output:
+	// again: true
+	// another branch: true main
+}
+
 // Watch yields the state at once, and then each change.
 func ExampleClient_Watch() {
 	ctx := context.Background()

@@ -143,7 +143,8 @@ func (d *departure) await(ctx context.Context) error {
 }
 
 // letGo starts to release a lease, or, without one, the lease or place in line of a request; s.mu is held. Until
-// it is confirmed, no other request for these targets is sent: the late release could withdraw it. A request that may still be on its way to a node, unsure, is settled first.
+// it is confirmed, no other request for these targets is sent: the late release could withdraw it. A request that
+// may still be on its way to a node, unsure, is settled first.
 func (s *Session) letGo(unsure *calls.Call, lease *Lease, targets ...target) *departure {
 	d := &departure{done: make(chan struct{})}
 	for _, t := range targets {
@@ -192,8 +193,8 @@ func (s *Session) settle(k calls.Call) {
 // release asks until a node confirms. It names the token of the lease, and carries a key: if the network
 // delivers an attempt late or twice, that must not release a later lease, or withdraw a later request.
 func (s *Session) release(t target, token uint64) error {
-	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id, "leases", t.semaphore}, Query: url.Values{}, Key: calls.NewKey(), KeyOptional: true,
-		Patience: s.c.calls.Growing(withdrawGrace), Operation: calls.Operation{Name: "release", Semaphore: t.semaphore, Session: s.id}}
+	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id, "leases", t.semaphore}, Query: url.Values{},
+		Key: calls.NewKey(), KeyOptional: true, Patience: s.c.calls.Growing(withdrawGrace), Operation: calls.Operation{Name: "release", Semaphore: t.semaphore, Session: s.id}}
 	if token != 0 {
 		k.Query.Set("token", strconv.FormatUint(token, 10))
 	}

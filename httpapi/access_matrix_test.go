@@ -64,7 +64,7 @@ var routeRights = map[string]rights{
 	"GET /v1/semaphores/:name/groups":              {scope: access.Read, named: true, scene: grouped, shows: `"acme"`},
 	"GET /v1/semaphores/:name/groups/:group":       {scope: access.Read, named: true, scene: grouped, shows: `"own":true`},
 	"GET /v1/semaphores/:name/lost":                {scope: access.Read, named: true, scene: lost, shows: `"token":1`},
-	"DELETE /v1/semaphores/:name/lost/:token":      {scope: access.Use, named: true, scene: lost},
+	"DELETE /v1/semaphores/:name/lost/:token":      {scope: access.Use, named: true, scene: lost, status: 204},
 	"PUT /v1/semaphores/:name/groups/:group":       {scope: access.Use, named: true, scene: grouped, body: `{"limit":3}`, shows: `"limit":3`},
 	"DELETE /v1/semaphores/:name":                  {scope: access.Use, named: true, status: 204},
 	"PUT /v1/semaphores/:name/value":               {scope: access.Use, named: true, body: `{"value":1}`, shows: `"value":1`},

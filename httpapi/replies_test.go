@@ -216,12 +216,16 @@ func (p *provoked) states() {
 		{fsm.ListAdd{Session: 77, Name: "ci/x", Count: 1}},
 		slices.Concat(full, one(false), newer),
 		{settings(fsm.SettingsChange{Groups: given(fsm.ByRequest), Family: true, PerGroup: given[int64](5)})},
+		{fsm.Release{Session: 77, Name: "ci/x"}, fsm.Up{Name: "ci/x", Count: math.MaxInt64 - 5}, settings(fsm.SettingsChange{WindowMS: given[int64](600_000)}), fsm.OpenSession{Session: 88, TTLMS: 600_000},
+			fsm.Acquire{Session: 88, Name: "ci/x", Count: math.MaxInt64 - 10, TTLMS: fsm.KeepTTL}, fsm.Acquire{Session: 77, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL}},
+		{settings(fsm.SettingsChange{Slots: given(true)}), fsm.OpenSession{Session: 88, TTLMS: 600_000}, fsm.Acquire{Session: 88, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL}},
 		{level("ci/z", 1), level("ci/x", 5), fsm.Acquire{Session: 77, Name: "ci/z", Count: 1, TTLMS: fsm.KeepTTL}},
 	} {
 		for _, change := range []func(*http.Request){
 			query("try=true"), query("epoch=99"), header("If-Match", `"9.9"`), header("If-None-Match", "*"), query("since=1"), query("session=99"), named("ci/none"),
 			query("if_version=99"), body(`{"value":"w","if_version":99}`), outside,
-			path("n2", "n9"), body(`{"id":"n9"}`), body(`{"count":4}`), body(`{"value":9223372036854775807}`), body(`{"count":9223372036854775807}`), body(`{"permits":9223372036854775807}`), body(`{"groups":"owner"}`), path("acme", "none"),
+			path("n2", "n9"), body(`{"id":"n9"}`), body(`{"count":4}`), body(`{"value":9223372036854775807}`), body(`{"count":9223372036854775807}`), body(`{"permits":9223372036854775807}`), body(`{"groups":"owner"}`),
+			body(`{"count":9007199254740992}`), body(`{"ttl":"1m","leases":[{"name":"ci/x","slots":[0]}]}`), path("acme", "none"),
 			func(*http.Request) {}, func(*http.Request) { p.a.Node.Advance(3_600_000) },
 		} {
 			p.set(before...)
@@ -333,7 +337,7 @@ func (p *provoked) keys() {
 	p.ask(header("Idempotency-Key", key))
 	p.set()
 	p.ask(header("Idempotency-Key", key))
-	p.ask(header("Idempotency-Key", key), path("77", "78"))
+	p.ask(header("Idempotency-Key", key), path("77", "78"), path("/lost/1", "/lost/2"))
 }
 
 // TestEveryReplyIsReached provokes every reply that the description lists, by route, status and

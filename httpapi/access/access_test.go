@@ -179,7 +179,7 @@ func TestOwner(t *testing.T) {
 			t.Errorf("%v acts as %q", command.Op(), got)
 		}
 		want := "root"
-		if op := command.Op(); op == fsm.OpEndSession || op == fsm.OpRevokeLease || op == fsm.OpRelease {
+		if op := command.Op(); op == fsm.OpEndSession || op == fsm.OpRevokeLease || op == fsm.OpRelease || op == fsm.OpFreeLost {
 			want = ""
 		}
 		if got := admin.Owner(command); got != want {

@@ -32,6 +32,14 @@ func TestParse(t *testing.T) {
 		{"logging", "[logging.stderr]\nlevel = \"DEBUG\"\nx = 1\n", File{LogLevel: "debug"}},
 		{"negative", "[semaphores]\nA = -5\nB = { max = -1, level = 2 }\n", File{Semaphores: []Semaphore{{Name: "A", Permits: 0, Level: 0}, {Name: "B", Permits: 0, Level: 2}}, Warnings: []string{
 			`semaphore "A" is declared with -5 permits, which counts as 0`, `semaphore "B" is declared with -1 permits, which counts as 0`}}},
+		{"returns", "[semaphores]\nA = { max = 9, window = \"1m\" }\nB = { max = 1, cooldown = \"5s\", on_lost = \"quarantine\", max_hold = \"2h\", slots = true }\n" +
+			"C = { max = 1, window = \"0s\", on_lost = \"release\", slots = false }\nD = { max = 1, on_lost = \"30s\" }\n",
+			File{Semaphores: []Semaphore{
+				{Name: "A", Permits: 9, Settings: fsm.SettingsChange{WindowMS: given[int64](60_000)}},
+				{Name: "B", Permits: 1, Settings: fsm.SettingsChange{CooldownMS: given[int64](5_000), OnLostMS: given(fsm.Quarantine), MaxHoldMS: given[int64](7_200_000), Slots: given(true)}},
+				{Name: "C", Permits: 1, Settings: fsm.SettingsChange{WindowMS: given[int64](0), OnLostMS: given[int64](0), Slots: given(false)}},
+				{Name: "D", Permits: 1, Settings: fsm.SettingsChange{OnLostMS: given[int64](30_000)}},
+			}}},
 		{"settings", "[semaphores]\nA = { max = 9, groups = \"request\", per_group = 3, paused = \"drill\", max_waiting = 5, when_full = \"drop-oldest\", head_start = \"15m\" }\n" +
 			"B = { max = \"none\", groups = \"owner\", per_group = 1 }\nC = { max = 1, groups = \"none\", per_group = 0, paused = \"\", max_waiting = 0, when_full = \"refuse\", head_start = \"0s\" }\n",
 			File{Semaphores: []Semaphore{
@@ -70,7 +78,10 @@ func TestParseRefuses(t *testing.T) {
 		{"when_full", "[semaphores.A]\nmax = 1\nwhen_full = true\n", `semaphores."A": when_full is drop-oldest or refuse`},
 		{"long reason", "[semaphores.A]\nmax = 1\npaused = \"" + strings.Repeat("a", 1025) + "\"\n", `semaphores."A": paused is a text of up to 1,024 bytes`},
 		{"reason as truth", "[semaphores.A]\nmax = 1\npaused = true\n", `semaphores."A": paused is a text of up to 1,024 bytes`},
-		{"long head start", "[semaphores.A]\nmax = 1\nhead_start = \"24h1ms\"\n", `semaphores."A": head_start is a duration like "15m", up to "24h"`},
+		{"long head start", "[semaphores.A]\nmax = 1\nhead_start = \"24h1ms\"\n", `semaphores."A": head_start is a duration like "15m", from 0s to 24h0m0s`},
+		{"short window", "[semaphores.A]\nmax = 1\nwindow = \"99ms\"\n", `semaphores."A": window is a duration like "15m", from 100ms to 744h0m0s`},
+		{"other end", "[semaphores.A]\nmax = 1\non_lost = \"keep\"\n", `semaphores."A": on_lost is a duration like "15m", from 1ms to 24h0m0s, or release or quarantine`},
+		{"slots as a text", "[semaphores.A]\nmax = 1\nslots = \"on\"\n", `semaphores."A": slots is true or false`},
 		{"negative head start", "[semaphores.A]\nmax = 1\nhead_start = \"-1s\"\n", `semaphores."A": head_start is a duration`},
 		{"empty name", "[semaphores]\n\"\" = 1\n", `semaphores."": a name is 1 to 512 bytes`},
 		{"control character", "[semaphores]\n\"a\\u0001\" = 1\n", `semaphores."a\x01": a name is 1 to 512 bytes`},

@@ -200,7 +200,7 @@ func TestThrottleRefusalsAreComplete(t *testing.T) {
 	// Successes, and results that no command of the dialect has.
 	others := map[fsm.Code]bool{fsm.OK: true, fsm.Waiting: true, fsm.NothingReady: true, fsm.Malformed: true, fsm.Unavailable: true, fsm.AlreadyExists: true,
 		fsm.EpochMismatch: true, fsm.KeyReused: true, fsm.NotHeld: true, fsm.Withdrawn: true, fsm.MixedLevels: true, fsm.PermitsRequired: true, fsm.VersionMismatch: true, fsm.Over: true, fsm.ItemDiffers: true,
-		fsm.NoTotal: true, fsm.RequestsWaiting: true}
+		fsm.NoTotal: true, fsm.RequestsWaiting: true, fsm.NotLost: true, fsm.SlotsNeeded: true, fsm.SlotTaken: true}
 	for code := fsm.Code(0); code.String() != "unknown"; code++ {
 		got := refusedWith(&fsm.Result{Code: code})
 		switch {

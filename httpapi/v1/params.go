@@ -430,7 +430,7 @@ func readSpan(least, most int64, bounds string, target func(*params) *int64) fun
 	return func(p *params, name string, v strictjson.Value) error {
 		ms, ok := exchange.JSONDuration(v, most)
 		if !v.IsNull() && (!ok || ms < least) {
-			return exchange.Invalid(name, "This is not "+exchange.DurationForm+", from "+bounds+", nor null.")
+			return exchange.Invalid(name, "A "+name+" is "+exchange.DurationForm+", from "+bounds+", or null.")
 		}
 		*target(p) = ms // null is 0
 		return nil
@@ -446,7 +446,7 @@ func readOnLost(p *params, name string, v strictjson.Value) error {
 	default:
 		ms, ok := exchange.JSONDuration(v, fsm.MaxCooldownMS)
 		if !ok || ms == 0 {
-			return exchange.Invalid(name, `This is neither "release" nor "quarantine", nor a duration from 1ms to 24h, nor null.`)
+			return exchange.Invalid(name, `An on_lost is "release", "quarantine", a duration from 1ms to 24h, or null.`)
 		}
 		p.onLostMS = ms
 	}

@@ -46,7 +46,8 @@ func groupNames(c *call, _ string) iter.Seq2[string, error] {
 func groupsVerb() verb {
 	var limit numberFlag
 	var waiting bool
-	return verb{use: "groups NAME [GROUP]", short: "List the groups of a semaphore, or set the limit of one", minimum: 1, maximum: 2, complete: []source{semaphoreNames, groupNames},
+	return verb{use: "groups NAME [GROUP]", short: "List the groups of a semaphore, or set the limit of one", minimum: 1, maximum: 2,
+		complete: []source{semaphoreNames, groupNames},
 		long: "\n\nA group is there while a lease or a request names it, or while it has an own limit. The group without a name is -, and a\n" +
 			"group whose name begins with - has another - before it.",
 		flags: func(flags *pflag.FlagSet) {

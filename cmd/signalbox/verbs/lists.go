@@ -83,7 +83,8 @@ func printHolders(c *call, s *signalbox.Semaphore, advice string) error {
 		if h.Revoked {
 			left = "revoked"
 		}
-		rows = append(rows, withGroup(s, []string{cli.FormatClient(h.Metadata), h.Session, fmt.Sprint(h.Count), fmt.Sprint(h.Token), cli.ShortDuration(h.HeldFor), left}, groupName(h.Group)))
+		row := []string{cli.FormatClient(h.Metadata), h.Session, fmt.Sprint(h.Count), fmt.Sprint(h.Token), cli.ShortDuration(h.HeldFor), left}
+		rows = append(rows, withGroup(s, row, groupName(h.Group)))
 	}
 	err := c.Rows(withGroup(s, []string{"HOLDER", "SESSION", "COUNT", "TOKEN", "FOR", "LEFT"}, "GROUP"), rows)
 	return errors.Join(err, more(c, s.HolderCount, len(s.Holders), "holders", advice))

@@ -69,7 +69,8 @@ func showVerb() verb {
 			}
 			var rows [][]string
 			for _, w := range s.Waiters {
-				rows = append(rows, withGroup(s, []string{fmt.Sprint(w.Position), cli.FormatClient(w.Metadata), w.Session, fmt.Sprint(w.Count), cli.ShortDuration(w.WaitingFor), w.Reason}, groupName(w.Group)))
+				row := []string{fmt.Sprint(w.Position), cli.FormatClient(w.Metadata), w.Session, fmt.Sprint(w.Count), cli.ShortDuration(w.WaitingFor), w.Reason}
+				rows = append(rows, withGroup(s, row, groupName(w.Group)))
 			}
 			err = c.Rows(withGroup(s, []string{"PLACE", "WAITER", "SESSION", "COUNT", "FOR", "WHY"}, "GROUP"), rows)
 			return errors.Join(err, more(c, s.WaiterCount, len(s.Waiters), "waiters", allRows))
@@ -120,8 +121,8 @@ func createVerb() verb {
 	var f settingFlags
 	var level int32
 	var metadata map[string]string
-	return verb{use: "create NAME --permits N", short: "Make a semaphore", long: "\n\nIt is no failure that it exists already with the same permits and settings.", minimum: 1, maximum: 1,
-		values: settingValues,
+	return verb{use: "create NAME --permits N", short: "Make a semaphore", minimum: 1, maximum: 1, values: settingValues,
+		long: "\n\nIt is no failure that it exists already with the same permits and settings.",
 		flags: func(flags *pflag.FlagSet) {
 			f.add(flags)
 			flags.Int32Var(&level, "level", 0, "its level in the lock hierarchy; without it: no level")
@@ -153,9 +154,11 @@ func createVerb() verb {
 			}
 			switch {
 			case !created && s.Permits != f.permits.n && !s.NoTotal && !f.permits.none:
-				return refusedFor(fmt.Sprintf("Change that with \"signalbox resize %s %d\".", cli.ShellQuote(name), f.permits.n), "%s exists already, with %s", name, permitsOf(s))
+				return refusedFor(fmt.Sprintf("Change that with \"signalbox resize %s %d\".", cli.ShellQuote(name), f.permits.n),
+					"%s exists already, with %s", name, permitsOf(s))
 			case !created && !f.match(s, c.flags):
-				return refusedFor(fmt.Sprintf("Change that with \"signalbox set %s\".", cli.ShellQuote(name)), "%s exists already, with other settings: %s", name, terms(s))
+				return refusedFor(fmt.Sprintf("Change that with \"signalbox set %s\".", cli.ShellQuote(name)),
+					"%s exists already, with other settings: %s", name, terms(s))
 			}
 			was := "made"
 			if !created {

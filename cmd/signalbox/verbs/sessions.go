@@ -202,7 +202,8 @@ func findLease(c *call, s *operator.Session, name, group string) (ownedLease, er
 		found = slices.DeleteFunc(found, func(l ownedLease) bool { return l.group != group })
 	}
 	if len(found) == 0 {
-		return ownedLease{}, refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s neither holds %s nor waits for it", cli.FormatClientOf(s.Metadata, s.ID), inGroup(name, group))
+		return ownedLease{}, refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))),
+			"%s neither holds %s nor waits for it", cli.FormatClientOf(s.Metadata, s.ID), inGroup(name, group))
 	}
 	return found[0], nil
 }
@@ -262,13 +263,15 @@ func revokeVerb() verb {
 						l.Count, cli.Printable(inGroup(l.Semaphore, group)), cli.FormatClientOf(s.Metadata, s.ID), l.Token), nil
 				}
 			}
-			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s does not hold %s", cli.FormatClientOf(s.Metadata, s.ID), inGroup(c.arguments[0], group))
+			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))),
+				"%s does not hold %s", cli.FormatClientOf(s.Metadata, s.ID), inGroup(c.arguments[0], group))
 		},
 		run: func(c *call) error {
 			name, id := c.arguments[0], c.arguments[1]
 			if err := c.operator.Revoke(c, name, id, reason, 0, leaseIn(group)...); err != nil {
 				if errors.Is(err, signalbox.ErrNotHeld) {
-					return refusedFor(fmt.Sprintf("\"signalbox show %s\" lists its holders.", cli.ShellQuote(name)), "the session %s does not hold %s", id, inGroup(name, group))
+					return refusedFor(fmt.Sprintf("\"signalbox show %s\" lists its holders.", cli.ShellQuote(name)),
+						"the session %s does not hold %s", id, inGroup(name, group))
 				}
 				return sessionOver(err, id)
 			}

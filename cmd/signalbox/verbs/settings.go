@@ -122,8 +122,8 @@ func (f *settingFlags) match(s *signalbox.Semaphore, flags *pflag.FlagSet) bool 
 
 func setVerb() verb {
 	var f settingFlags
-	return verb{use: "set NAME", short: "Change the settings of a semaphore", minimum: 1, maximum: 1, complete: []source{semaphoreNames}, values: settingValues,
-		long: "\n\nSettings without a flag stay as they are. No lease ends; a lower limit only delays grants.",
+	return verb{use: "set NAME", short: "Change the settings of a semaphore", minimum: 1, maximum: 1, values: settingValues,
+		complete: []source{semaphoreNames}, long: "\n\nSettings without a flag stay as they are. No lease ends; a lower limit only delays grants.",
 		flags: func(flags *pflag.FlagSet) {
 			f.add(flags)
 			flags.BoolVar(&f.resume, "resume", false, "end a pause")

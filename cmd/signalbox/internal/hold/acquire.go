@@ -52,7 +52,8 @@ func (p *permits) Err() error { return p.lease.Err() }
 func (p *permits) noun() string { return "lease" }
 
 func (p *permits) variables() []string {
-	return []string{"SIGNALBOX_SEMAPHORE=" + p.lease.Semaphore, "SIGNALBOX_GROUP=" + p.lease.Group, "SIGNALBOX_SESSION=" + p.lease.Session, tokenVariable(p.lease.Token)}
+	return []string{"SIGNALBOX_SEMAPHORE=" + p.lease.Semaphore, "SIGNALBOX_GROUP=" + p.lease.Group, "SIGNALBOX_SESSION=" + p.lease.Session,
+		tokenVariable(p.lease.Token)}
 }
 
 // tokenVariable has the fencing token.
