@@ -98,7 +98,7 @@ type modelLease struct {
 	endsMS    int64 // 0: with its session
 }
 
-// holds is what a lease keeps from others: a receipt holds nothing.
+// holds is what a lease keeps from others: a receipt holds no permits.
 func (l *modelLease) holds() int64 {
 	if l.revoked || l.dueMS != 0 {
 		return 0
