@@ -38,17 +38,17 @@ func windowScope(settings SettingsChange, groups []string) (start []Command, mov
 	}
 	for id := uint64(1); id <= 2; id++ {
 		inTurn := func(m *Machine) bool { return id == 1 || m.sessionOf(id-1) != 0 || m.byEnded[id-1] != 0 }
-		own := func(session uint64, _ string) bool { return session == id }
+		itsLeases := func(session uint64, _ string) bool { return session == id }
 		moves = append(moves,
 			command(OpenSession{Session: id, TTLMS: 2 * scopeTick}, inTurn, nil),
 			command(Renew{Renewals: []Renewal{{id, KeepTTL}}}, nil, nil),
-			command(EndSession{Session: id}, nil, own))
+			command(EndSession{Session: id}, nil, itsLeases))
 		for _, group := range groups {
 			moves = append(moves,
 				command(Acquire{Session: id, Name: "a", Count: 1, TTLMS: KeepTTL, Group: group}, nil, nil),
-				command(Release{Session: id, Name: "a", Group: group}, nil, own),
-				command(ResizeLease{Session: id, Name: "a", Count: 0, Group: group}, nil, own),
-				command(ResizeLease{Session: id, Name: "a", Count: 2, Group: group}, nil, own))
+				command(Release{Session: id, Name: "a", Group: group}, nil, itsLeases),
+				command(ResizeLease{Session: id, Name: "a", Count: 0, Group: group}, nil, itsLeases),
+				command(ResizeLease{Session: id, Name: "a", Count: 2, Group: group}, nil, itsLeases))
 		}
 	}
 	return start, moves

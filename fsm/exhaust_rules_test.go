@@ -119,8 +119,8 @@ func (s standing) lost(m *Machine, by move, applied *Applied) error {
 	return nil
 }
 
-// granted checks one grant: a new token, within the permits and the limit of its group, and nothing
-// overtaken.
+// granted checks one grant: a new token, within the permits and the limit of its group, and no
+// request is overtaken.
 func (s standing) granted(m *Machine, by move, e Effect) error {
 	if !e.Unowned && e.Token <= s.tokens {
 		return fmt.Errorf("%s: token %d was given before", by.name, e.Token)

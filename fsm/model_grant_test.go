@@ -90,7 +90,7 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 		dueMS := int64(0)
 		if s.settings.WindowMS != 0 {
 			dueMS = m.spend(s, modelIn{want.group, s.grouped()}, result.Granted)
-		} else if !s.settings.Family { // else its window has gone since, and nothing is taken
+		} else if !s.settings.Family { // else its window has gone since, and the down takes no permits
 			s.offset -= result.Granted
 		}
 		moved := dueMS == 0 && !s.settings.Family
@@ -130,7 +130,7 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 		m.groupNamed(want.semaphore, want.group)
 	}
 	switch settings := want.semaphore.settings; {
-	case settings.WindowMS != 0 && r.restores: // it spends nothing
+	case settings.WindowMS != 0 && r.restores: // it does not spend
 		l.dueMS = max(m.nowMS, 1)
 	case settings.WindowMS != 0:
 		l.dueMS = m.spend(l.semaphore, l.in, l.count)

@@ -2,6 +2,19 @@ package fsm
 
 // The model's operations on a lease.
 
+// holds is what a lease keeps from others: a receipt holds no permits.
+func (l *modelLease) holds() int64 {
+	if l.revoked || l.dueMS != 0 {
+		return 0
+	}
+	return l.count
+}
+
+func tell(l *modelLease) Grant {
+	return Grant{Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: l.in.group,
+		DueMS: l.dueMS, EndsMS: l.endsMS}
+}
+
 func (m *model) release(c Release) Result {
 	if !ValidGroup(c.Group) {
 		return Result{Code: Malformed}

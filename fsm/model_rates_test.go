@@ -11,7 +11,7 @@ import (
 // modelRate is what was granted in a window of a semaphore in all, or of one of its groups.
 type modelRate struct {
 	epoch    uint64
-	in       modelIn // none: in all
+	in       modelIn // the zero value: in all
 	windowMS int64
 	bound    int64
 	grants   []modelSpend
@@ -22,7 +22,7 @@ type modelSpend struct {
 	token       uint64 // of a receipt
 }
 
-// checkGrant is done after each grant but a restore: nothing is granted while the semaphore is paused,
+// checkGrant is done after each grant but a restore: no permits are granted while the semaphore is paused,
 // beyond its permits, beyond the limit of a group, or beyond either in a window.
 func (m *model) checkGrant(want modelMember, count int64, token uint64) {
 	s := want.semaphore

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// The model's returns: permits that nobody holds and that come back later. They were spent in a
+// The model's returns: permits that no lease holds and that come back later. They were spent in a
 // window, rest after a lease, or were held by a lost lease.
 
 type modelReturn struct {
@@ -195,8 +195,8 @@ func (m *model) settle(l *modelLease, c ResizeLease) Result {
 	return m.of(l.session, Result{Code: OK, Found: c.Count == l.count, Epoch: s.epoch, Grants: []Grant{tell(l)}})
 }
 
-// forgetSpends is the start of a set: its value is what is available, and nothing comes back later
-// that was spent. It reports whether anything was.
+// forgetSpends is the start of a set: its value is what is available, and no spent
+// permits come back later. It reports whether there were any.
 func (m *model) forgetSpends(s *modelSemaphore) (forgotten bool) {
 	m.ratesAnew(s)
 	for _, l := range m.holders(s) {

@@ -10,7 +10,7 @@ func badSettings(c SettingsChange) bool {
 		s.OnLostMS != Quarantine && outside(s.OnLostMS, 1, 24*3600*1000) || outside(s.MaxHoldMS, 1000, MaxTTLMS)
 }
 
-func outside(ms, least, most int64) bool { return ms != 0 && (ms < least || ms > most) }
+func outside(ms, least, greatest int64) bool { return ms != 0 && (ms < least || ms > greatest) }
 
 // excluded returns the rule that settings break together.
 func excluded(s Settings) Rule {

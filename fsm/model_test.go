@@ -98,14 +98,6 @@ type modelLease struct {
 	endsMS    int64 // 0: with its session
 }
 
-// holds is what a lease keeps from others: a receipt holds nothing.
-func (l *modelLease) holds() int64 {
-	if l.revoked || l.dueMS != 0 {
-		return 0
-	}
-	return l.count
-}
-
 // modelList identifies a request for several semaphores, so that a repeat is recognized.
 type modelList struct {
 	mode  Mode
@@ -502,9 +494,4 @@ func (m *model) stillWaiting(r *modelRequest) Result {
 	line := m.line(first.semaphore, first.group)
 	return m.of(r.session, Result{Code: Waiting, Place: r.place, Position: int64(slices.Index(line, r)) + 1,
 		Epoch: first.semaphore.epoch, Subject: first.semaphore.name, Asked: first.count, QueueLength: int64(len(line)), Group: first.group})
-}
-
-func tell(l *modelLease) Grant {
-	return Grant{Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: l.in.group,
-		DueMS: l.dueMS, EndsMS: l.endsMS}
 }

@@ -64,8 +64,8 @@ func (r *rateRun) disturb(t *testing.T, which int) {
 	r.apply(term)
 }
 
-// most returns the largest number of permits that any window has, of one group or, if all, of all.
-func (r *rateRun) most(group string, all bool) (most int64) {
+// busiest returns the largest number of permits that any window has, of one group or, if all, of all.
+func (r *rateRun) busiest(group string, all bool) (largest int64) {
 	var sum int64
 	first := 0
 	for _, g := range r.grants {
@@ -77,9 +77,9 @@ func (r *rateRun) most(group string, all bool) (most int64) {
 				sum -= r.grants[first].count
 			}
 		}
-		most = max(most, sum)
+		largest = max(largest, sum)
 	}
-	return most
+	return largest
 }
 
 // TestRate: no window has more grants than there are permits, in all and in each group, over
@@ -143,14 +143,14 @@ func TestRate(t *testing.T) {
 			if used := float64(granted) / (float64(share) * float64(measured) / rateWindowMS); used < 0.98 {
 				t.Errorf("%.1f %% of the permits are used", 100*used)
 			} else {
-				t.Logf("%d requests, %.1f %% of the permits are used, at most %d in a window", r.asked, 100*used, r.most("", true))
+				t.Logf("%d requests, %.1f %% of the permits are used, at most %d in a window", r.asked, 100*used, r.busiest("", true))
 			}
-			if most := r.most("", true); c.permits > 0 && most > c.permits {
-				t.Errorf("%d of %d permits are granted in a window", most, c.permits)
+			if largest := r.busiest("", true); c.permits > 0 && largest > c.permits {
+				t.Errorf("%d of %d permits are granted in a window", largest, c.permits)
 			}
 			for _, group := range c.groups {
-				if most := r.most(group, false); c.each > 0 && most > c.each {
-					t.Errorf("group %q is granted %d of %d in a window", group, most, c.each)
+				if largest := r.busiest(group, false); c.each > 0 && largest > c.each {
+					t.Errorf("group %q is granted %d of %d in a window", group, largest, c.each)
 				}
 			}
 		})

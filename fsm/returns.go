@@ -167,7 +167,7 @@ func (m *Machine) dropReturn(r ref) {
 	m.byReturn.due.Delete(due)
 	m.byReturn.ofSemaphore.Delete(semaphoreReturn{s.epoch, due})
 	s.returns--
-	if t.count > 0 { // else nobody sees a change
+	if t.count > 0 { // else no reader sees a change
 		s.modified = m.index
 	}
 	if t.lost != nil {

@@ -539,7 +539,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	switch window := s.with().WindowMS; {
 	case window != 0:
 		dueMS = m.spend(want, granted, window)
-	case !s.family(): // its window has gone since the request came, and nothing is taken
+	case !s.family(): // its window has gone since the request came, and the down takes no permits
 		s.offset -= granted
 	}
 	moved := dueMS == 0 && !s.family()
