@@ -24,10 +24,10 @@ What callers can rely on:
 The package needs the standard library alone.
 """
 
-from ._client import KEEP, Client, Group, Semaphore
+from ._client import KEEP, Client, Group, LostHold, Semaphore
 from ._errors import (
     Canceled, Closed, Deleted, ExpiredSession, Forbidden, Hierarchy, InvalidRequest, KeyReused, LeaseExists, LimitReached, LineFull, Lost, Never, NotHeld,
-    NotRenewed, NoTotal, Over, Overflow, PreconditionFailed, Refused, RequestsWaiting, Revoked, SignalboxError, Superseded, Unauthenticated, Unavailable,
+    NotLost, NotRenewed, NoTotal, Over, Overflow, PreconditionFailed, Refused, RequestsWaiting, Revoked, SignalboxError, Superseded, Unauthenticated, Unavailable,
     UnknownGroup, UnknownSemaphore, UnknownSession, Unreachable, WaitEnded,
 )  # fmt: skip
 from ._session import Lease, Session
@@ -39,7 +39,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "KEEP", "AsyncClient", "AsyncLease", "AsyncSession", "Cancel", "Canceled", "Client", "Closed", "Deleted", "ExpiredSession", "Forbidden", "Group",
-    "Hierarchy", "InvalidRequest", "KeyReused", "Lease", "LeaseExists", "LimitReached", "LineFull", "Lost", "Never", "NoTotal", "NotHeld", "NotRenewed",
-    "Over", "Overflow", "PreconditionFailed", "Refused", "RequestsWaiting", "Revoked", "Semaphore", "Session", "SignalboxError", "Superseded",
+    "Hierarchy", "InvalidRequest", "KeyReused", "Lease", "LeaseExists", "LimitReached", "LineFull", "Lost", "LostHold", "Never", "NoTotal", "NotHeld", "NotLost",
+    "NotRenewed", "Over", "Overflow", "PreconditionFailed", "Refused", "RequestsWaiting", "Revoked", "Semaphore", "Session", "SignalboxError", "Superseded",
     "Unauthenticated", "Unavailable", "UnknownGroup", "UnknownSemaphore", "UnknownSession", "Unreachable", "Want", "WaitEnded",
 ]  # fmt: skip

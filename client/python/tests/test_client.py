@@ -100,7 +100,7 @@ class Node:
         now = time.monotonic()
         if method == "PUT" and path.startswith("/v1/sessions/7") and "/leases/" not in path:
             self.longest, self.renewed = max(self.longest, now - self.renewed), now
-            return 200, {"session": "7", "expires_in_ms": int(self.ttl * 1000), "leases": [{"semaphore": "db", "token": 5}]}
+            return 200, {"session": "7", "expires_in_ms": int(self.ttl * 1000), "leases": [{"semaphore": "db", "token": 5, "expires_in_ms": int(self.ttl * 1000)}]}
         if method == "DELETE":
             self.ended = True
             return 200, {}
