@@ -536,9 +536,13 @@ class Client(Operations, Unpicklable):
             with either(stop, left, self._closing) as both:
                 return await self._down(name, call, wait, both)
 
-        def undo(taken: int) -> None:  # an ``up`` of them
-            back = _change(name, "POST", "up", body={"count": taken}, epoch=epoch)
-            self._calls.reactor.submit(self._calls.do(back))
+        async def give_back(taken: int) -> None:
+            shown = await self._calls.do(Call("GET", ("v1", "semaphores", name), query=values.query(epoch)))
+            if "window_ms" not in shown.body:  # else they come back by themselves, and an ``up`` would be one more time
+                await self._calls.do(_change(name, "POST", "up", body={"count": taken}, epoch=epoch))
+
+        def undo(taken: int) -> Any:
+            return self._calls.reactor.submit(give_back(taken))
 
         return Work(start, left, undo, renewed=False)
 

@@ -173,6 +173,8 @@ class Lease(_Holder):
             except SignalboxError as e:
                 if isinstance(e, _SESSION_GONE):
                     session._lose(e)
+                elif isinstance(e, _LEASE_GONE):
+                    session._lose_lease(self, e)
                 self.check()
                 raise
             self.count = reply.body["count"]

@@ -182,7 +182,7 @@ class AsyncClient(Unpicklable):
         return _Pending(self.sync._calls.reactor, self.sync._to_open(**options), AsyncSession)
 
     async def down(self, name: str, count: int = 1, **options: Any) -> int:
-        """As in ``Client``; permits that are granted to a task that was cancelled go back by an ``up``."""
+        """As in ``Client``; permits that are granted to a task that was cancelled go back by an ``up``, or with their window."""
         return await self._run(self.sync._to_down(name, count, **options))
 
     def limited(self, name: str, **options: Any) -> Callable[[F], F]:
