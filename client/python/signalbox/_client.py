@@ -246,6 +246,10 @@ def _group_path(name: str, group: str) -> Tuple[str, ...]:
     return "v1", "semaphores", values.semaphore(name), "groups", values.group_segment(group)
 
 
+def _span(name: str) -> Callable[[Any], int]:
+    return lambda value: values.milliseconds(values.seconds(name, value))
+
+
 #: What checks the settings of semaphores, and returns their values in a body.
 _CHECKS: Dict[str, Callable[[Any], Any]] = {
     "permits": lambda value: values.whole("permits", value, 0),
@@ -256,11 +260,8 @@ _CHECKS: Dict[str, Callable[[Any], Any]] = {
     "paused": lambda value: values.text("paused", value),
     "max_waiting": lambda value: values.whole("max_waiting", value),
     "when_full": lambda value: values.text("when_full", value),
-    **{
-        name: lambda value, name=name: values.milliseconds(values.seconds(name, value))  # type: ignore[misc]
-        for name in ("head_start", "window", "cooldown", "max_hold")
-    },
-    "on_lost": lambda value: value if isinstance(value, str) else values.milliseconds(values.seconds("on_lost", value)),
+    **{name: _span(name) for name in ("head_start", "window", "cooldown", "max_hold")},
+    "on_lost": lambda value: value if isinstance(value, str) else _span("on_lost")(value),
     "slots": lambda value: values.flag("slots", value),
 }
 

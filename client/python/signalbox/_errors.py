@@ -222,7 +222,8 @@ _CLASSES: Dict[str, Type[Refused]] = {
     c.code: c
     for c in (
         InvalidRequest, Unauthenticated, Forbidden, UnknownSemaphore, UnknownGroup, UnknownSession, NotLost, NotHeld, Unavailable, Never, Hierarchy,
-        LeaseExists, LineFull, Superseded, NoTotal, RequestsWaiting, Overflow, Deleted, ExpiredSession, Revoked, Over, PreconditionFailed, KeyReused, LimitReached,
+        LeaseExists, LineFull, Superseded, NoTotal, RequestsWaiting, Overflow, Deleted, ExpiredSession, Revoked, Over, PreconditionFailed, KeyReused,
+        LimitReached,
     )
 }  # fmt: skip
 

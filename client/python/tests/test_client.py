@@ -100,7 +100,8 @@ class Node:
         now = time.monotonic()
         if method == "PUT" and path.startswith("/v1/sessions/7") and "/leases/" not in path:
             self.longest, self.renewed = max(self.longest, now - self.renewed), now
-            return 200, {"session": "7", "expires_in_ms": int(self.ttl * 1000), "leases": [{"semaphore": "db", "token": 5, "expires_in_ms": int(self.ttl * 1000)}]}
+            left = {"expires_in_ms": int(self.ttl * 1000)}
+            return 200, {"session": "7", **left, "leases": [{"semaphore": "db", "token": 5, **left}]}
         if method == "DELETE":
             self.ended = True
             return 200, {}
@@ -191,12 +192,13 @@ class TestClient(unittest.TestCase):
 
     def test_lease_that_no_node_confirms(self) -> None:
         """The session is renewed, and no node tells how long the lease lives: it is lost in time, and released after that, as the session goes on."""
-        released, releases = threading.Event(), []
+        released, releases, told = threading.Event(), [], False
         granting = self.node.reply
 
         def reply(method: str, path: str, authorization: str, body: Dict[str, Any]) -> Tuple[int, Dict[str, Any]]:
             if method == "GET":
-                return 503, {"code": "behind"}
+                shown = {"semaphore": "db", "token": 5, "expires_in_ms": int(self.node.ttl * 1000)}
+                return (200, {"leases": [shown]}) if told else (503, {"code": "behind"})
             status, members = granting(method, path, authorization, body)
             members.pop("leases", None)
             if method == "DELETE" and "/leases/db?" in path:
@@ -219,8 +221,10 @@ class TestClient(unittest.TestCase):
         self.assertGreater(releases[0], began + 0.6, "it was released before its end")
         self.assertIsNone(session.error)
 
-        short = client.session(ttl=0.9)
+        told, short = True, client.session(ttl=0.9)
         other = short.acquire("db")
+        self.assertFalse(other.lost.wait(1.5), "the node told that it lives")
+        told = False
         self.assertTrue(other.lost.wait(5))
         self.assertIsNone(short.error)
         assert other.error is not None
