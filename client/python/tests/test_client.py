@@ -215,6 +215,7 @@ class TestClient(unittest.TestCase):
         self.node.ttl = 30
         self.assertLess(lease.deadline, time.monotonic() + 0.6)
         self.assertTrue(lease.lost.wait(5))
+        self.assertLess(time.monotonic(), began + 0.9, "it was lost at a look at the clock that did not know of it")
         assert lease.error is not None
         self.assertEqual(getattr(lease.error.__cause__, "reason", ""), "max-hold")
         self.assertTrue(released.wait(5))
