@@ -8,9 +8,10 @@
 
 What callers can rely on:
 
-1. When a lease ends for want of a renewal, ``lease.lost`` is set before the cluster grants the permits to another client, also in a process that is cut
-   off from all nodes. Deadlines count from when a request was sent, on this machine's clock that goes on while it sleeps (CLOCK_BOOTTIME). Against a pause
-   of the process, an operator's revocation, and the deletion of the semaphore, which ``lost`` reports late, ``lease.token`` protects.
+1. When a lease ends for want of a renewal, or by ``max_hold``, ``lease.lost`` is set before the cluster grants the permits to another client, also in a
+   process that is cut off from all nodes. Deadlines count from when a request was sent, on this machine's clock that goes on while it sleeps
+   (CLOCK_BOOTTIME). Against a pause of the process, an operator's revocation, and the deletion of the semaphore, which ``lost`` reports late,
+   ``lease.token`` protects.
 2. A call that changes something is carried out at most once, however often it had to be repeated, and a waiting request keeps its place in line while
    nodes fail.
 3. One thread for each client renews all its leases: a main thread that blocks or computes, and an event loop that stands still, lose none. Code that holds
@@ -24,11 +25,11 @@ What callers can rely on:
 The package needs the standard library alone.
 """
 
-from ._client import KEEP, Client, Group, Semaphore
+from ._client import KEEP, Client, Group, LostHold, Semaphore
 from ._errors import (
     Canceled, Closed, Deleted, ExpiredSession, Forbidden, Hierarchy, InvalidRequest, KeyReused, LeaseExists, LimitReached, LineFull, Lost, Never, NotHeld,
-    NotRenewed, NoTotal, Over, Overflow, PreconditionFailed, Refused, RequestsWaiting, Revoked, SignalboxError, Superseded, Unauthenticated, Unavailable,
-    UnknownGroup, UnknownSemaphore, UnknownSession, Unreachable, WaitEnded,
+    NotLost, NotRenewed, NoTotal, Over, Overflow, PreconditionFailed, Refused, RequestsWaiting, Revoked, SignalboxError, Superseded, Unauthenticated,
+    Unavailable, UnknownGroup, UnknownSemaphore, UnknownSession, Unreachable, WaitEnded,
 )  # fmt: skip
 from ._session import Lease, Session
 from ._time import Cancel
@@ -39,7 +40,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "KEEP", "AsyncClient", "AsyncLease", "AsyncSession", "Cancel", "Canceled", "Client", "Closed", "Deleted", "ExpiredSession", "Forbidden", "Group",
-    "Hierarchy", "InvalidRequest", "KeyReused", "Lease", "LeaseExists", "LimitReached", "LineFull", "Lost", "Never", "NoTotal", "NotHeld", "NotRenewed",
-    "Over", "Overflow", "PreconditionFailed", "Refused", "RequestsWaiting", "Revoked", "Semaphore", "Session", "SignalboxError", "Superseded",
-    "Unauthenticated", "Unavailable", "UnknownGroup", "UnknownSemaphore", "UnknownSession", "Unreachable", "Want", "WaitEnded",
+    "Hierarchy", "InvalidRequest", "KeyReused", "Lease", "LeaseExists", "LimitReached", "LineFull", "Lost", "LostHold", "Never", "NoTotal", "NotHeld",
+    "NotLost", "NotRenewed", "Over", "Overflow", "PreconditionFailed", "Refused", "RequestsWaiting", "Revoked", "Semaphore", "Session", "SignalboxError",
+    "Superseded", "Unauthenticated", "Unavailable", "UnknownGroup", "UnknownSemaphore", "UnknownSession", "Unreachable", "Want", "WaitEnded",
 ]  # fmt: skip

@@ -93,6 +93,11 @@ class Reply:
         left = _seconds(expires_in_ms)
         return granted + left - left / _DRIFT - _ROUNDING, granted + left / 3
 
+    def latest(self, expires_in_ms: int) -> float:
+        """Returns from when on a lease of this reply is certainly over, by ``now``, unless a renewal moves its end."""
+        left = _seconds(expires_in_ms)
+        return self.received + left + left / _DRIFT + _ROUNDING
+
 
 def _seconds(ms: int) -> float:
     return min(max(ms, 0), _MOST) / 1000

@@ -34,7 +34,7 @@ class Semaphore:
     permits: Optional[int]  # the declared capacity; None: no limit in all
     offset: int  # moved by up, down and set_value
     held: int  # by leases
-    available: Optional[int]  # permits + offset - held
+    available: Optional[int]  # permits + offset - held - returning
     level: Optional[int]
     metadata: Mapping[str, str]
     epoch: int  # differs between this semaphore and earlier and later ones of the same name
@@ -51,6 +51,28 @@ class Semaphore:
     max_waiting: Optional[int] = None
     when_full: Optional[str] = None
     head_start: float = 0.0
+    window: Optional[float] = None  # this and the following ones are as docs/api-returns.md has them
+    cooldown: float = 0.0
+    on_lost: str = "release"  # a duration is text here, for example "30s"
+    max_hold: Optional[float] = None
+    slots: bool = False
+    returning: int = 0  # permits that come back later
+    next_return_in: Optional[float] = None
+    lost_count: int = 0  # of the lost holds
+
+
+@dataclass(frozen=True)
+class LostHold:
+    """What a lease held that ended because its session expired, or by ``max_hold``: the permits come back later, or when somebody frees them."""
+
+    token: int
+    session: str  # empty if the caller may not see it
+    count: int
+    lost: float  # how long ago
+    back_in: Optional[float]  # None: not before ``free_lost``
+    metadata: Mapping[str, str]
+    group: str = ""
+    slots: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -69,7 +91,7 @@ class Group:
 
 def _shown(kind: Callable[..., T], body: Mapping[str, Any]) -> T:
     """Returns the value of a reply; its times, as all of the client's, are in seconds."""
-    members = {**body, **{key[:-3]: value / 1000 for key, value in body.items() if key.endswith("_ms")}}
+    members = {**body, **{key[:-3]: None if value is None else value / 1000 for key, value in body.items() if key.endswith("_ms")}}
     return kind(**{f.name: members[f.name] for f in fields(cast(Any, kind)) if f.name in members})
 
 
@@ -86,18 +108,22 @@ class Operations:
     def create(
         self, name: str, permits: Optional[int], *, level: Optional[int] = None, metadata: Optional[Mapping[str, str]] = None, groups: Optional[str] = None,
         per_group: Optional[int] = None, paused: Optional[str] = None, max_waiting: Optional[int] = None, when_full: Optional[str] = None,
-        head_start: Optional[float] = None,
+        head_start: Optional[float] = None, window: Optional[float] = None, cooldown: Optional[float] = None, on_lost: Union[str, float, None] = None,
+        max_hold: Optional[float] = None, slots: Optional[bool] = None,
     ) -> Tuple[Semaphore, bool]:  # fmt: skip
         """Makes a semaphore, or returns the existing one unchanged; and whether it was made. ``put`` lists the settings."""
         given = {"level": level, "metadata": metadata, "groups": groups, "per_group": per_group, "paused": paused, "max_waiting": max_waiting,
-                 "when_full": when_full, "head_start": head_start}  # fmt: skip
+                 "when_full": when_full, "head_start": head_start, "window": window, "cooldown": cooldown, "on_lost": on_lost, "max_hold": max_hold,
+                 "slots": slots}  # fmt: skip
         body = {"name": values.semaphore(name), **_settings(permits=permits, **{key: value for key, value in given.items() if value is not None})}
         return self._send(Call("POST", ("v1", "semaphores"), body=body, key=new_key()), _made)
 
     def put(
         self, name: str, permits: Optional[int] = KEEP, *, level: Optional[int] = KEEP, metadata: Optional[Mapping[str, str]] = KEEP,
         groups: Optional[str] = KEEP, per_group: Optional[int] = KEEP, paused: Optional[str] = KEEP, max_waiting: Optional[int] = KEEP,
-        when_full: Optional[str] = KEEP, head_start: Optional[float] = KEEP, only_new: bool = False, epoch: Optional[int] = None,
+        when_full: Optional[str] = KEEP, head_start: Optional[float] = KEEP, window: Optional[float] = KEEP, cooldown: Optional[float] = KEEP,
+        on_lost: Union[str, float, None] = KEEP, max_hold: Optional[float] = KEEP, slots: Optional[bool] = KEEP, only_new: bool = False,
+        epoch: Optional[int] = None,
     ) -> Tuple[Semaphore, bool]:  # fmt: skip
         """Creates a semaphore, or changes the given settings and no other (None clears one); and whether it was made.
 
@@ -109,10 +135,16 @@ class Operations:
         paused: the reason of a pause, see ``pause``.
         max_waiting, when_full: the longest line, and whether a full line does "refuse" one more request (``LineFull``) or "drop-oldest" (``Superseded``).
         head_start: the most seconds of head start that a request may ask for.
+        window: what is granted is spent, and comes back so many seconds after the grant; a lease is a receipt then, see ``Lease.settle``.
+        cooldown: the seconds after which permits come back that a lease gives up.
+        on_lost: what happens to the permits of a lease whose session expired, or that reached max_hold: "release", as at any end; a number of seconds after
+            which they come back; or "quarantine": they come back by ``free_lost`` alone.
+        max_hold: the most seconds that a lease holds, however often it is renewed.
+        slots: leases say which permits they have, see ``Lease.slots``.
         """
         call = _change(name, "PUT", body=_settings(
             permits=permits, level=level, metadata=metadata, groups=groups, per_group=per_group, paused=paused, max_waiting=max_waiting, when_full=when_full,
-            head_start=head_start,
+            head_start=head_start, window=window, cooldown=cooldown, on_lost=on_lost, max_hold=max_hold, slots=slots,
         ), epoch=epoch)  # fmt: skip
         if only_new:
             call.headers["If-None-Match"] = "*"
@@ -173,6 +205,20 @@ class Operations:
     def _limit(self, name: str, group: str, limit: Optional[int], epoch: Optional[int]) -> None:
         return self._send(Call("PUT", _group_path(name, group), query=values.query(epoch), body={"limit": limit}, key=new_key()), void)
 
+    # Lost holds
+
+    def lost_page(self, name: str, cursor: str = "") -> Tuple[List[LostHold], Optional[str]]:
+        """Reads a page of the lost holds of a semaphore, by token, and the cursor of the next page, if there is one."""
+        query = {"cursor": cursor} if values.text("cursor", cursor) else {}
+        return self._send(Call("GET", ("v1", "semaphores", values.semaphore(name), "lost"), query=query), _lost_page)
+
+    def free_lost(self, name: str, token: int, reason: str = "", *, epoch: Optional[int] = None) -> None:
+        """Brings the permits of a lost lease back now: for its holder, once its work has stopped, or an operator who has looked; else ``NotLost``."""
+        call = _change(name, "DELETE", "lost", str(values.whole("token", token)), epoch=epoch)
+        if values.text("reason", reason):
+            call.query["reason"] = reason
+        return self._send(call, void)
+
     # Operators
 
     def revoke(self, name: str, session: str, reason: str = "", *, group: str = "") -> None:
@@ -200,6 +246,10 @@ def _group_path(name: str, group: str) -> Tuple[str, ...]:
     return "v1", "semaphores", values.semaphore(name), "groups", values.group_segment(group)
 
 
+def _span(name: str) -> Callable[[Any], int]:
+    return lambda value: values.milliseconds(values.seconds(name, value))
+
+
 #: What checks the settings of semaphores, and returns their values in a body.
 _CHECKS: Dict[str, Callable[[Any], Any]] = {
     "permits": lambda value: values.whole("permits", value, 0),
@@ -210,7 +260,9 @@ _CHECKS: Dict[str, Callable[[Any], Any]] = {
     "paused": lambda value: values.text("paused", value),
     "max_waiting": lambda value: values.whole("max_waiting", value),
     "when_full": lambda value: values.text("when_full", value),
-    "head_start": lambda value: values.milliseconds(values.seconds("head_start", value)),
+    **{name: _span(name) for name in ("head_start", "window", "cooldown", "max_hold")},
+    "on_lost": lambda value: value if isinstance(value, str) else _span("on_lost")(value),
+    "slots": lambda value: values.flag("slots", value),
 }
 
 
@@ -227,6 +279,10 @@ def _pages(read: Callable[[str], Tuple[List[T], Optional[str]]]) -> Iterator[T]:
 
 def _group_page(reply: Reply) -> Tuple[List[Group], Optional[str]]:
     return [_shown(Group, body) for body in reply.body["groups"]], reply.body["next"] or None
+
+
+def _lost_page(reply: Reply) -> Tuple[List[LostHold], Optional[str]]:
+    return [_shown(LostHold, body) for body in reply.body["lost"]], reply.body["next"] or None
 
 
 def _page(reply: Reply) -> Tuple[List[Semaphore], Optional[str]]:
@@ -328,7 +384,7 @@ class Client(Operations, Unpicklable):
                 raise
         else:
             session = Session(self._calls, reply.body["session"], life.ttl, life.margin, True)
-            lease = session._claims[place] = Lease(session, reply.body, place)
+            lease = session._claims[place] = Lease(session, reply.body, place, reply)
             self._begin(session, reply, reply.body["waited_ms"])
             return lease
         try:
@@ -453,11 +509,15 @@ class Client(Operations, Unpicklable):
         """Goes through the groups of a semaphore that leases or requests name, or that have limits of their own; with waiting, in which requests wait."""
         return _pages(lambda cursor: self.group_page(name, cursor, waiting=waiting))
 
+    def lost_holds(self, name: str) -> Iterator[LostHold]:
+        """Goes through what lost leases of a semaphore held and has not come back yet, by token."""
+        return _pages(lambda cursor: self.lost_page(name, cursor))
+
     def down(
         self, name: str, count: int = 1, *, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, partial: bool = False,
         epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
     ) -> int:  # fmt: skip
-        """Takes permits without a lease, in the same queue as all requests, and returns how many: only an ``up`` brings them back.
+        """Takes permits without a lease, in the same queue as all requests, and returns how many: an ``up`` brings them back, or their window.
 
         However often the call had to be repeated, it takes permits once. With partial it takes fewer than count as soon as there is one. A wait longer than
         max_wait starts again at the end of the queue. If the permits are granted just at the end of the wait, it returns them; raises ``Unavailable``
@@ -477,9 +537,13 @@ class Client(Operations, Unpicklable):
             with either(stop, left, self._closing) as both:
                 return await self._down(name, call, wait, both)
 
-        def undo(taken: int) -> None:  # an ``up`` of them
-            back = _change(name, "POST", "up", body={"count": taken}, epoch=epoch)
-            self._calls.reactor.submit(self._calls.do(back))
+        async def give_back(taken: int) -> None:
+            shown = await self._calls.do(Call("GET", ("v1", "semaphores", name), query=values.query(epoch)))
+            if "window_ms" not in shown.body:  # else they come back by themselves, and an ``up`` would be one more time
+                await self._calls.do(_change(name, "POST", "up", body={"count": taken}, epoch=epoch))
+
+        def undo(taken: int) -> Any:
+            return self._calls.reactor.submit(give_back(taken))
 
         return Work(start, left, undo, renewed=False)
 
@@ -493,8 +557,10 @@ class Client(Operations, Unpicklable):
             try:
                 reply = await self._in_line(call, cancel)
             except Unavailable:
-                if wait == 0 or deadline is not None and time.monotonic() >= deadline - 0.001:
-                    raise (wait_ended(name) if wait else Unavailable(409, {"detail": f"The permits of {name} are not free."})) from None
+                if wait == 0:
+                    raise
+                if deadline is not None and time.monotonic() >= deadline - 0.001:
+                    raise wait_ended(name) from None
                 continue
             except SETTLED:
                 raise

@@ -100,6 +100,12 @@ class UnknownSession(Refused):
     code = "unknown-session"
 
 
+class NotLost(Refused):
+    """No lost hold of the semaphore has this token: it never had one, or its permits are back."""
+
+    code = "not-lost"
+
+
 class NotHeld(Refused):
     """The session neither holds the semaphore nor waits for it."""
 
@@ -110,6 +116,12 @@ class Unavailable(Refused):
     """The permits are not free, or others wait for them."""
 
     code = "unavailable"
+
+    @property
+    def available_in(self) -> Optional[float]:
+        """Seconds after which enough permits of a window have come back; None for a semaphore without a window, and where others wait for them."""
+        after = self.members.get("available_in_ms")
+        return None if after is None else float(after) / 1000
 
 
 class WaitEnded(Unavailable, TimeoutError):
@@ -177,7 +189,7 @@ class ExpiredSession(Refused):
 
 
 class Revoked(Refused):
-    """An operator took the lease or session away, see ``reason``."""
+    """An operator took the lease or session away, see ``reason``; or the lease has reached ``max_hold``, and the reason is "max-hold"."""
 
     code = "revoked"
 
@@ -209,8 +221,9 @@ class LimitReached(Refused):
 _CLASSES: Dict[str, Type[Refused]] = {
     c.code: c
     for c in (
-        InvalidRequest, Unauthenticated, Forbidden, UnknownSemaphore, UnknownGroup, UnknownSession, NotHeld, Unavailable, Never, Hierarchy, LeaseExists,
-        LineFull, Superseded, NoTotal, RequestsWaiting, Overflow, Deleted, ExpiredSession, Revoked, Over, PreconditionFailed, KeyReused, LimitReached,
+        InvalidRequest, Unauthenticated, Forbidden, UnknownSemaphore, UnknownGroup, UnknownSession, NotLost, NotHeld, Unavailable, Never, Hierarchy,
+        LeaseExists, LineFull, Superseded, NoTotal, RequestsWaiting, Overflow, Deleted, ExpiredSession, Revoked, Over, PreconditionFailed, KeyReused,
+        LimitReached,
     )
 }  # fmt: skip
 

@@ -26,6 +26,8 @@ log = logging.getLogger("signalbox")
 
 _LOOK = 1.0  # seconds between two looks at the clock: the timers of the loop stand still while the machine sleeps
 
+_MOST_SPENT = 2**53  # that a receipt may be settled to
+
 _SESSION_GONE = (UnknownSession, ExpiredSession)
 _LEASE_GONE = (UnknownSemaphore, UnknownSession, ExpiredSession, NotHeld, Revoked, Deleted)
 #: Refusals which make sure that no request waits.
@@ -40,6 +42,12 @@ def _place_of(body: Mapping[str, Any], places: List[Place]) -> Place:
     """Returns which of the places a lease was granted for: where the caller is the group, the lease has another group than the request."""
     exact = (body["semaphore"], body.get("group", ""))
     return exact if exact in places else next((place for place in places if place[0] == body["semaphore"]), exact)
+
+
+def _lost_lease(lease: Lease, why: BaseException) -> Lost:
+    error = Lost(f"the lease of {lease.semaphore} was lost: {why}")
+    error.__cause__ = why
+    return error
 
 
 class LostEvent(threading.Event):
@@ -105,7 +113,7 @@ class Lease(_Holder):
     let the resource refuse a smaller one than it has seen: only that protects against a process that was paused and has not noticed its loss.
     """
 
-    def __init__(self, session: Session, body: Mapping[str, Any], place: Place) -> None:
+    def __init__(self, session: Session, body: Mapping[str, Any], place: Place, reply: Reply) -> None:
         super().__init__(self._check)
         self._session = session
         self._place = place  # as it was asked for: the cluster may have put it into the group of the session's owner
@@ -114,17 +122,65 @@ class Lease(_Holder):
         self.session = session.id  #: the id of the session that holds it
         self.count: int = body["count"]
         self.token: int = body["token"]
+        self.slots: List[int] = body.get("slots", [])  #: the numbers of its permits, if the semaphore has slots
+        self.spent: bool = body.get("spent", False)  #: a receipt: what was granted is spent, and comes back by itself one window after the grant
         self._left = Cancel()  # once a node has confirmed the release
+        self._deadline = self._latest = 0.0  # until when it certainly lives, and from when on it certainly does not, by ``now``
+        self._capped = False  # it ends before its session, by max_hold
+        self._extend(reply.deadline(body["waited_ms"], body["expires_in_ms"])[0], reply.latest(body["expires_in_ms"]))
+
+    def _extend(self, deadline: float, latest: float) -> None:
+        """Moves the end. It is what a node tells of this lease: a renewal of the session moves it no further than ``max_hold``."""
+        self._deadline, self._latest = max(self._deadline, deadline), max(self._latest, latest)
+        self._capped = self._session._deadline - self._deadline > self._session.ttl / 12
 
     def _check(self) -> None:
         self._session._check_deadline()
-        if self._session._error is not None and self._error is None:
+        if self._error is not None:
+            return
+        if self._session._error is not None:
             self._end(self._session._error)
+        elif now() >= self._deadline - self._session.margin:
+            why: SignalboxError = NotRenewed("no node has confirmed it in time")
+            if self._capped:
+                why = Revoked(410, {"reason": "max-hold", "detail": "It has reached the longest time that the semaphore lets a lease hold."})
+            self._end(_lost_lease(self, why))
 
     @property
     def deadline(self) -> float:
         """Until when it is held for certain, by ``time.monotonic()``, if no further renewal succeeds and the machine does not sleep: read it, don't store it."""
-        return self._session.deadline
+        return monotonic_of(self._deadline)
+
+    def settle(self, count: int) -> bool:
+        """Says what was really spent of a receipt, less or more than was granted: the permits that come back change by the difference, at once.
+
+        Returns False, and changes nothing, if they have come back already. Raises InvalidRequest if the lease is no receipt.
+        """
+        return self._session._calls.reactor.run(self._to_settle(count))
+
+    def _to_settle(self, count: int) -> Work[bool]:
+        if not self.spent:
+            raise InvalidRequest(400, {"detail": f"Only a lease of a semaphore with a window can be settled; {self.semaphore} had none.", "field": "count"})
+        session, left = self._session, Cancel()
+        call = session._lease_call("PATCH", (self.semaphore, self.group), token=str(self.token))
+        call.body, call.key = {"count": values.whole("count", count, 0, _MOST_SPENT)}, new_key()
+
+        async def start() -> bool:
+            self.check()
+            try:
+                with either(left, self._over) as both:
+                    reply = await session._calls.do(call, None, both)
+            except SignalboxError as e:
+                if isinstance(e, _SESSION_GONE):
+                    session._lose(e)
+                elif isinstance(e, _LEASE_GONE):
+                    session._lose_lease(self, e)
+                self.check()
+                raise
+            self.count = reply.body["count"]
+            return bool(reply.body["settled"])
+
+        return Work(start, left, renewed=False)
 
     def release(self, timeout: float = 5.0) -> bool:
         """Gives the permits back, and returns whether a node has confirmed it within the time: else that goes on in the background until the deadline.
@@ -320,13 +376,14 @@ class Session(_Holder):
         for body in bodies:
             self._extend(reply, body["waited_ms"], body["expires_in_ms"])
         self.check()
-        leases = [Lease(self, body, _place_of(body, places)) for body in bodies]
+        leases = [Lease(self, body, _place_of(body, places), reply) for body in bodies]
         held = {(claim.semaphore, claim.token) for claim in self._claims.values() if isinstance(claim, Lease)}
         if any((lease.semaphore, lease.token) in held for lease in leases):
             raise _lease_exists()  # in the group of the session's owner, under the name of another group
         for place in places:
             self._claims.pop(place, None)  # an "any" is granted one of them
         self._claims.update({lease._place: lease for lease in leases})
+        self._look()  # a lease may end before the next look
         return leases
 
     # Renewal
@@ -341,11 +398,22 @@ class Session(_Holder):
         self._check_deadline()
         if self._timer is not None:
             self._timer.cancel()
+        ends = [self._deadline]
+        for lease in self._held():
+            lease._check()
+            if self._error is None and isinstance(lease._error, Lost):  # it is over before its session
+                log.warning("session %s: %s", self.id, lease._error)
+                self._let_go([lease._place], lease, not_before=lease._latest)
+            else:
+                ends.append(lease._deadline)
         if self._error is None:
-            left, due = self._deadline - self.margin - now(), self._renew_at - now()
+            left, due = min(ends) - self.margin - now(), self._renew_at - now()
             if due <= 0:
                 self._due.cancel()
             self._timer = asyncio.get_running_loop().call_later(min(_LOOK, max(left, 0.0), *([due] if due > 0 else [])), self._look)
+
+    def _held(self) -> List[Lease]:
+        return [claim for claim in self._claims.values() if isinstance(claim, Lease)]
 
     def _check_deadline(self) -> None:
         """Loses the session if its deadline has passed."""
@@ -364,9 +432,8 @@ class Session(_Holder):
     def _finish(self, error: SignalboxError) -> bool:
         """Makes the session be over, with all its leases, and returns whether it was not over before."""
         first = self._end(error)
-        for claim in list(self._claims.values()):
-            if isinstance(claim, Lease):
-                claim._check()
+        for lease in self._held():
+            lease._check()
         self._calls.sessions.pop(self.id, None)
         return first
 
@@ -375,9 +442,8 @@ class Session(_Holder):
         error = Lost(f"session {self.id} belongs to the parent process")
         self._asked[""] = Cancel()  # close sends no request
         self._orphan(error)
-        for claim in list(self._claims.values()):
-            if isinstance(claim, Lease):
-                claim._orphan(error)
+        for lease in self._held():
+            lease._orphan(error)
 
     async def _keep(self) -> None:
         """Renews the session every third of its ttl until it is over."""
@@ -401,7 +467,7 @@ class Session(_Holder):
 
     async def _renew(self) -> None:
         """Renews once, trying for as long as the session lives. It needs no key: twice only makes the session live longer."""
-        held = [claim for claim in self._claims.values() if isinstance(claim, Lease)]
+        held = self._held()
         # An attempt takes a part of the time left, so that there is time for another one, whichever nodes are silent.
         patience = lambda: max((self._deadline - now()) / 4, self.ttl / 30, 0.05)  # noqa: E731
         call = Call("PUT", ("v1", "sessions", self.id), query={"leases": "true"} if held else {}, body={}, patience=patience,
@@ -418,31 +484,39 @@ class Session(_Holder):
             await self._verify(held, reply, monotonic_of(self._renew_at))
 
     async def _verify(self, held: List[Lease], reply: Reply, until: float) -> None:
-        """Finds out whether an operator took a lease away, or its semaphore was deleted: neither ends the session."""
-        shown = reply.body.get("leases")
+        """Moves the ends of the leases, and finds out whether an operator took one away, or its semaphore was deleted: neither ends the session.
+
+        A lease that is shown after the renewal lives as long as the node says, from when the renewal was sent.
+        """
+        shown, source = reply.body.get("leases"), reply
         try:
             if shown is None:  # the node's own state was behind
                 query = {"consistency": "stale", "min_index": str(reply.index)} if reply.index else {}
-                shown = (await self._calls.do(Call("GET", ("v1", "sessions", self.id), query=query), until, self._over)).body["leases"]
-            living = {(lease["semaphore"], lease["token"]) for lease in shown if not lease.get("revoked")}
+                source = await self._calls.do(Call("GET", ("v1", "sessions", self.id), query=query), until, self._over)
+                shown = source.body["leases"]
+            living = {(body["semaphore"], body["token"]): body["expires_in_ms"] for body in shown if not body.get("revoked")}
             for lease in held:
-                if (lease.semaphore, lease.token) in living:
+                expires = living.get((lease.semaphore, lease.token))
+                if expires is not None:
+                    lease._extend(reply.deadline(0, expires)[0], source.latest(expires))
                     continue
                 try:
                     r = await self._calls.do(self._lease_call("GET", (lease.semaphore, lease.group)), until, self._over)
                     if r.status != 200 or r.body["token"] != lease.token:
                         self._lose_lease(lease, NotHeld(404, {"detail": "Another lease, or a waiting request, has taken its place."}))
+                    else:
+                        lease._extend(reply.deadline(0, r.body["expires_in_ms"])[0], r.latest(r.body["expires_in_ms"]))
                 except _LEASE_GONE as e:
                     self._lose_lease(lease, e)
         except SignalboxError:
             pass  # if the session is gone, the next renewal fails with the reason
+        self._look()
 
     def _lose_lease(self, lease: Lease, why: Refused) -> None:
         """Ends a lease that the cluster has taken away, and releases it: the cluster remembers a revoked lease until then."""
-        error = Lost(f"the lease of {lease.semaphore} was lost: {why}")
-        error.__cause__ = why
+        error = _lost_lease(lease, why)
         if lease._end(error):
-            log.warning("session %s: the lease of %s was lost: %s", self.id, lease.semaphore, why)
+            log.warning("session %s: %s", self.id, error)
             self._let_go([lease._place], lease)
 
     # Release
@@ -450,15 +524,17 @@ class Session(_Holder):
     async def _leave(self, lease: Lease) -> None:
         self._let_go([lease._place], lease)
 
-    def _let_go(self, places: List[Place], lease: Optional[Lease] = None, unsure: Optional[Call] = None) -> Cancel:
+    def _let_go(self, places: List[Place], lease: Optional[Lease] = None, unsure: Optional[Call] = None, not_before: float = 0.0) -> Cancel:
         """Starts to release a lease, or, without one, the lease or place of a request.
 
-        The places are not asked for again until a node has confirmed it. A request that may still be on its way, unsure, is settled first.
+        The places are not asked for again until a node has confirmed it. A request that may still be on its way, unsure, is settled first. A lease that
+        ends by this clock is released once it is over for the cluster too (not_before): what holds it may need the time until then to stop.
         """
         done = lease._left if lease else Cancel()
         self._claims.update(dict.fromkeys(places, done))
 
         async def run() -> None:
+            await self._over.pause(not_before - now())
             if unsure is not None:
                 await self._settle(unsure)
             for place in [(lease.semaphore, lease.group)] if lease else places:

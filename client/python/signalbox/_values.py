@@ -80,6 +80,13 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def flag(name: str, value: Any) -> bool:
+    """Checks a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is a bool, not {type(value).__name__} {value!r}")
+    return value
+
+
 def semaphore(value: Any) -> str:
     """Checks the name of a semaphore."""
     if not text("the name of a semaphore", value):

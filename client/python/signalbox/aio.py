@@ -14,7 +14,7 @@ from typing import Any, Awaitable, Callable, Generator, Generic, List, Optional,
 
 from . import _values as values
 from ._calls import Call, Reply
-from ._client import Client, Group, Operations, Semaphore
+from ._client import Client, Group, LostHold, Operations, Semaphore
 from ._decorator import limited
 from ._errors import Lost, SignalboxError
 from ._reactor import Reactor, Work
@@ -72,6 +72,13 @@ class AsyncLease(_Held):
     def __init__(self, lease: Lease) -> None:
         super().__init__(lease)
         self.semaphore, self.group, self.session, self.count, self.token = lease.semaphore, lease.group, lease.session, lease.count, lease.token
+        self.slots, self.spent = lease.slots, lease.spent
+
+    async def settle(self, count: int) -> bool:
+        """As in ``Lease``."""
+        settled = bool(await self._held._session._calls.reactor.run_async(self._held._to_settle(count)))
+        self.count = self._held.count
+        return settled
 
     async def release(self, timeout: float = 5.0) -> bool:
         """As in ``Lease``."""
@@ -175,7 +182,7 @@ class AsyncClient(Unpicklable):
         return _Pending(self.sync._calls.reactor, self.sync._to_open(**options), AsyncSession)
 
     async def down(self, name: str, count: int = 1, **options: Any) -> int:
-        """As in ``Client``; permits that are granted to a task that was cancelled go back by an ``up``."""
+        """As in ``Client``; permits that are granted to a task that was cancelled go back by an ``up``, or with their window."""
         return await self._run(self.sync._to_down(name, count, **options))
 
     def limited(self, name: str, **options: Any) -> Callable[[F], F]:
@@ -190,6 +197,10 @@ class AsyncClient(Unpicklable):
         """All groups, as in ``Client``."""
         return await _all(lambda cursor: self._operations.group_page(name, cursor, waiting=waiting))
 
+    async def lost_holds(self, name: str) -> List[LostHold]:
+        """All lost holds, as in ``Client``."""
+        return await _all(lambda cursor: self._operations.lost_page(name, cursor))
+
     async def close(self, timeout: float = 5.0) -> bool:
         """See ``Client.close``."""
         timeout = values.seconds("timeout", timeout)
@@ -202,7 +213,7 @@ class AsyncClient(Unpicklable):
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         if name not in (
             "create", "put", "pause", "resume", "get", "page", "delete", "up", "set_value", "group", "group_page", "set_group_limit", "clear_group_limit",
-            "revoke", "revoke_session", "end_session",
+            "lost_page", "free_lost", "revoke", "revoke_session", "end_session",
         ):  # fmt: skip
             raise AttributeError(name)
         method: Callable[..., Awaitable[Any]] = getattr(self._operations, name)

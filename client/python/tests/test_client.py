@@ -100,7 +100,8 @@ class Node:
         now = time.monotonic()
         if method == "PUT" and path.startswith("/v1/sessions/7") and "/leases/" not in path:
             self.longest, self.renewed = max(self.longest, now - self.renewed), now
-            return 200, {"session": "7", "expires_in_ms": int(self.ttl * 1000), "leases": [{"semaphore": "db", "token": 5}]}
+            left = {"expires_in_ms": int(self.ttl * 1000)}
+            return 200, {"session": "7", **left, "leases": [{"semaphore": "db", "token": 5, **left}]}
         if method == "DELETE":
             self.ended = True
             return 200, {}
@@ -189,6 +190,47 @@ class TestClient(unittest.TestCase):
         with self.assertRaises(sb.Lost):
             lease.release()
 
+    def test_lease_that_no_node_confirms(self) -> None:
+        """The session is renewed, and no node tells how long the lease lives: it is lost in time, and released after that, as the session goes on."""
+        released, releases, told = threading.Event(), [], False
+        granting = self.node.reply
+
+        def reply(method: str, path: str, authorization: str, body: Dict[str, Any]) -> Tuple[int, Dict[str, Any]]:
+            if method == "GET":
+                shown = {"semaphore": "db", "token": 5, "expires_in_ms": int(self.node.ttl * 1000)}
+                return (200, {"leases": [shown]}) if told else (503, {"code": "behind"})
+            status, members = granting(method, path, authorization, body)
+            members.pop("leases", None)
+            if method == "DELETE" and "/leases/db?" in path:
+                releases.append(time.monotonic())
+                released.set()
+            return status, members
+
+        self.node.reply = reply  # type: ignore[method-assign]
+        client = self.client()
+        session = client.session(ttl=30)
+        self.node.ttl = 0.6  # of the lease, by the reply to its acquire
+        began = time.monotonic()
+        lease = session.acquire("db")
+        self.node.ttl = 30
+        self.assertLess(lease.deadline, time.monotonic() + 0.6)
+        self.assertTrue(lease.lost.wait(5))
+        self.assertLess(time.monotonic(), began + 0.9, "it was lost at a look at the clock that did not know of it")
+        assert lease.error is not None
+        self.assertEqual(getattr(lease.error.__cause__, "reason", ""), "max-hold")
+        self.assertTrue(released.wait(5))
+        self.assertGreater(releases[0], began + 0.6, "it was released before its end")
+        self.assertIsNone(session.error)
+
+        told, short = True, client.session(ttl=0.9)
+        other = short.acquire("db")
+        self.assertFalse(other.lost.wait(1.5), "the node told that it lives")
+        told = False
+        self.assertTrue(other.lost.wait(5))
+        self.assertIsNone(short.error)
+        assert other.error is not None
+        self.assertIsInstance(other.error.__cause__, sb.NotRenewed)
+
     def test_deadline_of_a_reply(self) -> None:
         """It counts from the sending. This clock may be slower than the leader's, in the wait too."""
         for name, replayed, received, waited_ms, deadline in (
@@ -199,6 +241,7 @@ class TestClient(unittest.TestCase):
         ):
             reply = Reply(200, sent=100.0, received=received, wait=0, replayed=replayed, index=0, body={})
             self.assertAlmostEqual(reply.deadline(waited_ms, 1024)[0], deadline, msg=name)
+            self.assertAlmostEqual(reply.latest(1024), received + 1.026, msg=name)
 
     def test_margin(self) -> None:
         lease = self.client(attempt_timeout=0.1).lease("db", ttl=1.0, margin=0.5)
