@@ -46,6 +46,8 @@
 //   - settings.go: the optional settings of a semaphore
 //   - lane.go: groups and their lanes, and what a session has in a group
 //   - pool.go: the order of lines, the choice of a pool, where requests stand, and the sweep of limits (ADR 21)
+//   - returns.go: permits that no lease holds and that come back later, and the ends of long holds (ADR 22)
+//   - slots.go: which of the permits a lease has
 //   - work.go: expire ends sessions past their deadline, one-shots too (ADR 7); then settle and serve (semaphores.go)
 //     grant; MoreDue, Cost
 //   - keys.go: idempotency keys, and the marks that remain of them
@@ -82,6 +84,7 @@
 //   - op_item_delete.go: delete an item
 //   - op_item_delete_all.go: delete the items below a prefix
 //   - op_group_put.go: give a group a limit of its own
+//   - op_free_lost.go: bring back what a lost lease held
 //   - view.go: what readers see of semaphores, keys and notices
 //   - view_sessions.go: what readers see of sessions
 //   - view_items.go: what readers see of items
