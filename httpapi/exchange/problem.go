@@ -92,7 +92,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.Waiting:          {},
 	fsm.NothingReady:     {},
 	fsm.Malformed:        {"invalid-request", malformed},
-	fsm.InvalidCount:     {"invalid-request", plain("A count is at least 1.")},
+	fsm.InvalidCount:     {"invalid-request", invalidCount},
 	fsm.UnknownSemaphore: {"unknown-semaphore", plain("No semaphore has this name. Create it with PUT /v1/semaphores/{name}.")},
 	fsm.UnknownSession:   {"unknown-session", plain("No session has this id: it was ended, or never opened.")},
 	fsm.ExpiredSession:   {"expired-session", plain("The session was not renewed in time, and everything it held is released. Open another one.")},
@@ -145,6 +145,13 @@ func malformed(r *fsm.Result) string {
 		return row.detail
 	}
 	return "The state machine can't read this request."
+}
+
+func invalidCount(r *fsm.Result) string {
+	if r.Asked > 0 {
+		return "A receipt says at most 9007199254740992 (2^53) permits."
+	}
+	return "A count is at least 1."
 }
 
 func unavailable(r *fsm.Result) string {
