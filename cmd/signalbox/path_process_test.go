@@ -23,7 +23,7 @@ import (
 const (
 	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire
 	// passes through: as many as a reader has to open to follow it.
-	maxFilesOnLeader   = 46
+	maxFilesOnLeader   = 48
 	maxFilesOnFollower = 46
 	// acquiresTraced is how many acquires are traced at least. Work in the background shows
 	// in some of them only: on a busy machine in so many that more are needed, up to mostTraced.
