@@ -45,8 +45,10 @@
 //   - queue.go: requests in their lines, and the withdrawal of one
 //   - settings.go: the optional settings of a semaphore
 //   - lane.go: groups and their lanes, and what a session has in a group
-//   - pool.go: the order of lines, the choice of a pool, where requests stand, and the sweep of limits (ADR 21)
+//   - pool.go: the order of lines, the choice of a pool, and where requests stand (ADR 21)
+//   - sweep.go: another limit reaches all groups of a semaphore
 //   - returns.go: permits that no lease holds and that come back later, and the ends of long holds (ADR 22)
+//   - windows.go: what is spent in a window, and receipts
 //   - slots.go: which of the permits a lease has
 //   - work.go: expire ends sessions past their deadline, one-shots too (ADR 7); then settle and serve (semaphores.go)
 //     grant; MoreDue, Cost
@@ -93,6 +95,7 @@
 //   - restore.go: a machine from a snapshot
 //   - succeed.go: a machine from a backup that takes the place of a running cluster's
 //   - check.go: the invariants of the state
+//   - check_returns.go: the invariants of returns and slots
 //   - check_owners.go: the invariants of what owners have
 //   - check_items.go: the invariants of items
 package fsm

@@ -1,7 +1,7 @@
 package fsm
 
 // ResizeLease gives part of a lease back. The token stays. A command with a token finds
-// only the lease of that token. Of a receipt it sets what was really spent, also more or nothing.
+// only the lease of that token. Of a receipt it sets what was really spent, from 0 on, less or more than before.
 //
 // Codes: OK (Grants; Found, unless what a receipt spent came back before), UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession,
 // Revoked), InvalidCount, NotHeld, Revoked, LeaseExists (a lease can't grow: that is a new

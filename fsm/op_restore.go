@@ -6,7 +6,7 @@ import (
 )
 
 // RestoreSession makes a session that a client remembers, with its leases, beyond permits
-// and levels. Each lease gets a new token; a receipt holds and spends nothing. Available may become negative, until enough
+// and levels. Each lease gets a new token; a receipt takes no permits. Available may become negative, until enough
 // leases end. A living session with exactly these leases and no waiting request stays as it
 // is. Leases that an operator revoked are not restored.
 //
@@ -17,7 +17,7 @@ type RestoreSession struct {
 	TTLMS    int64
 	Leases   []Want // no group of a semaphore twice; may be empty
 	Metadata []Pair
-	Slots    [][]uint32 // of each of the leases, in their order; nil: of none
+	Slots    [][]uint32 // of each of the leases, in their order; nil: without slots
 }
 
 // Op is OpRestoreSession.
@@ -179,7 +179,7 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 	return result
 }
 
-// namedSlots returns the slots of each lease, nil where its semaphore has none. If a lease names
+// namedSlots returns the slots of each lease, nil for a semaphore without slots. If a lease names
 // other slots than it needs, or taken ones, result is the refusal.
 func (c RestoreSession) namedSlots(m *Machine, members []member, result *Result) (named []*slotList, ok bool) {
 	type slotOf struct {

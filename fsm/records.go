@@ -31,7 +31,7 @@ type semaphore struct {
 	returning int64    // derived: the permits that come back later
 	returns   int32    // derived: the records of these
 	lost      int32    // derived: the records among them of lost leases
-	slots     *slotSet // derived: the taken slots, nil: none so far; it belongs to the live machine
+	slots     *slotSet // derived: the taken slots, nil until the first is taken; it belongs to the live machine
 
 	// line and groups are derived: its waiting requests without groups, nil while no request waits,
 	// and its groups. They belong to the live machine: a frozen copy must not read them.
@@ -113,7 +113,7 @@ type request struct {
 	unowned    bool     // a down: takes permits from the offset, makes no lease
 	partial    bool     // unowned only: takes less than count if less is available
 	spends     uint8    // the returns that its grant may make, for which room is reserved
-	restored   bool     // its leases are made anew, and receipts among them spend nothing; no waiting request
+	restored   bool     // its leases are made anew, and receipts among them take no permits; it never waits
 	listHash   uint64   // see listHashOf
 	enqueuedMS int64
 	rankMS     int64 // enqueuedMS less its head start, see rank

@@ -20,7 +20,7 @@ const (
 // slotList has the slots of a lease or of a return, ascending. It never changes.
 type slotList struct{ runs []SlotRun }
 
-// newSlotList returns the list of these runs, nil for none.
+// newSlotList returns the list of these runs, nil without runs.
 func newSlotList(runs []SlotRun) *slotList {
 	if len(runs) == 0 {
 		return nil
@@ -28,7 +28,7 @@ func newSlotList(runs []SlotRun) *slotList {
 	return &slotList{runs}
 }
 
-// all returns the runs of a list, none for nil.
+// all returns the runs of a list; the list may be nil.
 func (l *slotList) all() []SlotRun {
 	if l == nil {
 		return nil

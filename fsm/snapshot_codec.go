@@ -157,7 +157,7 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	}
 }
 
-// encodeLane appends the group of a record, or that it has none.
+// encodeLane appends the group of a record, or that it has no group.
 func (f *Frozen) encodeLane(e *encoder, lane ref) {
 	e.bool(lane != 0)
 	if lane != 0 {

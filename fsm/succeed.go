@@ -193,7 +193,7 @@ func (m *Machine) moveTime(nowMS int64) error {
 	return err
 }
 
-// moveSet moves a time unless there is none.
+// moveSet moves a time, 0 being no time.
 func moveSet(ms *int64, move func(*int64)) {
 	if *ms != 0 {
 		move(ms)

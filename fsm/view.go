@@ -23,7 +23,7 @@ type SemaphoreView struct {
 
 	Returning    int64 // permits that come back later
 	Returns      int64 // number of times at which they come back
-	NextReturnMS int64 // the first of these times, in cluster time; 0: none, or a FreeLost says when
+	NextReturnMS int64 // the first of these times, in cluster time; 0: no time is known
 	Lost         int64 // number of lost holds
 }
 
@@ -161,7 +161,7 @@ func (m *Machine) viewSemaphore(r ref) SemaphoreView {
 	}
 }
 
-// nextReturn returns when the first return of a semaphore comes back by itself, or 0.
+// nextReturn returns when the first return of a semaphore comes back without a FreeLost, or 0.
 func (m *Machine) nextReturn(s *semaphore) int64 {
 	if s.returns == 0 {
 		return 0

@@ -92,7 +92,7 @@ var settings = map[string]func(c *fsm.SettingsChange, in map[string]any, name st
 	},
 }
 
-// span reads a duration; "0s" is none, whatever the least one is.
+// span reads a duration; "0s" clears the setting, whatever the least one is.
 func span(to *fsm.Change[int64], in map[string]any, name string, least, most int64) error {
 	text, ok := in[name].(string)
 	read, err := time.ParseDuration(text)

@@ -425,7 +425,7 @@ func checkHeadStart(p *params, setting bool) error {
 	return nil
 }
 
-// readSpan returns a reader of a duration, or of null for none.
+// readSpan returns a reader of a duration, or of null, which clears the setting.
 func readSpan(least, most int64, bounds string, target func(*params) *int64) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		ms, ok := exchange.JSONDuration(v, most)

@@ -82,7 +82,7 @@ func NewTimesBody(g *fsm.Grant, nowMS int64) TimesBody {
 	return body
 }
 
-// EndOf returns when a lease ends: with its session, or before at a time of its own, 0: none.
+// EndOf returns when a lease ends: with its session, or at an earlier time, where 0 is no time.
 func EndOf(deadlineMS, endsMS int64) int64 {
 	if endsMS != 0 {
 		return min(deadlineMS, endsMS)

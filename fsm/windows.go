@@ -1,0 +1,112 @@
+package fsm
+
+import "math"
+
+// In a window a grant is spent: its lease is a receipt and holds no permits. They come back one window
+// after the grant, whatever its client does but for settling.
+
+// roundUp returns the next multiple of a step.
+func roundUp(ms, step int64) int64 { return (ms + step - 1) / step * step }
+
+// windowStep divides the times at which the spends of a window come back: a hundred times in a
+// window, and one more at either end.
+func windowStep(windowMS int64) int64 {
+	return max(returnStepMS, roundUp((windowMS+99)/100, returnStepMS))
+}
+
+// spend takes permits out of a window, and returns when they come back. In no time as long as the
+// window are more permits granted than there are.
+func (m *Machine) spend(w member, count, windowMS int64) (dueMS int64) {
+	t := timedReturn{semaphore: w.semaphore, lane: w.lane, spent: true, dueMS: roundUp(m.nowMS+windowMS, windowStep(windowMS))}
+	r, ok := m.byReturn.spends[t.spendKey()]
+	if !ok {
+		r = m.addReturn(t)
+	}
+	m.changeReturn(r, count)
+	return t.dueMS
+}
+
+// spendsAtOnce bounds the returns that a set of the value looks at.
+const spendsAtOnce = 2_048
+
+// openSpends returns what is spent of a semaphore, and how many permits. Only after as many changes of
+// the window are there more spends than it looks at.
+func (m *Machine) openSpends(semaphore ref) (spends []ref, count int64) {
+	epoch := m.semaphores.at(semaphore).epoch
+	looks := 0
+	m.byReturn.ofSemaphore.Ascend(semaphoreReturn{epoch: epoch}, func(t semaphoreReturn) bool {
+		if looks++; t.epoch != epoch || looks > spendsAtOnce {
+			return false
+		}
+		if back := m.returns.at(t.due.at); back.spent {
+			spends, count = append(spends, t.due.at), count+back.count
+		}
+		return true
+	})
+	return spends, count
+}
+
+// forgetSpends ends what is spent of a semaphore, whose permits a set counts anew, and the receipts
+// for it.
+func (m *Machine) forgetSpends(semaphore ref, spends []ref) {
+	for _, r := range spends {
+		m.dropReturn(r)
+	}
+	if len(spends) > 0 {
+		m.semaphores.mut(semaphore).forgotten = m.tokens
+	}
+}
+
+// settleReceipt sets what the lease of a receipt has really spent, while that has not come back, and
+// reports whether the receipt says so then. result is the refusal if a counter would leave its range.
+func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool) {
+	l := m.leases.at(held)
+	s := m.semaphores.at(l.semaphore)
+	by := count - l.count
+	spends, open := m.byReturn.spends[spendKey{l.target(), l.due}]
+	if open = open && l.due > m.nowMS && l.token > s.forgotten; !open || by == 0 {
+		return by == 0
+	}
+	if by > 0 && (s.taken() > math.MaxInt64-by || !sumFits(s.permits+s.offset, -(s.taken()+by))) {
+		m.refuse(result, Overflow, member{l.semaphore, l.lane, count})
+		return false
+	}
+	m.leases.mut(held).count = count
+	m.changeReturn(spends, by)
+	m.effect(Effect{Kind: EffectSettled, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(l.session), Token: l.token,
+		Count: count, Group: m.groupOf(l.lane), DueMS: l.due})
+	return true
+}
+
+// returnsWalked bounds the returns that a refusal looks at for the time until enough come back.
+const returnsWalked = 1_024
+
+// returnsIn returns the time until a request that is the first in its line, and in its pool, has room
+// in a window by returns alone, or 0 if others are needed.
+func (m *Machine) returnsIn(r *request, w member) (ms int64) {
+	s := m.semaphores.at(w.semaphore)
+	if s.with().WindowMS == 0 || s.pool() && m.otherBefore(s, r, w) {
+		return 0
+	}
+	least, walked := r.atLeast(w.count), 0
+	missing := least - s.available()
+	if s.family() {
+		missing = 0
+	}
+	missingHere := least - min(m.groupRoom(w.lane), least)
+	m.byReturn.ofSemaphore.Ascend(semaphoreReturn{epoch: s.epoch}, func(t semaphoreReturn) bool {
+		if walked++; t.epoch != s.epoch || t.due.ms == NeverMS || walked > returnsWalked {
+			return false
+		}
+		back := m.returns.at(t.due.at)
+		missing -= back.count
+		if back.lane == w.lane {
+			missingHere -= back.count
+		}
+		if missing <= 0 && missingHere <= 0 {
+			ms = max(t.due.ms-m.nowMS, 1) // 0 says that others are needed
+		}
+		return ms == 0
+	})
+	return ms
+}
