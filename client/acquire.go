@@ -310,8 +310,9 @@ func (s *Session) grant(a *acquiring, r *calls.Reply) ([]*Lease, error) {
 	leases := make([]*Lease, len(granted.Leases))
 	for i := range granted.Leases {
 		b := &granted.Leases[i]
-		leases[i] = s.newLease(b, a.claimed(b))
+		leases[i] = s.newLease(r, b, a.claimed(b))
 	}
+	s.expiry.Reset(s.nextCheck())
 	return leases, nil
 }
 

@@ -62,6 +62,7 @@ var (
 	ErrSuperseded         error = code("superseded")       // a newer request took the place, see DropOldest; don't ask again
 	ErrNoTotal            error = code("no-total")         // the semaphore has only limits of groups
 	ErrRequestsWaiting    error = code("requests-waiting") // Groups and NoTotal change only while no request waits
+	ErrNotLost            error = code("not-lost")         // see Client.FreeLost
 	ErrSessionExists      error = code("session-exists")
 	ErrOverflow           error = code("overflow")            // a count would leave 64 bits
 	ErrDeleted            error = code("deleted")             // the semaphore, during the wait

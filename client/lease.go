@@ -25,11 +25,16 @@ type Lease struct {
 	// that was paused and has not noticed the loss of its lease.
 	Token uint64
 
+	slots   []int
+	spent   bool
 	s       *Session
 	claimed target          // that was asked for
 	ctx     context.Context // ends with the lease, with the reason as its cause
 	cancel  context.CancelCauseFunc
 	left    *departure // from Release; guarded by s.mu
+
+	deadline calls.Moment // it is certainly held until then; guarded by s.mu, only moves forward
+	ends     bool         // the cluster says that it ends before its session, see MaxHold; guarded by s.mu
 }
 
 // leaseBody is a lease in a reply, or a request that waits.
@@ -41,12 +46,16 @@ type leaseBody struct {
 	Token       uint64 `json:"token"`
 	ExpiresInMS int64  `json:"expires_in_ms"`
 	WaitedMS    int64  `json:"waited_ms"`
+	Slots       []int  `json:"slots"`
+	Spent       bool   `json:"spent"`
 }
 
-// newLease makes the lease of a claim; s.mu is held, or s is not shared yet.
-func (s *Session) newLease(b *leaseBody, claimed target) *Lease {
-	l := &Lease{Semaphore: b.Semaphore, Group: b.Group, Session: s.id, Count: b.Count, Token: b.Token, s: s, claimed: claimed}
+// newLease makes the lease of a claim from a reply; s.mu is held, or s is not shared yet.
+func (s *Session) newLease(r *calls.Reply, b *leaseBody, claimed target) *Lease {
+	l := &Lease{Semaphore: b.Semaphore, Group: b.Group, Session: s.id, Count: b.Count, Token: b.Token, slots: b.Slots, spent: b.Spent,
+		s: s, claimed: claimed}
 	l.ctx, l.cancel = context.WithCancelCause(s.ctx)
+	l.deadline, _ = r.Deadline(b.WaitedMS, b.ExpiresInMS)
 	s.claims[claimed] = &claim{lease: l}
 	return l
 }
@@ -56,7 +65,8 @@ func (s *Session) newLease(b *leaseBody, claimed target) *Lease {
 //   - when a node reports it: the session expired, an operator took the lease away, the semaphore was deleted; the last two
 //     are noticed with the next renewal, within a third of the ttl;
 //   - when Deadline passes, less the Margin of the session, although no node can be asked: from then on the cluster may grant
-//     the permits to another client. Before that, an unreachable cluster is no loss;
+//     the permits to another client. Before that, an unreachable cluster is no loss. A MaxHold ends it with ErrRevoked and the
+//     reason "max-hold";
 //   - by Release and by the session's Close, so that goroutines that wait for it go on.
 //
 // Err has the reason.
@@ -69,8 +79,13 @@ func (l *Lease) Lost() <-chan struct{} { return l.ctx.Done() }
 func (l *Lease) Err() error { return context.Cause(l.ctx) }
 
 // Deadline returns the moment until which the lease is held for certain, by this process's
-// monotonic clock, if no further renewal succeeds. Renewals move it; it does not block.
-func (l *Lease) Deadline() time.Time { return l.s.Deadline() }
+// monotonic clock, if no further renewal succeeds. Renewals move it, up to the MaxHold of the semaphore; it does
+// not block.
+func (l *Lease) Deadline() time.Time {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.s.timeOf(min(l.deadline, l.s.deadline))
+}
 
 // Context returns a ctx for the work that the lease protects: it ends with parent,
 // and when the lease is over, with Err as its cause. The cancel function must be
@@ -125,6 +140,28 @@ func (s *Session) loseLease(l *Lease, why error) {
 	s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", why)
 	l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
 	l.left = s.letGo(nil, l, l.claimed)
+}
+
+// maxHoldOver is the refusal with which a node would reply once MaxHold is over.
+var maxHoldOver = &Error{Status: http.StatusGone, Code: "revoked", Title: "Revoked", Detail: "It was held for the longest time that the semaphore allows.", Reason: "max-hold"}
+
+// endLeases ends the leases whose deadlines have passed, before their session's. They are not released: the
+// cluster ends them a moment later, and keeps the permits away if OnLost says so. verify releases them then.
+func (s *Session) endLeases() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.claims {
+		l := c.lease
+		if l == nil || l.ctx.Err() != nil || s.c.calls.Until(l.deadline) > s.margin {
+			continue
+		}
+		why := calls.Join(ErrNotRenewed, s.failure)
+		if l.ends {
+			why = maxHoldOver
+		}
+		s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", why)
+		l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
+	}
 }
 
 // departure is the release of semaphores, or the withdrawal of a request for them, by a goroutine that goes on

@@ -100,7 +100,7 @@ func (c *Client) newOneShot(o *oneShot, r *calls.Reply, granted *leaseBody) (*Le
 	if err != nil {
 		return nil, err
 	}
-	l := s.newLease(granted, target{granted.Semaphore, granted.Group})
+	l := s.newLease(r, granted, target{granted.Semaphore, granted.Group})
 	return l, s.begin()
 }
 

@@ -2,12 +2,13 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/calls"
@@ -20,7 +21,7 @@ type Semaphore struct {
 	Permits   int64             `json:"permits"`   // the declared capacity; 0 with NoTotal
 	Offset    int64             `json:"offset"`    // moved by Up, Down and SetValue
 	Held      int64             `json:"held"`      // by leases
-	Available int64             `json:"available"` // Permits + Offset - Held; 0 with NoTotal
+	Available int64             `json:"available"` // Permits + Offset - Held - Returning; 0 with NoTotal
 	Level     *int32            `json:"level"`     // may be nil
 	Metadata  map[string]string `json:"metadata"`
 	// Epoch differs between this semaphore and earlier and later ones of the same name.
@@ -43,10 +44,20 @@ type Semaphore struct {
 	MaxWaiting int64         `json:"max_waiting,omitempty"`
 	WhenFull   string        `json:"when_full,omitempty"`
 	HeadStart  time.Duration `json:"-"`
+	Window     time.Duration `json:"-"`
+	Cooldown   time.Duration `json:"-"`
+	OnLost     string        `json:"on_lost,omitempty"` // Quarantine, or a duration
+	MaxHold    time.Duration `json:"-"`
+	Slots      bool          `json:"slots,omitempty"`
 	// GroupsCount is the number of groups that ListGroups yields; nil without Groups.
 	GroupsCount *int64 `json:"groups_count,omitempty"`
 	// Sweeping: another PerGroup has not reached all groups yet.
 	Sweeping bool `json:"sweeping,omitempty"`
+	// Returning are the permits that no lease holds and that come back later, the first of them after NextReturnIn;
+	// LostCount leases were lost with some, see ListLost.
+	Returning    int64         `json:"returning,omitempty"`
+	NextReturnIn time.Duration `json:"-"`
+	LostCount    int64         `json:"lost_count,omitempty"`
 }
 
 // Holder is one lease of a semaphore.
@@ -60,7 +71,9 @@ type Holder struct {
 	// operator's.
 	Revoked   bool          `json:"revoked,omitempty"`
 	Reason    string        `json:"reason,omitempty"`
-	HeldFor   time.Duration `json:"-"` // since the grant
+	Slots     []int         `json:"slots,omitempty"`
+	Spent     bool          `json:"spent,omitempty"` // a receipt, see Lease.Spent
+	HeldFor   time.Duration `json:"-"`               // since the grant
 	ExpiresIn time.Duration `json:"-"`
 }
 
@@ -76,7 +89,7 @@ type Waiter struct {
 	ExpiresIn    time.Duration     `json:"-"`        // the session
 	Metadata     map[string]string `json:"metadata"` // the session's
 	// BlockedBy is why it waits, as a code: "not-enough-available", "behind-others",
-	// "other-semaphore", "paused", "group-limit", "other-groups" or "elsewhere". Reason says
+	// "other-semaphore", "paused", "group-limit", "other-groups", "returning" or "elsewhere". Reason says
 	// it to people.
 	BlockedBy string `json:"blocked_by"`
 	Reason    string `json:"reason"`
@@ -103,17 +116,21 @@ func (s *Semaphore) UnmarshalJSON(data []byte) error {
 	type plain Semaphore
 	members := struct {
 		*plain
-		Permits     *int64 `json:"permits"`
-		HeadStartMS int64  `json:"head_start_ms"`
+		Permits *int64 `json:"permits"`
 	}{plain: (*plain)(s)}
-	if err := json.Unmarshal(data, &members); err != nil {
+	if err := reply.ReadTimes(data, &members, s.times()); err != nil {
 		return err
 	}
 	if s.NoTotal = members.Permits == nil; !s.NoTotal {
 		s.Permits = *members.Permits
 	}
-	s.HeadStart = time.Duration(members.HeadStartMS) * time.Millisecond
 	return nil
+}
+
+// times are the durations, by the API's members.
+func (s *Semaphore) times() reply.Times {
+	return reply.Times{"head_start_ms": &s.HeadStart, "window_ms": &s.Window, "cooldown_ms": &s.Cooldown, "max_hold_ms": &s.MaxHold,
+		"next_return_in_ms": &s.NextReturnIn}
 }
 
 // MarshalJSON writes a semaphore with the API's members.
@@ -127,10 +144,14 @@ func (s Semaphore) MarshalJSON() ([]byte, error) {
 			Available *int64 `json:"available"`
 		}{plain: plain(s)}
 	}
-	if s.HeadStart == 0 {
-		return json.Marshal(members)
+	var durations []reply.Named
+	times := s.times()
+	for _, member := range slices.Sorted(maps.Keys(times)) {
+		if d := *times[member]; d != 0 {
+			durations = append(durations, reply.Member(member, d))
+		}
 	}
-	return reply.WriteTimes(members, reply.Member("head_start_ms", s.HeadStart))
+	return reply.WriteTimes(members, durations...)
 }
 
 // UnmarshalJSON reads a holder as the API sends it.

@@ -161,8 +161,13 @@ func (s *Session) ID() string { return s.id }
 func (s *Session) Deadline() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.timeOf(s.deadline)
+}
+
+// timeOf returns a moment by this process's monotonic clock.
+func (s *Session) timeOf(m calls.Moment) time.Time {
 	now := time.Now()
-	return now.Add(s.deadline.Sub(s.c.calls.At(now)))
+	return now.Add(m.Sub(s.c.calls.At(now)))
 }
 
 // Lost returns a channel that is closed when the session is over: lost, or closed
@@ -199,7 +204,7 @@ func (s *Session) lose(why error) {
 	s.finish(fmt.Errorf("%w: %w", ErrLost, why))
 }
 
-// checkDeadline loses the session if its deadline has passed. A timer runs it, so that a renewal under way
+// checkDeadline loses the session, or single leases, if their deadlines have passed. A timer runs it, so that a renewal under way
 // can't delay it.
 func (s *Session) checkDeadline() {
 	s.mu.Lock()
@@ -209,6 +214,7 @@ func (s *Session) checkDeadline() {
 	}
 	failure := s.failure
 	s.mu.Unlock()
+	s.endLeases()
 	if left <= 0 {
 		s.lose(calls.Join(ErrNotRenewed, failure))
 	}
@@ -219,7 +225,13 @@ const checkEvery = time.Second
 
 // nextCheck returns how long to wait until checkDeadline; s.mu is held, or s is not shared yet.
 func (s *Session) nextCheck() time.Duration {
-	return min(s.c.calls.Until(s.deadline)-s.margin, checkEvery)
+	first := s.deadline
+	for _, c := range s.claims {
+		if c.lease != nil && c.lease.ctx.Err() == nil {
+			first = min(first, c.lease.deadline)
+		}
+	}
+	return min(s.c.calls.Until(first)-s.margin, checkEvery)
 }
 
 // extend moves the deadline forward with a reply. Every reply bounds the deadline from below, so the latest
@@ -292,7 +304,7 @@ func (s *Session) renew() {
 		s.mu.Lock()
 		s.renewAt, s.failure = at, nil
 		s.mu.Unlock()
-		s.verify(held, &renewed, r.Index, s.c.calls.Until(at))
+		s.verify(held, &renewed, &r, s.c.calls.Until(at))
 	}
 }
 
@@ -328,8 +340,9 @@ func (s *Session) held() (leases []*Lease) {
 
 // verify finds out whether an operator took a lease away, or its semaphore was deleted: neither ends the
 // session. The renewal's reply lists the leases, unless its node was behind; then verify reads the session from
-// any node that has applied the renewal. A read without a reply in time is ignored.
-func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within time.Duration) {
+// any node that has applied the renewal. A read without a reply in time is ignored. The list also says until when
+// each lease is held.
+func (s *Session) verify(held []*Lease, shown *sessionBody, r *calls.Reply, within time.Duration) {
 	if len(held) == 0 {
 		return
 	}
@@ -337,25 +350,53 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within
 	defer cancel()
 	if shown.Leases == nil {
 		query := url.Values{}
-		if index > 0 {
-			query = url.Values{"consistency": {"stale"}, "min_index": {strconv.FormatUint(index, 10)}}
+		if r.Index > 0 {
+			query = url.Values{"consistency": {"stale"}, "min_index": {strconv.FormatUint(r.Index, 10)}}
 		}
-		if _, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id}, Query: query}, shown); err != nil {
+		read, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id}, Query: query}, shown)
+		if err != nil {
 			return // if the session is gone, the next renewal fails with the reason
 		}
+		r = &read
 	}
 	type grant struct { // no two leases have both in common
 		semaphore string
 		token     uint64
 	}
-	live := map[grant]bool{}
+	live := map[grant]int64{} // how long it is held, in milliseconds
 	for _, l := range shown.Leases {
-		live[grant{l.Semaphore, l.Token}] = !l.Revoked
+		if !l.Revoked {
+			live[grant{l.Semaphore, l.Token}] = l.ExpiresInMS
+		}
 	}
 	for _, l := range held {
-		if !live[grant{l.Semaphore, l.Token}] {
+		expiresInMS, lives := live[grant{l.Semaphore, l.Token}]
+		switch {
+		case !lives && l.Err() != nil:
+			s.leave(l)
+		case !lives:
 			s.inquire(ctx, l)
+		default:
+			s.hold(l, r, expiresInMS, expiresInMS < shown.ExpiresInMS)
 		}
+	}
+}
+
+// hold moves the deadline of a lease forward with a reply that lists the lease. ends says that it ends before its
+// session.
+func (s *Session) hold(l *Lease, r *calls.Reply, expiresInMS int64, ends bool) {
+	deadline, _ := r.Deadline(0, expiresInMS)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.deadline, l.ends = max(l.deadline, deadline), ends
+}
+
+// leave releases a lease that this process has lost before the cluster ended it.
+func (s *Session) leave(l *Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.left == nil {
+		l.left = s.letGo(nil, l, l.claimed)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // SettingOption sets an optional setting of a semaphore: NoTotal, Groups, PerGroup, Paused, MaxWaiting, WhenFull,
-// HeadStart. The others stay as they are. A node refuses settings that don't go together with ErrInvalidRequest;
+// HeadStart, Window, Cooldown, OnLost, MaxHold, Slots. The others stay as they are. A node refuses settings that don't go together with ErrInvalidRequest;
 // Error.Field names the setting.
 type SettingOption interface {
 	PutOption
