@@ -140,6 +140,7 @@
 //   - client.go: Config, New, Close
 //   - options.go: the options of all calls
 //   - settings.go: the optional settings of semaphores; Pause, Resume
+//   - returns.go: windows, lost holds, longest holds and slots
 //   - group.go: Group; the groups of a semaphore, and their limits
 //   - error.go: refusals and the Client's own errors
 //   - semaphore.go: Create, Put, Get, List, Delete, Up, Down, SetValue, Watch

@@ -33,8 +33,7 @@ type Lease struct {
 	cancel  context.CancelCauseFunc
 	left    *departure // from Release; guarded by s.mu
 
-	deadline calls.Moment // it is certainly held until then; guarded by s.mu, only moves forward
-	ends     bool         // the cluster says that it ends before its session, see MaxHold; guarded by s.mu
+	ends calls.Moment // it is certainly held until then if its session lives; 0: as long as that, see MaxHold
 }
 
 // leaseBody is a lease in a reply, or a request that waits.
@@ -48,6 +47,7 @@ type leaseBody struct {
 	WaitedMS    int64  `json:"waited_ms"`
 	Slots       []int  `json:"slots"`
 	Spent       bool   `json:"spent"`
+	EndsInMS    *int64 `json:"ends_in_ms"`
 }
 
 // newLease makes the lease of a claim from a reply; s.mu is held, or s is not shared yet.
@@ -55,7 +55,9 @@ func (s *Session) newLease(r *calls.Reply, b *leaseBody, claimed target) *Lease 
 	l := &Lease{Semaphore: b.Semaphore, Group: b.Group, Session: s.id, Count: b.Count, Token: b.Token, slots: b.Slots, spent: b.Spent,
 		s: s, claimed: claimed}
 	l.ctx, l.cancel = context.WithCancelCause(s.ctx)
-	l.deadline, _ = r.Deadline(b.WaitedMS, b.ExpiresInMS)
+	if b.EndsInMS != nil {
+		l.ends, _ = r.Deadline(b.WaitedMS, *b.EndsInMS)
+	}
 	s.claims[claimed] = &claim{lease: l}
 	return l
 }
@@ -84,7 +86,10 @@ func (l *Lease) Err() error { return context.Cause(l.ctx) }
 func (l *Lease) Deadline() time.Time {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
-	return l.s.timeOf(min(l.deadline, l.s.deadline))
+	if l.ends != 0 {
+		return l.s.timeOf(min(l.ends, l.s.deadline))
+	}
+	return l.s.timeOf(l.s.deadline)
 }
 
 // Context returns a ctx for the work that the lease protects: it ends with parent,
@@ -145,22 +150,18 @@ func (s *Session) loseLease(l *Lease, why error) {
 // maxHoldOver is the refusal with which a node would reply once MaxHold is over.
 var maxHoldOver = &Error{Status: http.StatusGone, Code: "revoked", Title: "Revoked", Detail: "It was held for the longest time that the semaphore allows.", Reason: "max-hold"}
 
-// endLeases ends the leases whose deadlines have passed, before their session's. They are not released: the
+// endLeases ends the leases that have been held for as long as they may. They are not released: the
 // cluster ends them a moment later, and keeps the permits away if OnLost says so. verify releases them then.
 func (s *Session) endLeases() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.claims {
 		l := c.lease
-		if l == nil || l.ctx.Err() != nil || s.c.calls.Until(l.deadline) > s.margin {
+		if l == nil || l.ends == 0 || l.ctx.Err() != nil || s.c.calls.Until(l.ends) > s.margin {
 			continue
 		}
-		why := calls.Join(ErrNotRenewed, s.failure)
-		if l.ends {
-			why = maxHoldOver
-		}
-		s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", why)
-		l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
+		s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", maxHoldOver)
+		l.cancel(fmt.Errorf("%w: %w", ErrLost, maxHoldOver))
 	}
 }
 

@@ -227,8 +227,8 @@ const checkEvery = time.Second
 func (s *Session) nextCheck() time.Duration {
 	first := s.deadline
 	for _, c := range s.claims {
-		if c.lease != nil && c.lease.ctx.Err() == nil {
-			first = min(first, c.lease.deadline)
+		if l := c.lease; l != nil && l.ends != 0 && l.ctx.Err() == nil {
+			first = min(first, l.ends)
 		}
 	}
 	return min(s.c.calls.Until(first)-s.margin, checkEvery)
@@ -304,7 +304,7 @@ func (s *Session) renew() {
 		s.mu.Lock()
 		s.renewAt, s.failure = at, nil
 		s.mu.Unlock()
-		s.verify(held, &renewed, &r, s.c.calls.Until(at))
+		s.verify(held, &renewed, r.Index, s.c.calls.Until(at))
 	}
 }
 
@@ -340,9 +340,8 @@ func (s *Session) held() (leases []*Lease) {
 
 // verify finds out whether an operator took a lease away, or its semaphore was deleted: neither ends the
 // session. The renewal's reply lists the leases, unless its node was behind; then verify reads the session from
-// any node that has applied the renewal. A read without a reply in time is ignored. The list also says until when
-// each lease is held.
-func (s *Session) verify(held []*Lease, shown *sessionBody, r *calls.Reply, within time.Duration) {
+// any node that has applied the renewal. A read without a reply in time is ignored.
+func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within time.Duration) {
 	if len(held) == 0 {
 		return
 	}
@@ -350,45 +349,30 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, r *calls.Reply, with
 	defer cancel()
 	if shown.Leases == nil {
 		query := url.Values{}
-		if r.Index > 0 {
-			query = url.Values{"consistency": {"stale"}, "min_index": {strconv.FormatUint(r.Index, 10)}}
+		if index > 0 {
+			query = url.Values{"consistency": {"stale"}, "min_index": {strconv.FormatUint(index, 10)}}
 		}
-		read, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id}, Query: query}, shown)
-		if err != nil {
+		if _, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id}, Query: query}, shown); err != nil {
 			return // if the session is gone, the next renewal fails with the reason
 		}
-		r = &read
 	}
 	type grant struct { // no two leases have both in common
 		semaphore string
 		token     uint64
 	}
-	live := map[grant]int64{} // how long it is held, in milliseconds
+	live := map[grant]bool{}
 	for _, l := range shown.Leases {
-		if !l.Revoked {
-			live[grant{l.Semaphore, l.Token}] = l.ExpiresInMS
-		}
+		live[grant{l.Semaphore, l.Token}] = !l.Revoked
 	}
 	for _, l := range held {
-		expiresInMS, lives := live[grant{l.Semaphore, l.Token}]
 		switch {
-		case !lives && l.Err() != nil:
+		case live[grant{l.Semaphore, l.Token}]:
+		case l.Err() != nil:
 			s.leave(l)
-		case !lives:
-			s.inquire(ctx, l)
 		default:
-			s.hold(l, r, expiresInMS, expiresInMS < shown.ExpiresInMS)
+			s.inquire(ctx, l)
 		}
 	}
-}
-
-// hold moves the deadline of a lease forward with a reply that lists the lease. ends says that it ends before its
-// session.
-func (s *Session) hold(l *Lease, r *calls.Reply, expiresInMS int64, ends bool) {
-	deadline, _ := r.Deadline(0, expiresInMS)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.deadline, l.ends = max(l.deadline, deadline), ends
 }
 
 // leave releases a lease that this process has lost before the cluster ended it.

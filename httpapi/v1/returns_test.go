@@ -81,7 +81,7 @@ func TestMaxHold(t *testing.T) {
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1,"max_hold":"10s"}`)
 	s := a.Open("1h")
 	lease := "/v1/sessions/" + s + "/leases/db"
-	a.Must(200, "PUT "+lease, "").Is(200, "expires_in_ms=10000")
+	a.Must(200, "PUT "+lease, "").Is(200, "expires_in_ms=10000", "ends_in_ms=10000")
 	a.Do("GET "+lease, "").Is(200, "expires_in_ms=10000")
 	a.Node.Advance(10_500)
 	a.Do("GET "+lease, "").RefusedWith(410, "revoked", "reason=max-hold")

@@ -70,6 +70,7 @@ type TimesBody struct {
 	Slots       exchange.Slots `json:"slots,omitempty"`
 	Spent       bool           `json:"spent,omitempty"`         // a receipt of what was spent in a window
 	ReturnsInMS *int64         `json:"returns_in_ms,omitempty"` // of a receipt
+	EndsInMS    *int64         `json:"ends_in_ms,omitempty"`    // with max_hold, whatever its session does
 }
 
 // NewTimesBody shows the times and the slots of a lease.
@@ -78,6 +79,10 @@ func NewTimesBody(g *fsm.Grant, nowMS int64) TimesBody {
 	if body.Spent {
 		left := Left(g.DueMS, nowMS)
 		body.ReturnsInMS = &left
+	}
+	if g.EndsMS != 0 {
+		left := Left(g.EndsMS, nowMS)
+		body.EndsInMS = &left
 	}
 	return body
 }
