@@ -60,8 +60,8 @@
 // ListGroups shows who uses how much. Pause stops grants and keeps the places; MaxWaiting bounds a line, and WhenFull
 // says which request then fails, with ErrLineFull or ErrSuperseded; HeadStart lets a request go before others.
 //
-// Permits may be away without a lease. A Window spends what is granted, until it comes back by itself: "600 a minute".
-// Lease.Settle says later what was really spent. Cooldown and OnLost keep away what a lease gave up, or what a dead
+// A Window spends the permits that are granted; they come back when the window has passed: "600 a minute". Lease.Settle
+// says later how many were really spent. Cooldown and OnLost keep away what a lease gave up, or what a dead
 // holder had, until FreeLost. Slots say which of the permits a lease has:
 //
 //	c.Put(ctx, "tpm", client.Permits(200_000), client.Window(time.Minute))

@@ -71,7 +71,7 @@ func (m *Machine) checkSemaphores() error {
 			return fmt.Errorf("%q: what is left to end of it is filed wrongly", name)
 		case s.epoch == 0 || s.epoch > m.epochs:
 			return fmt.Errorf("%q: epoch %d was never given", name, s.epoch)
-		case s.permits < 0 || !s.allows(s.permits):
+		case s.permits < 0 || !s.allows(s.permits) || s.settings != nil && !s.settings.fits(s.permits+s.offset):
 			return fmt.Errorf("%q: counters out of range", name)
 		case s.modified > m.index:
 			return fmt.Errorf("%q: modified in the future", name)

@@ -41,7 +41,7 @@ func (g *generator) restore() Command {
 	return c
 }
 
-// many asks for a list, sometimes one that its session asked for before.
+// many draws a request for a list of semaphores, sometimes a repeat of an earlier request of the session.
 func (g *generator) many() Command {
 	c := AcquireMany{Session: g.session(), Wants: g.wants(), Mode: oneOf(g, drawnModes), Try: g.chance(6), HeadStartMS: g.headStart()}
 	if c.Mode == All && !g.chance(6) {

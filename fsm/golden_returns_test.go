@@ -5,14 +5,14 @@ import "testing"
 // TestReturnsAreForEver pins the bytes of windows, rests, lost holds, longest holds and slots, and what
 // they do: each member of each record, command and result.
 func TestReturnsAreForEver(t *testing.T) {
-	given := func(value int64) Change[int64] { return Change[int64]{true, value} }
+	number := func(value int64) Change[int64] { return Change[int64]{true, value} }
 	on, request := Change[bool]{true, true}, Change[Grouping]{true, ByRequest}
 	goldenHistory(t, "testdata/returns-1.golden", goldenEnvelope(OwnerLimits{}), []Command{
 		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
-		CreateSemaphore{Name: "rpm", Permits: 300, Settings: SettingsChange{WindowMS: given(60_000)}},
-		CreateSemaphore{Name: "api", Permits: 5, Settings: SettingsChange{WindowMS: given(1_000), Groups: request, PerGroup: given(2)}},
-		PutSemaphore{Name: "gpus", Permits: given(4), Settings: SettingsChange{Slots: on, CooldownMS: given(5_000), OnLostMS: given(Quarantine)}},
-		PutSemaphore{Name: "rig", Permits: given(2), Settings: SettingsChange{OnLostMS: given(30_000), MaxHoldMS: given(3_000)}},
+		CreateSemaphore{Name: "rpm", Permits: 300, Settings: SettingsChange{WindowMS: number(60_000)}},
+		CreateSemaphore{Name: "api", Permits: 5, Settings: SettingsChange{WindowMS: number(1_000), Groups: request, PerGroup: number(2)}},
+		PutSemaphore{Name: "gpus", Permits: number(4), Settings: SettingsChange{Slots: on, CooldownMS: number(5_000), OnLostMS: number(Quarantine)}},
+		PutSemaphore{Name: "rig", Permits: number(2), Settings: SettingsChange{OnLostMS: number(30_000), MaxHoldMS: number(3_000)}},
 		PutSemaphore{Name: "rpm", Settings: SettingsChange{Slots: on}},
 		OpenSession{Session: 1, TTLMS: 3_000, Metadata: []Pair{{"host", "a"}}},
 		OpenSession{Session: 2, TTLMS: 300_000},

@@ -102,7 +102,7 @@ type indexes struct {
 	keyBytes     int64 // invariant: the sum of the keys' bytes
 	reserved     int64 // invariant: the number of leases and returns that waiting requests may become
 	members      int   // invariant: the members of all waiting requests
-	ownLimits    int64 // invariant: the groups with limits of their own
+	ownLimits    int64 // invariant: the number of groups that a group-put has given a limit
 }
 
 // Machine is the state machine. One goroutine at a time may use it, see the package

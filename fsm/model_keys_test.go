@@ -45,25 +45,25 @@ func (m *model) keyed(c modelCommand) Result {
 	if c.key == "" {
 		return m.do(c.command)
 	}
-	asked := clientPart(c.command)
+	request := clientPart(c.command)
 	for _, k := range m.keys {
 		if k.name == c.key && k.owner == c.owner {
-			return m.again(k, asked)
+			return m.again(k, request)
 		}
 	}
 	for _, k := range m.keys { // from before the identities
-		if k.name == c.key && k.owner == "" && reflect.DeepEqual(k.asked, asked) {
+		if k.name == c.key && k.owner == "" && reflect.DeepEqual(k.asked, request) {
 			id := k.outcome.Session
 			if k.waiting != nil {
 				id = k.waiting.session.id
 			}
 			switch s := m.found(id); {
 			case m.session(id) == nil:
-				return m.again(k, asked)
+				return m.again(k, request)
 			case s != nil && slices.Contains(givingBack, c.command.Op()):
-				return m.again(k, asked)
+				return m.again(k, request)
 			case s != nil:
-				return m.goOn(s, m.again(k, asked))
+				return m.goOn(s, m.again(k, request))
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func (m *model) keyed(c modelCommand) Result {
 	case Malformed, InvalidCount, MixedLevels, PermitsRequired, LimitReached, SessionIDTaken, NothingReady:
 		return result // not applied, and not recorded
 	}
-	k := &modelKey{owner: c.owner, name: c.key, asked: asked, atMS: m.nowMS, outcome: result}
+	k := &modelKey{owner: c.owner, name: c.key, asked: request, atMS: m.nowMS, outcome: result}
 	m.keys = append(m.keys, k)
 	if result.Code != Waiting {
 		m.follow(k)

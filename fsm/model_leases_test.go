@@ -15,17 +15,27 @@ func tell(l *modelLease) Grant {
 		DueMS: l.dueMS, EndsMS: l.endsMS}
 }
 
+// meantIn returns the semaphore and the session that a command names, or the refusal.
+func (m *model) meantIn(name string, epoch, session uint64) (*modelSemaphore, *modelSession, *Result) {
+	s, refusal := m.meant(name, epoch)
+	if refusal != nil {
+		return nil, nil, refusal
+	}
+	owner := m.found(session)
+	if owner == nil {
+		refused := m.noSessionFor(session, s)
+		return nil, nil, &refused
+	}
+	return s, owner, nil
+}
+
 func (m *model) release(c Release) Result {
 	if !ValidGroup(c.Group) {
 		return Result{Code: Malformed}
 	}
-	s, refusal := m.meant(c.Name, c.Epoch)
+	s, owner, refusal := m.meantIn(c.Name, c.Epoch, c.Session)
 	if refusal != nil {
 		return *refusal
-	}
-	owner := m.found(c.Session)
-	if owner == nil {
-		return m.noSessionFor(c.Session, s)
 	}
 	result := Result{Code: OK, Epoch: s.epoch, Session: c.Session}
 	if l := m.leaseOf(owner, s, c.Group); l != nil && (c.Token == 0 || c.Token == l.token) {
@@ -45,13 +55,9 @@ func (m *model) resize(c ResizeLease) Result {
 	if !ValidGroup(c.Group) {
 		return Result{Code: Malformed}
 	}
-	s, refusal := m.meant(c.Name, c.Epoch)
+	s, owner, refusal := m.meantIn(c.Name, c.Epoch, c.Session)
 	if refusal != nil {
 		return *refusal
-	}
-	owner := m.found(c.Session)
-	if owner == nil {
-		return m.noSessionFor(c.Session, s)
 	}
 	l := m.leaseOf(owner, s, c.Group)
 	if l != nil && c.Token != 0 && c.Token != l.token {
@@ -86,13 +92,13 @@ func (m *model) resize(c ResizeLease) Result {
 
 // heldOtherwise refuses requests that an existing lease does not allow.
 func (m *model) heldOtherwise(l *modelLease, count int64) Result {
-	asked := modelMember{l.semaphore, l.in.group, count, !l.in.grouped}
+	want := modelMember{l.semaphore, l.in.group, count, !l.in.grouped}
 	if l.revoked {
-		result := m.refusal(Revoked, asked)
+		result := m.refusal(Revoked, want)
 		result.Reason = l.reason
 		return result
 	}
-	result := m.refusal(LeaseExists, asked)
+	result := m.refusal(LeaseExists, want)
 	result.Holding = l.count
 	return result
 }
@@ -101,13 +107,9 @@ func (m *model) revoke(c RevokeLease) Result {
 	if !ValidReason(c.Reason) || !ValidGroup(c.Group) {
 		return Result{Code: Malformed}
 	}
-	s, refusal := m.meant(c.Name, c.Epoch)
+	s, owner, refusal := m.meantIn(c.Name, c.Epoch, c.Session)
 	if refusal != nil {
 		return *refusal
-	}
-	owner := m.found(c.Session)
-	if owner == nil {
-		return m.noSessionFor(c.Session, s)
 	}
 	l := m.leaseOf(owner, s, c.Group)
 	if l == nil {

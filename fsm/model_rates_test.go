@@ -53,7 +53,7 @@ func (m *model) breaks(format string, values ...any) {
 	}
 }
 
-// rate adds a grant to those of a window, which begin anew when it or their bound changes.
+// rate adds a grant to the grants of a window. The list begins anew when the window or its bound changes.
 func (m *model) rate(s *modelSemaphore, in modelIn, bound int64, spend modelSpend) {
 	i := slices.IndexFunc(m.rates, func(r *modelRate) bool { return r.epoch == s.epoch && r.in == in })
 	if i < 0 {

@@ -76,7 +76,7 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 		if rule != RuleNone {
 			return Result{Code: Malformed, Rule: rule, Subject: c.Name}
 		}
-		if with.Slots && c.Permits.Value > maxSlots {
+		if !with.fits(c.Permits.Value) {
 			return Result{Code: Overflow, Subject: c.Name}
 		}
 		return m.createSemaphore(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value, with.record())
@@ -95,22 +95,19 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 	case with.kind() != before.kind() && s.waiting() > 0:
 		m.refuse(&result, RequestsWaiting, member{semaphore: r})
 		return result
-	case !s.allowsWith(c.Permits, with):
+	case c.Permits.Given && !s.allows(c.Permits.Value), !with.fits(c.permitsOf(s) + s.offset):
 		m.refuse(&result, Overflow, member{semaphore: r})
 		return result
 	}
 	return c.change(m, r, with)
 }
 
-// allowsWith reports whether a semaphore may have a number of permits, if one is given, with these
-// settings.
-func (s *semaphore) allowsWith(permits Change[int64], with Settings) bool {
-	changed := *s
-	changed.settings = &with // state: of a copy
-	if !permits.Given {
-		permits.Value = s.permits
+// permitsOf returns the permits of a semaphore after the put.
+func (c PutSemaphore) permitsOf(s *semaphore) int64 {
+	if c.Permits.Given {
+		return c.Permits.Value
 	}
-	return changed.allows(permits.Value)
+	return s.permits
 }
 
 func (c PutSemaphore) change(m *Machine, r ref, with Settings) Result {

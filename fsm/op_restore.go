@@ -159,22 +159,27 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 			return result
 		}
 	}
-	asked := request{members: members, mode: All, restored: true}
-	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{owner: m.caller.Owner}, &asked, &result) {
+	wanted := request{members: members, mode: All}
+	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{owner: m.caller.Owner}, &wanted, &result) {
 		return result
 	}
-	asked.session = m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata})
+	wanted.session = m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata})
 	result.Created = true
 	for i, want := range members {
 		m.useLane(want.lane)
 		if want.lane != 0 {
 			m.takeTurn(want.lane)
 		}
-		m.lease(&asked, want, named[i], &result)
+		restored := lease{slots: named[i]}
+		if m.semaphores.at(want.semaphore).with().WindowMS != 0 {
+			restored.due = max(m.nowMS, 1) // a receipt, whose permits are back
+		}
+		m.markSlots(want.semaphore, named[i])
+		m.fileLease(&wanted, want, restored, &result)
 		m.leaveLane(want.lane)
 	}
-	m.endIfDue(m.sessions.at(asked.session))
-	m.describeSession(&result, asked.session)
+	m.endIfDue(m.sessions.at(wanted.session))
+	m.describeSession(&result, wanted.session)
 	m.settle()
 	return result
 }

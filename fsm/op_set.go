@@ -12,9 +12,10 @@ type SetValue struct {
 }
 
 // Op is OpSetValue.
-func (SetValue) Op() Op            { return OpSetValue }
-func (c SetValue) names() []string { return []string{c.Name} }
-func (SetValue) session() uint64   { return 0 }
+func (SetValue) Op() Op               { return OpSetValue }
+func (c SetValue) names() []string    { return []string{c.Name} }
+func (SetValue) session() uint64      { return 0 }
+func (SetValue) cost(SessionSize) int { return costSet }
 
 func (c SetValue) encode(e *encoder) {
 	e.string(c.Name)
@@ -32,16 +33,17 @@ func (c SetValue) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	s, asked := m.semaphores.at(r), member{semaphore: r, count: c.Value}
+	s, w := m.semaphores.at(r), member{semaphore: r, count: c.Value}
+	with := s.with()
 	if c.Value < 0 {
-		m.refuse(&result, InvalidCount, asked)
+		m.refuse(&result, InvalidCount, w)
 		return result
 	}
-	if !m.needsTotal(asked, false, &result) {
+	if !m.needsTotal(w, false, &result) {
 		return result
 	}
-	if s.with().WindowMS != 0 && s.pool() { // what each group spent can't be told from what a set means
-		m.refuse(&result, NoTotal, asked)
+	if with.WindowMS != 0 && s.pool() { // what each group spent can't be told from what a set means
+		m.refuse(&result, NoTotal, w)
 		return result
 	}
 	var spends []ref
@@ -50,8 +52,8 @@ func (c SetValue) apply(m *Machine) Result {
 		spends, spent = m.openSpends(r)
 	}
 	taken := s.taken() - spent
-	if !sumFits(c.Value, taken) || !s.fits(c.Value+taken) {
-		m.refuse(&result, Overflow, asked)
+	if !sumFits(c.Value, taken) || !with.fits(c.Value+taken) {
+		m.refuse(&result, Overflow, w)
 		return result
 	}
 	// value + taken is permits + offset; both are 0 … 2^63-1, so their

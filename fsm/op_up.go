@@ -32,16 +32,17 @@ func (c Up) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	s, asked := m.semaphores.at(r), member{semaphore: r, count: c.Count}
+	s, w := m.semaphores.at(r), member{semaphore: r, count: c.Count}
+	with := s.with()
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, asked)
+		m.refuse(&result, InvalidCount, w)
 		return result
 	}
-	if !m.needsTotal(asked, false, &result) {
+	if !m.needsTotal(w, false, &result) {
 		return result
 	}
-	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) || !s.fits(s.permits+s.offset+c.Count) {
-		m.refuse(&result, Overflow, asked)
+	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) || !with.fits(s.permits+s.offset+c.Count) {
+		m.refuse(&result, Overflow, w)
 		return result
 	}
 	return m.moveOffset(r, s.offset+c.Count)

@@ -113,7 +113,6 @@ type request struct {
 	unowned    bool     // a down: takes permits from the offset, makes no lease
 	partial    bool     // unowned only: takes less than count if less is available
 	spends     uint8    // the returns that its grant may make, for which room is reserved
-	restored   bool     // its leases are made anew, and receipts among them take no permits; it never waits
 	listHash   uint64   // see listHashOf
 	enqueuedMS int64
 	rankMS     int64 // enqueuedMS less its head start, see rank

@@ -28,7 +28,7 @@ func (s *semaphore) waiting() int {
 
 // allows reports whether permits + offset and the available permits stay within int64.
 func (s *semaphore) allows(permits int64) bool {
-	return sumFits(permits, s.offset) && sumFits(permits+s.offset, -s.taken()) && s.fits(permits+s.offset)
+	return sumFits(permits, s.offset) && sumFits(permits+s.offset, -s.taken())
 }
 
 // findSemaphore returns the semaphore with a name and, unless 0, an epoch. If it does not
@@ -520,7 +520,7 @@ func (m *Machine) grant(r *request, i int) Result {
 		if r.unowned {
 			m.take(r, want, &result)
 		} else {
-			m.lease(r, want, nil, &result)
+			m.lease(r, want, &result)
 		}
 		m.leaveLane(want.lane)
 	}
@@ -567,40 +567,36 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	}
 }
 
-// lease makes a lease with the next token. A restored one has the slots that it names.
-func (m *Machine) lease(r *request, want member, named *slotList, result *Result) {
-	s := m.semaphores.mut(want.semaphore)
-	l := lease{session: r.session, semaphore: want.semaphore, lane: want.lane, count: want.count,
-		token: m.nextToken(), grantedMS: m.nowMS, listHash: r.listHash}
-	switch with := s.settings; {
-	case with != nil && with.WindowMS != 0 && r.restored:
-		l.due = max(m.nowMS, 1)
-	case with != nil && with.WindowMS != 0:
-		l.due = m.spend(want, want.count, with.WindowMS)
-	case with != nil && with.MaxHoldMS != 0:
-		l.ends = m.nowMS + with.MaxHoldMS
+// lease grants a lease.
+func (m *Machine) lease(r *request, want member, result *Result) {
+	l := lease{}
+	if with := m.semaphores.at(want.semaphore).settings; with != nil {
+		if with.WindowMS != 0 {
+			l.due = m.spend(want, want.count, with.WindowMS)
+		}
+		if with.Slots {
+			l.slots = m.takeSlots(want.semaphore, want.count)
+		}
 	}
-	switch {
-	case r.restored:
-		m.markSlots(want.semaphore, named)
-		l.slots = named
-	case s.hasSlots():
-		l.slots = m.takeSlots(want.semaphore, want.count)
+	m.fileLease(r, want, l, result)
+}
+
+// fileLease makes a lease with the next token, and tells of the grant. The lease has its slots, and is
+// a receipt or not; it ends by itself if the settings say so.
+func (m *Machine) fileLease(r *request, want member, l lease, result *Result) {
+	s := m.semaphores.mut(want.semaphore)
+	l.session, l.semaphore, l.lane, l.count = r.session, want.semaphore, want.lane, want.count
+	l.token, l.grantedMS, l.listHash = m.nextToken(), m.nowMS, r.listHash
+	if s.settings != nil && s.settings.MaxHoldMS != 0 {
+		l.ends = m.nowMS + s.settings.MaxHoldMS
 	}
 	s.held += l.holds()
 	s.modified = m.index
 	m.touchFront(s, want)
-	m.hasLease(r, l, result)
-}
-
-// hasLease files a lease that was granted, and tells of the grant.
-func (m *Machine) hasLease(r *request, made lease, result *Result) {
-	granted := m.leases.add(made)
+	granted := m.leases.add(l)
 	m.linkLease(granted)
-	l := m.leases.at(granted)
-	s := m.semaphores.at(l.semaphore)
 	m.forgetRevocation(revokedKey{m.sessionID(r.session), s.epoch, m.groupOf(l.lane)})
-	result.Grants = append(result.Grants, m.grantOf(l))
+	result.Grants = append(result.Grants, m.grantOf(&l))
 	m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
 		Session: m.sessionID(r.session), Count: l.count, Token: l.token, SinceMS: m.waitedSince(r), Trace: m.caller.Trace,
 		Group: m.groupOf(l.lane), DueMS: l.due, Slots: l.slots.all()})

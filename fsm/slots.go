@@ -217,8 +217,8 @@ func (m *Machine) freeSlots(semaphore ref, runs []SlotRun) {
 // hasSlots reports whether new leases of a semaphore name slots.
 func (s *semaphore) hasSlots() bool { return s.settings != nil && s.settings.Slots }
 
-// fits reports whether a semaphore may have so many permits in all.
-func (s *semaphore) fits(total int64) bool { return !s.hasSlots() || total <= maxSlots }
+// fits reports whether a semaphore with these settings may have so many permits in all.
+func (s *Settings) fits(total int64) bool { return !s.Slots || total <= maxSlots }
 
 // slotRuns appends the slots of a lease or of a return.
 func (e *encoder) slotRuns(runs []SlotRun) {

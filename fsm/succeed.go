@@ -200,7 +200,7 @@ func moveSet(ms *int64, move func(*int64)) {
 	}
 }
 
-// moveReturns moves the times of all returns, and files them and the ends of leases anew.
+// moveReturns moves the times of all returns, and rebuilds the index of returns and of the ends of leases.
 func (m *Machine) moveReturns(move func(*int64)) {
 	changeEach(&m.returns, func(t *timedReturn) {
 		if t.dueMS != NeverMS {

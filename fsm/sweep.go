@@ -38,8 +38,8 @@ func (m *Machine) sweepGroups(r ref, limit int) bool {
 // all are gone.
 func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
 	l := m.lanes.mut(r)
-	if most := m.semaphores.at(semaphore).groupLimit(); !l.own && l.limit != most {
-		l.limit = most
+	if groupLimit := m.semaphores.at(semaphore).groupLimit(); !l.own && l.limit != groupLimit {
+		l.limit = groupLimit
 		m.refile(r)
 		m.touch(member{semaphore: semaphore, lane: r}) // a family's line
 	}
@@ -47,12 +47,12 @@ func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
 		return true
 	}
 	t := targetOf(semaphore, r)
-	most := l.limit
-	for l.line != nil && l.line.asked.largest() > most {
+	permits := l.limit
+	for l.line != nil && l.line.asked.largest() > permits {
 		if m.done.ended >= limit {
 			return false
 		}
-		for _, waiting := range l.line.asked.above(most, limit-m.done.ended) {
+		for _, waiting := range l.line.asked.above(permits, limit-m.done.ended) {
 			if m.done.ended >= limit {
 				break
 			}

@@ -46,8 +46,7 @@ func (m *Machine) openSpends(semaphore ref) (spends []ref, count int64) {
 	return spends, count
 }
 
-// forgetSpends ends what is spent of a semaphore, whose permits a set counts anew, and the receipts
-// for it.
+// forgetSpends drops the returns of a window. The receipts for them can't be settled any more.
 func (m *Machine) forgetSpends(semaphore ref, spends []ref) {
 	for _, r := range spends {
 		m.dropReturn(r)
@@ -79,7 +78,8 @@ func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool)
 }
 
 // returnsWalked bounds the returns that a refusal looks at for the time until enough come back.
-const returnsWalked = 1_024
+// A window has about a hundred for each group.
+const returnsWalked = 128
 
 // returnsIn returns the time until a request that is the first in its line, and in its pool, has room
 // in a window by returns alone, or 0 if others are needed.

@@ -407,9 +407,11 @@ func Weight(c Command) int {
 
 const (
 	// costRelease and costList allow for a request for 64 semaphores that a release
-	// withdraws, and for a wait list of which fewer than 64 records are delivered or removed.
+	// withdraws, and for a wait list of which fewer than 64 records are delivered or removed. costSet
+	// allows for the hundred returns of a window that a set forgets.
 	costRelease = 3
 	costList    = 4
+	costSet     = 5
 	// In the time of one acquire, a machine ends this many records, looks at this many, or
 	// stores the outcome of a wait for this many idempotency keys.
 	recordsPerUnit = 4

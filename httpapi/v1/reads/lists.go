@@ -178,7 +178,7 @@ func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
 	p.bytes += pairBytes(s.Metadata)
 	for i := range s.Leases {
 		p.records++
-		p.bytes += len(s.Leases[i].Semaphore) + len(s.Leases[i].Reason)
+		p.bytes += len(s.Leases[i].Semaphore) + len(s.Leases[i].Reason) + slotBytes(s.Leases[i].Slots)
 	}
 	for i := range s.Waiting {
 		w := &s.Waiting[i]
@@ -236,13 +236,18 @@ func (p *part) waiters(m *fsm.Machine, after fsm.LinePlace, limit int) []fsm.Req
 	return m.Waiters(p.name, after, limit)
 }
 
-// pageOfHolders returns up to limit of the holders after a token. The rules for metadata and reasons
-// keep MaxPage of them below pageBytes.
+// pageOfHolders returns up to limit of the holders after a token, fewer if they have more than
+// pageBytes.
 func pageOfHolders(m *fsm.Machine, of part, after uint64, limit int, nowMS int64, id *access.Identity) HoldersBody {
-	body := HoldersBody{Holders: []holderBody{}}
+	body, bytes := HoldersBody{Holders: []holderBody{}}, 0
 	found, next, more := of.holders(m, after, limit)
 	for i := range found {
 		l := &found[i]
+		bytes += memberBytes + pairBytes(l.Metadata) + len(l.Reason) + slotBytes(l.Slots)
+		if i > 0 && bytes > pageBytes {
+			next, more = found[i-1].Token, true
+			break
+		}
 		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Group: l.Group, Count: l.Count, Token: l.Token,
 			HeldMS: Left(nowMS, l.GrantedMS), ExpiresInMS: Left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
 			RevokedBody: RevokedBody{l.Revoked, l.Reason}, TimesBody: NewTimesBody(&l.Grant, nowMS)})
@@ -278,15 +283,16 @@ func pageOfWaiters(m *fsm.Machine, of part, after fsm.LinePlace, limit int, nowM
 	return body
 }
 
-// pageOfLeases returns up to limit of a session's leases after a token that an identity may see. The
-// rules for names and reasons keep MaxPage of them below pageBytes.
+// pageOfLeases returns up to limit of a session's leases after a token that an identity may see, fewer
+// if they have more than pageBytes.
 func pageOfLeases(m *fsm.Machine, session, after uint64, limit int, nowMS int64, id *access.Identity) HeldLeasesBody {
-	body := HeldLeasesBody{Leases: []HeldBody{}}
+	body, bytes := HeldLeasesBody{Leases: []HeldBody{}}, 0
 	for l := range m.LeasesAfter(session, after) {
 		if !id.Sees(l.Semaphore) {
 			continue
 		}
-		if len(body.Leases) == limit {
+		bytes += memberBytes + len(l.Semaphore) + len(l.Reason) + slotBytes(l.Slots)
+		if len(body.Leases) == limit || len(body.Leases) > 0 && bytes > pageBytes {
 			body.Next = numberCursor(cursorLease, after)
 			break
 		}

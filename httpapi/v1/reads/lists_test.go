@@ -154,3 +154,26 @@ func TestListsAreBoundedInBytes(t *testing.T) {
 		t.Errorf("%d pages, of %d waiters first: %s", len(pages), len(pages[0]), got)
 	}
 }
+
+// TestPagesOfSlotsAreBoundedInBytes: pages of leases with many slots end early, and the next ones have
+// the rest.
+func TestPagesOfSlotsAreBoundedInBytes(t *testing.T) {
+	a := apitest.New(t)
+	a.Must(201, "PUT /v1/semaphores/gpus", `{"permits":560000,"groups":"request","slots":true,"on_lost":"quarantine"}`)
+	s := a.Open("1m")
+	var want []string
+	for i := range 560 {
+		a.Must(200, "PUT /v1/sessions/"+s+"/leases/gpus", fmt.Sprintf(`{"count":1000,"group":"%d"}`, i))
+		want = append(want, fmt.Sprint(i+1))
+	}
+	whole := func(path, list string) {
+		t.Helper()
+		if pages := pagesOf(a, path, list, "token", 1000, nil); flat(pages) != strings.Join(want, " ") || len(pages) != 2 {
+			t.Errorf("%s: %d pages, of %d first", path, len(pages), len(pages[0]))
+		}
+	}
+	whole("/v1/semaphores/gpus/holders", "holders")
+	whole("/v1/sessions/"+s+"/leases", "leases")
+	a.Node.Advance(61_000)
+	whole("/v1/semaphores/gpus/lost", "lost")
+}

@@ -38,7 +38,8 @@ func viewedLost(l *fsm.LostView, nowMS int64, id *access.Identity) LostBody {
 	return body
 }
 
-// listLost shows a page of the lost holds of a semaphore, in the order of their tokens.
+// listLost shows a page of the lost holds of a semaphore, in the order of their tokens, fewer if they
+// have more than pageBytes.
 func (api *API) listLost(c echo.Context, q exchange.Query) error {
 	name, epoch, err := api.readSemaphore(c, q)
 	if err != nil {
@@ -57,10 +58,11 @@ func (api *API) listLost(c echo.Context, q exchange.Query) error {
 		if _, err := findSemaphore(m, name, epoch); err != nil {
 			return nil, err
 		}
-		body := LostHoldsBody{Lost: []LostBody{}}
+		body, bytes := LostHoldsBody{Lost: []LostBody{}}, 0
 		found := m.Lost(name, after, limit+1)
 		for i := range found {
-			if i == limit {
+			bytes += memberBytes + pairBytes(found[i].Metadata) + slotBytes(found[i].Slots)
+			if i == limit || i > 0 && bytes > pageBytes {
 				body.Next = numberCursor(cursorLost, found[i-1].Token)
 				break
 			}

@@ -427,7 +427,7 @@ func (api *API) LeasesAt(c echo.Context, reply *cluster.Reply) (_ *[]HeldBody, b
 		held = slices.DeleteFunc(m.Leases(reply.Session), func(l fsm.LeaseView) bool { return !caller.Sees(l.Semaphore) })
 	})
 	for i := range held {
-		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason))
+		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason) + slotBytes(held[i].Slots))
 	}
 	bytes, ok := api.x.ReplyMemory.Reserve(bytes)
 	if !ok {

@@ -149,6 +149,14 @@ func shownID(m *fsm.Machine, session uint64, id *access.Identity) string {
 // memberBytes estimates the bytes of a member of a list without its texts.
 const memberBytes = 160
 
+// slotBytes estimates the bytes of slots: up to 7 digits and a comma each.
+func slotBytes(runs []fsm.SlotRun) (n int) {
+	for _, run := range runs {
+		n += 8 * int(run.Count)
+	}
+	return n
+}
+
 func pairBytes(pairs []fsm.Pair) (n int) {
 	for _, p := range pairs {
 		n += len(p.Key) + len(p.Value)
