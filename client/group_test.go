@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -411,8 +412,9 @@ func TestHeadStartPassesLaterRequests(t *testing.T) {
 		free := b.occupy("release", 1)
 		s := b.session(24 * time.Hour)
 		order := make(chan string, 4)
+		var released sync.WaitGroup
 		ask := func(name string, acquire func() (*client.Lease, error)) {
-			go func() {
+			released.Go(func() {
 				lease, err := acquire()
 				if err != nil {
 					b.Error(err)
@@ -420,23 +422,24 @@ func TestHeadStartPassesLaterRequests(t *testing.T) {
 				}
 				order <- name
 				b.ok(lease.Release(b.ctx))
-			}()
+			})
 			time.Sleep(time.Minute) // virtual
 		}
 		ask("deploy", func() (*client.Lease, error) { return b.c.Acquire(b.ctx, "release") })
 		ask("hotfix", func() (*client.Lease, error) { return b.c.Acquire(b.ctx, "release", client.HeadStart(5*time.Minute)) })
 		ask("session", func() (*client.Lease, error) { return s.Acquire(b.ctx, "release", client.HeadStart(15*time.Minute)) })
-		go func() {
+		released.Go(func() {
 			_, err := b.c.Down(b.ctx, "release", 1, client.HeadStart(10*time.Minute))
 			b.ok(err)
 			order <- "down"
 			b.up("release")
-		}()
+		})
 		time.Sleep(time.Minute) // virtual
 		free()
 		if got := fmt.Sprint(<-order, <-order, <-order, <-order); got != "sessiondownhotfixdeploy" {
 			b.Error(got)
 		}
+		released.Wait()
 	})
 }
 
