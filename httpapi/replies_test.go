@@ -337,7 +337,11 @@ func (p *provoked) keys() {
 	p.ask(header("Idempotency-Key", key))
 	p.set()
 	p.ask(header("Idempotency-Key", key))
-	p.ask(header("Idempotency-Key", key), path("77", "78"), path("/lost/1", "/lost/2"))
+	p.ask(header("Idempotency-Key", key), path("77", "78"), path("/lost/1", "/lost/2"), func(r *http.Request) {
+		if r.URL.Path == "/v1/cluster/tokens" { // it names no object
+			body(`{"above":7}`)(r)
+		}
+	})
 }
 
 // TestEveryReplyIsReached provokes every reply that the description lists, by route, status and
