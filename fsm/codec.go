@@ -289,8 +289,8 @@ const (
 )
 
 func (r *Result) mask() (mask uint64) {
-	set := func(bit int, is bool) {
-		if is {
+	set := func(bit int, present bool) {
+		if present {
 			mask |= 1 << bit
 		}
 	}

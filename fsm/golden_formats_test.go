@@ -150,12 +150,12 @@ func TestResultsAreForEver(t *testing.T) {
 		}
 	}
 	for i := range fields.NumField() {
-		var one Result
-		reflect.ValueOf(&one).Elem().Field(i).Set(fields.Field(i))
-		if empty := new(Result); len(AppendResult(nil, &one)) <= 2 && string(AppendResult(nil, &one)) == string(AppendResult(nil, empty)) {
+		var single Result
+		reflect.ValueOf(&single).Elem().Field(i).Set(fields.Field(i))
+		if empty := new(Result); len(AppendResult(nil, &single)) <= 2 && string(AppendResult(nil, &single)) == string(AppendResult(nil, empty)) {
 			t.Errorf("a result loses its %s", fields.Type().Field(i).Name)
 		}
-		pin(fields.Type().Field(i).Name, one)
+		pin(fields.Type().Field(i).Name, single)
 	}
 	pin("all", all)
 	pin("times and slots", Result{Grants: []Grant{{DueMS: 9_000, EndsMS: 8_000}, {Slots: []SlotRun{{0, 2}, {300, 1}}}}})

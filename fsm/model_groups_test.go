@@ -470,11 +470,11 @@ func (m *model) sweepGroup(s *modelSemaphore, g *modelGroup, limit int) bool {
 	if !g.own {
 		g.limit = cmp.Or(s.settings.PerGroup, NoLimit)
 	}
-	most := g.limit
-	if most == NoLimit {
-		most = math.MaxInt64
+	bound := g.limit
+	if bound == NoLimit {
+		bound = math.MaxInt64
 	}
-	return m.endAbove(s, func(want modelMember) bool { return want.group == g.name && want.count > most }, limit)
+	return m.endAbove(s, func(want modelMember) bool { return want.group == g.name && want.count > bound }, limit)
 }
 
 // emptyGroups ends the requests and own limits of the groups of a deleted semaphore.

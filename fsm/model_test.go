@@ -432,11 +432,11 @@ func total(s *modelSemaphore) int64 {
 	if s.settings.Family {
 		return math.MaxInt64
 	}
-	most := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
-	if !most.IsInt64() {
+	sum := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
+	if !sum.IsInt64() {
 		return math.MaxInt64
 	}
-	return most.Int64()
+	return sum.Int64()
 }
 
 // legal: permits + offset, held and available stay within 64 bits.
@@ -464,18 +464,18 @@ func (m *model) view(s *modelSemaphore) *SemaphoreView {
 }
 
 // refusal fills in the values that explain a refusal.
-func (m *model) refusal(code Code, asked modelMember) Result {
-	s := asked.semaphore
-	result := Result{Code: code, Subject: s.name, Asked: asked.count, Epoch: s.epoch, Level: s.level, Permits: s.permits,
-		Full: full(s, asked.group), Available: m.available(s), QueueLength: int64(len(m.line(s, asked.group)))}
-	if asked.whole {
+func (m *model) refusal(code Code, want modelMember) Result {
+	s := want.semaphore
+	result := Result{Code: code, Subject: s.name, Asked: want.count, Epoch: s.epoch, Level: s.level, Permits: s.permits,
+		Full: full(s, want.group), Available: m.available(s), QueueLength: int64(len(m.line(s, want.group)))}
+	if want.whole {
 		result.Full, result.QueueLength = total(s), int64(len(m.waiters(s)))
 	}
 	if s.settings.Family {
 		result.Permits = 0
 	}
-	if limit := s.limit(asked.group); code == Never && s.grouped() && limit != NoLimit && limit < asked.count {
-		m.blameGroup(&result, asked)
+	if limit := s.limit(want.group); code == Never && s.grouped() && limit != NoLimit && limit < want.count {
+		m.blameGroup(&result, want)
 	}
 	return result
 }

@@ -99,7 +99,7 @@ func (l *ledger) apply(command Command) {
 	for _, e := range applied.Effects {
 		l.see(e)
 	}
-	if deliver, is := command.(ListDeliver); is && result.Code == OK {
+	if deliver, ok := command.(ListDeliver); ok && result.Code == OK {
 		l.delivered(deliver.Session, result.Completed)
 	}
 	for name, value := range l.value {

@@ -34,9 +34,9 @@ func TestViewSums(t *testing.T) {
 			if i == 0 {
 				since = w.EnqueuedMS
 			}
-			for _, of := range w.Wants {
-				if of.Semaphore == name {
-					want += of.Count
+			for _, wish := range w.Wants {
+				if wish.Semaphore == name {
+					want += wish.Count
 				}
 			}
 		}

@@ -166,7 +166,7 @@ func unavailable(r *fsm.Result) string {
 	return "Too few permits are available, or other requests wait before this one. Try again, or ask with a wait."
 }
 
-// Paused says why nothing is granted.
+// Paused says why grants stop.
 func Paused(reason string) string {
 	return "The semaphore is paused: " + strings.TrimSuffix(reason, ".") + "."
 }

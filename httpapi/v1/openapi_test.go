@@ -196,15 +196,15 @@ var memberTypes = object{
 }
 
 // orNull is a schema of numbers with null.
-func orNull(of object) object {
-	nullable := maps.Clone(of)
+func orNull(schema object) object {
+	nullable := maps.Clone(schema)
 	nullable["type"] = []string{"integer", "null"}
 	return nullable
 }
 
-func atMost(of object, most int64) object {
-	bounded := maps.Clone(of)
-	bounded["maximum"] = most
+func atMost(schema object, highest int64) object {
+	bounded := maps.Clone(schema)
+	bounded["maximum"] = highest
 	return bounded
 }
 

@@ -414,7 +414,7 @@ type downBody struct {
 	Value   int64 `json:"value"`
 }
 
-// ownLimitBody is the limit that a group has of its own, or null.
+// ownLimitBody is the own limit of a group, or null.
 type ownLimitBody struct {
 	Semaphore string `json:"semaphore"`
 	Epoch     uint64 `json:"epoch"`
