@@ -44,21 +44,28 @@ const licencesPage = "docs/licences.md"
 // from, and compares docs/licences.md with them.
 func TestLicences(t *testing.T) {
 	product, all := modules(t, "-deps", "./cmd/signalbox", "./client/..."), modules(t, "-deps", "-test", "-tags", "processes,compose,browser", "./...")
-	page := &strings.Builder{}
-	page.WriteString("# Licences\n\nThe modules that Signalbox is built from on Linux, and their licences, beside Go's own library (BSD-3-Clause). `make licences`\n" +
-		"writes this page. A test refuses a module whose licence is unknown or asks for more than a notice. MPL-2.0 binds changes of a\n" +
-		"module's own files; Signalbox changes no file.\n\n| module | licence | in |\n| --- | --- | --- |\n")
+	parts := map[string]map[string][]string{"The program": {}, "Its tests": {}} // the modules by licence
 	for _, module := range slices.Sorted(maps.Keys(all)) {
 		licence, err := licenceOf(module, all[module])
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		in := "tests"
+		title := "Its tests"
 		if product[module] != "" {
-			in = "the program"
+			title = "The program"
 		}
-		fmt.Fprintf(page, "| %s | %s | %s |\n", module, licence, in)
+		parts[title][licence] = append(parts[title][licence], "`"+module+"`")
+	}
+	page := &strings.Builder{}
+	page.WriteString("# Licences\n\nThe modules of Signalbox on Linux, beside Go's own library (BSD-3-Clause). `make licences` writes this page; a test\n" +
+		"refuses a module whose licence is unknown or asks for more than a notice. MPL-2.0 binds changes of a module's own files;\n" +
+		"Signalbox changes no file.\n")
+	for _, title := range []string{"The program", "Its tests"} {
+		fmt.Fprintf(page, "\n## %s\n\n", title)
+		for _, licence := range slices.Sorted(maps.Keys(parts[title])) {
+			fmt.Fprintf(page, "* %s: %s\n", licence, strings.Join(parts[title][licence], ",\n  "))
+		}
 	}
 	if *update {
 		must(t, os.WriteFile(licencesPage, []byte(page.String()), 0o644))
