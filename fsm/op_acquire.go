@@ -193,7 +193,7 @@ func (m *Machine) lowestHeld(owner ref) *int32 {
 	for r := m.sessions.at(owner).leases.first; r != 0; r = m.leases.at(r).inSession.next {
 		l := m.leases.at(r)
 		if s := m.semaphores.at(l.semaphore); s.level != nil && l.holds() > 0 && !s.deleted {
-			if lowest == nil || *s.level < *lowest {
+			if lowest == nil || *lowest > *s.level {
 				lowest = s.level
 			}
 		}
