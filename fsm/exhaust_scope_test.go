@@ -15,7 +15,7 @@ type move struct {
 	name    string
 	allowed func(*Machine) bool // nil: always
 	apply   func(*Machine) *Applied
-	ends    func(session uint64, semaphore string) bool // leases and requests that the move may take away; nil: none
+	ends    func(session uint64, semaphore string) bool // leases and requests that the move may take away; nil: it takes no lease
 }
 
 // scopeTick is the unit of time of a scope, in milliseconds.
@@ -34,7 +34,7 @@ func scopeMoves(sessions int, wide bool) []move {
 	return moves
 }
 
-// sessionMoves are those of one session. The one before it comes first, since two ids that
+// sessionMoves are the moves of one session. The one before it comes first, since two ids that
 // were not used are alike.
 func sessionMoves(id uint64, wide bool) []move {
 	inTurn := func(m *Machine) bool { return id == 1 || m.sessionOf(id-1) != 0 || m.byEnded[id-1] != 0 }

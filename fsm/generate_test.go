@@ -295,7 +295,7 @@ func (g *generator) version() (expected Change[uint64]) {
 	return expected
 }
 
-// token draws the token that a release or resize names: usually 0, else that of the lease,
+// token draws the token that a release or resize names: usually 0, else the lease's,
 // or another one.
 func (g *generator) token(name string, session uint64) uint64 {
 	if !g.chance(3) {

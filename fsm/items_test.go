@@ -33,7 +33,7 @@ func (b *bounded) ok(commands ...Command) *Applied {
 	return applied
 }
 
-// TestItemsAreBounded: limits refuse what adds to items, and nothing else.
+// TestItemsAreBounded: limits refuse only what adds to items.
 func TestItemsAreBounded(t *testing.T) {
 	b := newBounded(t)
 	b.ok(OpenSession{Session: 1, TTLMS: MaxTTLMS}, ItemPut{Name: "free"}, ItemPut{Name: "delayed"},

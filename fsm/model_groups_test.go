@@ -55,7 +55,7 @@ func (m *model) groupNamed(s *modelSemaphore, name string) *modelGroup {
 	return g
 }
 
-// tidy drops the groups that nothing names any more.
+// tidy drops the groups that are not named any more.
 func (m *model) tidy(s *modelSemaphore) {
 	s.groups = slices.DeleteFunc(s.groups, func(g *modelGroup) bool {
 		named := g.own || s.grouped() && len(m.line(s, g.name)) > 0
@@ -96,7 +96,7 @@ func (m *model) heldIn(s *modelSemaphore, group string) (held int64) {
 	return held
 }
 
-// groupOf returns the group of a request of a session, which is nil if there is none yet.
+// groupOf returns the group of a request of a session, which is nil if it is new.
 func (m *model) groupOf(s *modelSemaphore, owner *modelSession, named string) string {
 	switch {
 	case s.settings.Groups != ByOwner:

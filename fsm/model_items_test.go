@@ -18,7 +18,7 @@ type modelItem struct {
 	shade                   bool
 }
 
-// modelTerms are those of a session that open-holder opened.
+// modelTerms are the terms of a session that open-holder opened.
 type modelTerms struct {
 	about   string
 	deletes bool

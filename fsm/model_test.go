@@ -91,7 +91,7 @@ type modelLease struct {
 	grantedMS int64
 	revoked   bool
 	reason    string
-	list      *modelList // nil: asked for by itself
+	list      *modelList // nil: asked for alone
 	in        modelIn
 	dueMS     int64 // of a receipt
 	void      bool  // a receipt whose spends a set forgot
@@ -297,7 +297,7 @@ func (m *model) found(id uint64) *modelSession {
 	return s
 }
 
-// givingBack are the operations on a session by which nobody becomes its owner.
+// givingBack are the operations on a session by which no identity becomes its owner.
 var givingBack = []Op{OpRelease, OpResizeLease, OpListRemove, OpEndSession, OpRevokeLease, OpItemRelease}
 
 // goOn gives a session without an owner to the caller, if the caller's
@@ -329,7 +329,7 @@ func (m *model) requestsOf(s *modelSession) (found []*modelRequest) {
 }
 
 // line returns the waiting requests of a group of a semaphore, the lowest rank first. A plain
-// semaphore has one line, that of the empty group.
+// semaphore has one line, for the empty group.
 func (m *model) line(s *modelSemaphore, group string) (found []*modelRequest) {
 	for _, r := range m.requests {
 		if r.member(s, group).count != 0 {
@@ -369,7 +369,7 @@ func (m *model) holders(s *modelSemaphore) (found []*modelLease) {
 	return found
 }
 
-// member returns the member of a request that names a group of a semaphore; its count is 0 if none does.
+// member returns the member of a request that names a group of a semaphore; its count is 0 if no member does.
 func (r *modelRequest) member(s *modelSemaphore, group string) modelMember {
 	for _, want := range r.members {
 		if want.semaphore == s && want.group == group {

@@ -9,7 +9,7 @@ import (
 )
 
 // ledger keeps the books that an observer of results and effects can keep while all
-// requests are partial ones: downs and wait lists. It has no queue of its own; it only adds
+// requests are partial ones: downs and wait lists. It has no queue; it only adds
 // up.
 type ledger struct {
 	t       *rapid.T

@@ -14,7 +14,7 @@ import (
 )
 
 // TestScripts runs testdata/*.txt: one script for each operation and for each rule that
-// several operations share. A directive is one command in an entry of its own (`entry`
+// several operations share. A directive is one command in a separate entry (`entry`
 // groups the lines below it into one). The expected output is everything that the entry
 // did. `go test ./fsm -run TestScripts -rewrite` writes the output anew.
 func TestScripts(t *testing.T) {

@@ -298,7 +298,7 @@ func (l *loader) keyed(n int) {
 	}
 }
 
-// oneShots makes n one-shot sessions, each with a lease of its own and so many keys that wait
+// oneShots makes n one-shot sessions, each with a lease and so many keys that wait
 // for its requests.
 func (l *loader) oneShots(n, keys int) {
 	requests := keys / maxRequestKeys
