@@ -86,7 +86,7 @@
 //   - op_item_release.go: end the hold of a session on an item
 //   - op_item_delete.go: delete an item
 //   - op_item_delete_all.go: delete the items below a prefix
-//   - op_group_put.go: give a group a limit of its own
+//   - op_group_put.go: give a group its own limit
 //   - op_free_lost.go: bring back what a lost lease held
 //   - view.go: what readers see of semaphores, keys and notices
 //   - view_sessions.go: what readers see of sessions

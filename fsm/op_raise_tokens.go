@@ -5,7 +5,7 @@ const MaxRaise = (maxToken + 1) / 2
 
 // RaiseTokens makes each later token higher than Above. A name that moves here from another cluster
 // keeps the promise that its tokens rise: Above is the highest token of the other cluster. With 0 it
-// changes nothing and tells the highest token.
+// only tells the highest token.
 //
 // Codes: OK (Value: the highest token so far), Malformed.
 type RaiseTokens struct {

@@ -32,8 +32,8 @@ func TestIdentitySeesNames(t *testing.T) {
 	if got := access.Everyone.Narrow("x"); !slices.Equal(got, []string{"x"}) || !access.Everyone.Sees("") || access.Everyone.SeesAll() != nil {
 		t.Errorf("everyone sees %q", got)
 	}
-	if access.Nobody.Sees("x") || access.Nobody.SeesSession("") || len(access.Nobody.Narrow("")) > 0 || access.Nobody.SeesAll() == nil ||
-		access.Of(t.Context()) != access.Nobody {
+	if access.Anonymous.Sees("x") || access.Anonymous.SeesSession("") || len(access.Anonymous.Narrow("")) > 0 || access.Anonymous.SeesAll() == nil ||
+		access.Of(t.Context()) != access.Anonymous {
 		t.Error("nobody sees something")
 	}
 }

@@ -29,10 +29,10 @@ type object = map[string]any
 type described struct {
 	summary string
 	op      *operation
-	query   string      // names of queryTypes; those of an operation are added
+	query   string      // names of queryTypes; an operation's are added
 	body    string      // names of members; "name!" is needed; "*": bytes
 	replies map[int]any // by status; a value of the body's type, an object for a schema, nil: no body
-	codes   string      // of problems, beyond those of its kind
+	codes   string      // of problems, beyond its kind's
 }
 
 const (
@@ -197,15 +197,15 @@ var memberTypes = object{
 }
 
 // orNull is a schema of numbers with null.
-func orNull(of object) object {
-	nullable := maps.Clone(of)
+func orNull(schema object) object {
+	nullable := maps.Clone(schema)
 	nullable["type"] = []string{"integer", "null"}
 	return nullable
 }
 
-func atMost(of object, most int64) object {
-	bounded := maps.Clone(of)
-	bounded["maximum"] = most
+func atMost(schema object, highest int64) object {
+	bounded := maps.Clone(schema)
+	bounded["maximum"] = highest
 	return bounded
 }
 
@@ -491,7 +491,7 @@ func (d described) allCodes(r exchange.Route) string {
 var groupSegment = object{"type": "string", "pattern": `^(-|[^-\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]{0,127}|--[^\x00-\x1f\x7f-\x9f]{0,127})$`,
 	"description": "The empty group is -, and a group that begins with - has another - before it."}
 
-// parameters describes those of the path, of the query and of the headers.
+// parameters describes the parameters of the path, of the query and of the headers.
 func (d described) parameters(r exchange.Route) []any {
 	parameters := []any{}
 	for _, m := range regexp.MustCompile(`:(\w+)`).FindAllStringSubmatch(r.Path, -1) {

@@ -430,7 +430,7 @@ type tokensBody struct {
 	Highest int64 `json:"highest_token"`
 }
 
-// ownLimitBody is the limit that a group has of its own, or null.
+// ownLimitBody is the own limit of a group, or null.
 type ownLimitBody struct {
 	Semaphore string `json:"semaphore"`
 	Epoch     uint64 `json:"epoch"`

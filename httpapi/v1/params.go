@@ -265,7 +265,7 @@ func (p *params) readQuery(c echo.Context, op *operation) error {
 	return nil
 }
 
-// readHeader reads Idempotency-Key and the conditions If-Match and If-None-Match: *. It runs after
+// readHeader reads Idempotency-Key and the conditional headers. It runs after
 // refuseConditions.
 func (p *params) readHeader(header http.Header, op *operation) (err error) {
 	if p.key, err = exchange.IdempotencyKey(header); err != nil {
@@ -335,7 +335,7 @@ func readNatural(target func(*params) *int64) func(*params, string, strictjson.V
 	}
 }
 
-// readPermits reads a number of permits, or null for none in all.
+// readPermits reads a number of permits, or null for no total.
 func readPermits(p *params, name string, v strictjson.Value) error {
 	if p.permits, p.noTotal = 0, v.IsNull(); p.noTotal {
 		return nil
@@ -343,19 +343,19 @@ func readPermits(p *params, name string, v strictjson.Value) error {
 	return readNatural(func(p *params) *int64 { return &p.permits })(p, name, v)
 }
 
-// readBound returns a reader of a number from 1 to most, or of null for no bound.
-func readBound(most int64, target func(*params) *int64) func(*params, string, strictjson.Value) error {
+// readBound returns a reader of a number from 1 to highest, or of null for no bound.
+func readBound(highest int64, target func(*params) *int64) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		n, ok := v.Integer()
-		if !v.IsNull() && (!ok || n < 1 || n > most) {
-			return exchange.Invalid(name, fmt.Sprintf("This is not a whole number from 1 to %d, or null.", most))
+		if !v.IsNull() && (!ok || n < 1 || n > highest) {
+			return exchange.Invalid(name, fmt.Sprintf("This is not a whole number from 1 to %d, or null.", highest))
 		}
 		*target(p) = n // null is 0
 		return nil
 	}
 }
 
-// readLimit reads the limit of a group, or null for none of its own.
+// readLimit reads the limit of a group, or null for no own limit.
 func readLimit(p *params, name string, v strictjson.Value) error {
 	if p.limit = fsm.NoLimit; v.IsNull() {
 		return nil
@@ -439,10 +439,10 @@ func checkHeadStart(p *params, setting bool) error {
 }
 
 // readSpan returns a reader of a duration, or of null, which clears the setting.
-func readSpan(least, most int64, bounds string, target func(*params) *int64) func(*params, string, strictjson.Value) error {
+func readSpan(lowest, highest int64, bounds string, target func(*params) *int64) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
-		ms, ok := exchange.JSONDuration(v, most)
-		if !v.IsNull() && (!ok || ms < least) {
+		ms, ok := exchange.JSONDuration(v, highest)
+		if !v.IsNull() && (!ok || ms < lowest) {
 			return exchange.Invalid(name, "A "+name+" is "+exchange.DurationForm+", from "+bounds+", or null.")
 		}
 		*target(p) = ms // null is 0

@@ -100,7 +100,7 @@ var layers = map[string][]string{
 	"test/chaos":          {},                                                                                // real processes under faults: tests alone
 	"test/checks":         {"client", "cluster/replica", "fsm", "test/noderedclient", "test/throttleclient"}, // what a run under faults is held to
 	"test/comparison":     {"client"},                                                                        // a module: Signalbox and other systems, measured
-	"test/consulclient":   {},                                                                                // a module of its own, on Consul's client
+	"test/consulclient":   {},                                                                                // a separate module, on Consul's client
 	"test/hostile":        {},                                                                                // the list of hostile inputs
 	"test/logtest":        {},                                                                                // a log that the tests of nodes read
 	"test/memnet":         {},                                                                                // the network that cluster's tests break
