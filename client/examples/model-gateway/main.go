@@ -1,6 +1,6 @@
 // Command model-gateway shows a gateway in front of a language model. Each tenant may make so many requests and
 // spend so many tokens a minute, over all gateways, and so many calls go on at once, tenants in turn. One decision
-// grants all three, so a call that waits for the model spends nothing. The tokens of a call are an estimate until the
+// grants all three, so a call that waits for the model spends no tokens. The tokens of a call are an estimate until the
 // reply tells the count; then the gateway settles the difference, which is free again at once.
 //
 // A call that can't begin in time gets 429. Here the model is a function, and the gateway's clients are in this

@@ -3,7 +3,7 @@
 // thousand jobs therefore delays no other tenant by more than the jobs that already run.
 //
 // Workers may be on any machine; here they are goroutines of one process, and each holds a permit of its job's
-// tenant while it works. Nothing is set up for a tenant, and nothing is left when its last job is done.
+// tenant while it works. A tenant needs no set-up, and leaves no record.
 package main
 
 import (
