@@ -48,7 +48,8 @@ const (
 	OpItemDeleteAll   Op = 28
 	OpGroupPut        Op = 29
 	OpFreeLost        Op = 30
-	opCount           Op = 31
+	OpRaiseTokens     Op = 31
+	opCount           Op = 32
 )
 
 // operation is one row of the table of operations: the traits that this package and others read
@@ -161,6 +162,7 @@ var operations = [opCount]operation{
 	OpItemDeleteAll:   {"item-delete-all", decodeItemDeleteAll, 0, ClassOther, RightUse, keeps, noWait, noSession, ObjectItem},
 	OpGroupPut:        {"group-put", decodeGroupPut, 0, ClassOther, RightUse, grows, noWait, noSession, ObjectSemaphore},
 	OpFreeLost:        {"free-lost", decodeFreeLost, 0, ClassRelease, RightUse, keeps, noWait, frees, ObjectSemaphore},
+	OpRaiseTokens:     {"raise-tokens", decodeRaiseTokens, 0, ClassOther, RightAdmin, keeps, noWait, noSession, ObjectNone},
 }
 
 // row returns the row of an operation; it is empty for a number that is not an operation.

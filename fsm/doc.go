@@ -79,6 +79,7 @@
 //   - op_notice_done.go: remove notices
 //   - op_start_term.go: begin a leader's term
 //   - op_raise_level.go: raise the feature level
+//   - op_raise_tokens.go: go on above the tokens of another cluster
 //   - op_open_holder.go: open a session with terms for the items that it holds
 //   - op_item_put.go: write an item
 //   - op_item_acquire.go: give an item to a session

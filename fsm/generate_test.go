@@ -349,6 +349,9 @@ func (g *generator) command() Command {
 	if g.chance(100) {
 		return RaiseLevel{Level: FeatureLevel - uint32(g.below(2))}
 	}
+	if g.chance(100) {
+		return RaiseTokens{Above: oneOf(g, []uint64{0, g.m.tokens - 1, g.m.tokens + 10, MaxRaise + 1})}
+	}
 	if g.chance(80) {
 		return DeleteSemaphore{Name: g.name(), Epoch: g.epoch(), Version: g.version()}
 	}

@@ -53,6 +53,14 @@ func (m *model) do(c Command) Result {
 		return m.listDeliver(c)
 	case RaiseLevel:
 		return Result{Code: OK, Found: true} // there is one level
+	case RaiseTokens:
+		if c.Above > MaxRaise {
+			return Result{Code: Malformed}
+		}
+		if c.Above > m.tokens {
+			m.tokens = c.Above
+		}
+		return Result{Code: OK, Value: int64(m.tokens)}
 	case NoticeDone:
 		return m.noticeDone(c)
 	case OpenHolder:

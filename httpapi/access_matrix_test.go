@@ -100,6 +100,7 @@ var routeRights = map[string]rights{
 	"DELETE /v1/cluster/members/:member":           {scope: access.Admin},
 	"POST /v1/cluster/leader":                      {scope: access.Admin},
 	"PUT /v1/cluster/level":                        {scope: access.Admin, body: `{"level":1}`},
+	"PUT /v1/cluster/tokens":                       {scope: access.Admin, body: `{"above":1}`},
 	"GET /v1/snapshot":                             {scope: access.Admin, shows: "SBBACKUP"},
 	"PUT /v1/snapshot":                             {scope: access.Admin, query: "?cluster=" + apitest.ClusterID, body: aBackup},
 	"GET /livez":                                   {shows: "Ok"},
@@ -469,6 +470,7 @@ var batchOperations = map[string]rights{
 	"item-acquire":   {scope: access.Use, named: true, body: `"item":"N","session":"77","value":"v"`, scene: idle},
 	"item-release":   {scope: access.Use, named: true, body: `"item":"N","session":"77","value":"v"`},
 	"item-delete":    {scope: access.Use, named: true, body: `"item":"N"`},
+	"raise-tokens":   {scope: access.Admin, body: `"above":1`},
 }
 
 // TestAccessOfBatches: each operation of a batch is refused or performed by itself: between two

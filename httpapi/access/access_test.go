@@ -96,6 +96,7 @@ var commandCases = []struct {
 	{func(_, _ string) fsm.Command { return fsm.ListDeliver{} }, access.Use, 0},
 	{func(_, _ string) fsm.Command { return fsm.NoticeDone{} }, 0, 0},
 	{func(_, _ string) fsm.Command { return fsm.RaiseLevel{} }, 0, 0},
+	{func(_, _ string) fsm.Command { return fsm.RaiseTokens{} }, access.Admin, 0},
 	{func(_, _ string) fsm.Command { return fsm.OpenHolder{} }, access.Use, 0},
 	{func(a, _ string) fsm.Command { return fsm.ItemPut{Name: a} }, access.Use, 1},
 	{func(a, _ string) fsm.Command { return fsm.ItemAcquire{Name: a} }, access.Use, 1},

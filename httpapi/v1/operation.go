@@ -64,7 +64,7 @@ var operations = []*operation{
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
 	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
 	&opListAdd, &opListRemove, &opListDeliver,
-	&opItemPut, &opItemAcquire, &opItemRelease, &opItemDelete,
+	&opItemPut, &opItemAcquire, &opItemRelease, &opItemDelete, &opRaiseTokens,
 }
 
 // perform returns the handler of a route that is one operation.

@@ -65,6 +65,7 @@ const (
 	fieldOnLost
 	fieldMaxHold
 	fieldSlots
+	fieldAbove
 )
 
 const (
@@ -125,6 +126,7 @@ type params struct {
 	maxWaiting  int64
 	dropOldest  bool
 	limit       int64
+	above       int64
 	windowMS    int64
 	cooldownMS  int64
 	onLostMS    int64
@@ -183,6 +185,7 @@ var bodyMembers = map[string]member{
 	"max_waiting": {fieldMaxWaiting, readBound(fsm.MaxWaitingLimit, func(p *params) *int64 { return &p.maxWaiting })},
 	"when_full":   {fieldWhenFull, readWhenFull},
 	"limit":       {fieldLimit, readLimit},
+	"above":       {fieldAbove, readAbove},
 	"window":      {fieldWindow, readSpan(fsm.MinWindowMS, fsm.MaxWindowMS, "100ms to 744h", func(p *params) *int64 { return &p.windowMS })},
 	"cooldown":    {fieldCooldown, readSpan(0, fsm.MaxCooldownMS, "0 to 24h", func(p *params) *int64 { return &p.cooldownMS })},
 	"on_lost":     {fieldOnLost, readOnLost},
@@ -358,6 +361,16 @@ func readLimit(p *params, name string, v strictjson.Value) error {
 		return nil
 	}
 	return readNatural(func(p *params) *int64 { return &p.limit })(p, name, v)
+}
+
+// readAbove reads a token of another cluster.
+func readAbove(p *params, name string, v strictjson.Value) error {
+	n, ok := v.Integer()
+	if !ok || n < 0 || n > fsm.MaxRaise {
+		return exchange.Invalid(name, fmt.Sprintf("This is not a token: a whole number from 0 to %d.", fsm.MaxRaise))
+	}
+	p.above = n
+	return nil
 }
 
 // readChoice reads one of some texts, the first at 1, or null (0).
