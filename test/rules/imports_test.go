@@ -90,10 +90,12 @@ var layers = map[string][]string{
 	"cmd/signalbox/internal/cli": {"client", "internal/credentials"}, // flags, output and exit statuses of subcommands
 
 	// One program each, for users to read.
-	"client/examples/cron-lock":    {"client"},
-	"client/examples/fenced-write": {"client"},
-	"client/examples/rate-limit":   {"client"},
-	"client/examples/worker-pool":  {"client"},
+	"client/examples/cron-lock":     {"client"},
+	"client/examples/fenced-write":  {"client"},
+	"client/examples/model-gateway": {"client"},
+	"client/examples/rate-limit":    {"client"},
+	"client/examples/tenant-pool":   {"client"},
+	"client/examples/worker-pool":   {"client"},
 
 	// What tests alone use.
 	"test/apitest":        {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "test/memnet", "test/openapitest", "store"},
