@@ -79,22 +79,41 @@ export const called = (id) => (clients.has(id) ? `${clients.get(id)} (session ${
 export const sessionName = (id) => (clients.has(id) ? [el("span", { class: "who" }, clients.get(id)), " ", el("span", { class: "mono id after" }, id)] : el("span", { class: "mono id" }, id));
 export const sessionLink = (id) => !id ? el("span", { class: "note", title: "Only admins see sessions from before the tokens." }, "from before") : link(sessionName(id), "#/session/" + encodeURIComponent(id), { class: "session" });
 
-// table returns a table, whose roles are written out: narrow screens show its rows as blocks.
+export const groupName = (name) => (name ? el("span", { class: "mono who" }, name) : el("span", { class: "note" }, "no name"));
+export const inGroup = (name) => (name ? [" group ", groupName(name)] : null);
+
+// ranges writes numbers as 0, 2–5.
+export const ranges = (numbers = []) => numbers.reduce((runs, n) => {
+  if (runs.length && runs.at(-1)[1] === n - 1) runs.at(-1)[1] = n;
+  else runs.push([n, n]);
+  return runs;
+}, []).map(([from, to]) => (from === to ? from : from + "–" + to)).join(", ");
+
+// table returns a table, whose roles are written out: narrow screens show its rows as blocks. It
+// leaves a column out that is null.
 export function table(label, columns, rows) {
   const of = (c) => (c.startsWith("#") ? ["num", c.slice(1)] : ["", c]);
   return el("table", { role: "table", "aria-label": label },
-    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map((c) => el("th", { role: "columnheader", scope: "col", class: of(c)[0] || null }, of(c)[1] || el("span", { class: "hidden" }, "Actions"))))),
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map((c) => c !== null && el("th", { role: "columnheader", scope: "col", class: of(c)[0] || null }, of(c)[1] || el("span", { class: "hidden" }, "Actions"))))),
     el("tbody", { role: "rowgroup" }, rows.map(({ key, cells, kinds = [], mark }) =>
       el("tr", { role: "row", "data-key": key, class: mark ? "shown" : null },
-        cells.map((cell, i) => el("td", { role: "cell", "data-label": of(columns[i])[1], class: [of(columns[i])[0], kinds[i]].filter(Boolean).join(" ") || null },
+        cells.map((cell, i) => columns[i] !== null && el("td", { role: "cell", "data-label": of(columns[i])[1], class: [of(columns[i])[0], kinds[i]].filter(Boolean).join(" ") || null },
           cell === "" || cell === null ? null : el("div", {}, cell)))))));
 }
 
-export function meter(held, permits, big) {
-  const share = permits > 0 ? Math.min(100, (held / permits) * 100) : held > 0 ? 100 : 0;
-  const fill = el("span");
-  fill.style.width = share.toFixed(1) + "%";
-  return el("span", { class: big ? "meter big" : "meter", role: "img", "aria-label": `${count(held)} of ${count(permits)} permits held` }, fill);
+// used are the permits that can't be granted now: held, or on their way back.
+export const used = (s) => s.held + (s.returning ?? 0);
+export const totalOf = (s) => s.permits + s.offset;
+
+// meter shows how many permits of a semaphore are held, and how many are away.
+export function meter(s, big) {
+  const all = totalOf(s), bar = (n, kind) => {
+    const fill = el("span", { class: kind });
+    fill.style.width = (all > 0 ? Math.min(1, n / Math.max(all, used(s))) * 100 : n > 0 ? 100 : 0).toFixed(1) + "%";
+    return fill;
+  };
+  return el("span", { class: big ? "meter big" : "meter", role: "img", "aria-label": `${count(s.held)} of ${count(all)} permits held` + (s.returning ? `, ${count(s.returning)} returning` : "") },
+    bar(s.held), s.returning ? bar(s.returning, "returning") : null);
 }
 
 export const metadata = (pairs) => el("span", { class: "meta" }, Object.entries(pairs ?? {}).flatMap(([k, v], i) => [i ? el("br") : null, el("span", { class: "note" }, k + " "), v]));

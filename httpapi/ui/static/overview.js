@@ -1,5 +1,5 @@
 // All semaphores, page by page, and the nodes.
-import { el, table, meter, button, semaphoreLink, count, plural, age, duration } from "./dom.js";
+import { el, table, meter, used, totalOf, button, semaphoreLink, count, plural, age, duration } from "./dom.js";
 import { read, encode, path, call } from "./api.js";
 import * as actions from "./actions.js";
 
@@ -10,8 +10,8 @@ const facets = { all: "All", contended: "Contended", full: "Full", idle: "Idle" 
 const matches = {
   all: () => true,
   contended: (s) => s.waiter_count > 0,
-  full: (s) => s.available <= 0 && s.held > 0,
-  idle: (s) => s.held === 0 && s.waiter_count === 0,
+  full: (s) => s.available !== null && s.available <= 0 && used(s) > 0,
+  idle: (s) => used(s) === 0 && s.waiter_count === 0,
 };
 const orders = {
   name: null,
@@ -19,7 +19,7 @@ const orders = {
   use: (a, b) => share(b) - share(a),
 };
 const disks = { room: "has room", low: "nearly full", full: "full" };
-const share = (s) => (s.permits > 0 ? s.held / s.permits : s.held > 0 ? 1 : 0);
+const share = (s) => (s.permits === null ? 0 : s.permits > 0 ? used(s) / s.permits : used(s) > 0 ? 1 : 0);
 const asked = { prefix: "", facet: "all", order: "name" }; // stay when one comes back
 
 export function overview() {
@@ -144,12 +144,12 @@ export function overview() {
     if (list.length === 0) return empty();
     return [table("Semaphores", ["Name", "#Held", "Use", "#Waiting", "First waits", "State"], list.map((s) => ({
       key: s.name, kinds: ["", "num", "wide", "num"],
-      cells: [semaphoreLink(s.name), `${count(s.held)} / ${count(s.permits + s.offset)}`, meter(s.held, s.permits + s.offset), s.waiter_count ? count(s.waiter_count) : "0",
+      cells: [semaphoreLink(s.name), s.permits === null ? count(s.held) : `${count(s.held)} / ${count(totalOf(s))}`, s.permits === null ? el("span", { class: "note" }, `no limit in all, ${plural(s.groups_count, "group")}`) : meter(s), s.waiter_count ? count(s.waiter_count) : "0",
         s.waiter_count && ages.has(s.name) ? age(performance.now() - ages.get(s.name).since) : "", stateOf(s)],
     }))), foot()];
   }
 
-  const stateOf = (s) => (s.waiter_count > 0 ? "contended" : s.held > 0 && s.available <= 0 ? "full" : s.held === 0 ? "idle" : "in use");
+  const stateOf = (s) => (s.paused ? "paused" : s.waiter_count > 0 ? "contended" : matches.full(s) ? "full" : used(s) === 0 ? "idle" : "in use") + (s.lost_count ? `, ${count(s.lost_count)} lost` : "");
 
   function foot() {
     const text = looked ? `${plural(list.length, "semaphore")} of the ${plural(looked, "name")} looked through` + (more ? "; there are more." : ".") : "";
