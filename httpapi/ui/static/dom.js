@@ -1,8 +1,10 @@
 // What the pages are made of. Every text of the service becomes a text node: no function
 // here reads markup.
 
+const drawn = ["svg", "path"];
+
 export function el(tag, props, ...children) {
-  const node = document.createElement(tag);
+  const node = drawn.includes(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     node.setAttribute(name, value === true ? "" : String(value));
@@ -54,9 +56,10 @@ export const button = (text, act, data = {}, props = {}) =>
 
 export const semaphoreLink = (name) => link(name, "#/semaphore/" + encodeURIComponent(name), { class: "mono name" });
 export const itemLink = (name) => link(name, "#/item/" + encodeURIComponent(name), { class: "mono name" });
-// who is the client of a session in short, by the metadata that clients record: host, pid and user.
-const who = ({ user, host, pid, ...rest }) => {
-  const place = [user, host].filter(Boolean).join("@");
+// who is the client of a session in short, by the metadata that clients record: host, pid and user. In a
+// sentence the name of the host is enough, without its domain.
+const who = ({ user, host, pid, ...rest }, inSentence) => {
+  const place = [user, inSentence && /[a-z]/i.test(host) ? host.split(".")[0] : host].filter(Boolean).join("@");
   const text = place || pid ? [place, pid && "pid " + pid].filter(Boolean).join(" ") : Object.entries(rest).map(([k, v]) => `${k} ${v}`).join(", ");
   return text.length > 60 ? text.slice(0, 59) + "…" : text;
 };
@@ -65,21 +68,21 @@ const mostClients = 5000;
 
 // meet notes whose session it is, and returns the session's id.
 export function meet(id, pairs) {
-  const text = id ? who(pairs ?? {}) : "";
-  if (!text) return id;
+  const name = id ? who(pairs ?? {}) : "";
+  if (!name) return id;
   clients.delete(id);
-  clients.set(id, text);
+  clients.set(id, { name, inSentence: who(pairs, true) });
   if (clients.size > mostClients) clients.delete(clients.keys().next().value);
   return id;
 }
 
 // called names a session in a sentence: its client first, if that is known, and the id.
-export const called = (id) => (clients.has(id) ? `${clients.get(id)} (session ${id})` : "session " + id);
+export const called = (id) => (clients.has(id) ? `${clients.get(id).name} (session ${id})` : "session " + id);
 
-export const sessionName = (id) => (clients.has(id) ? [el("span", { class: "who" }, clients.get(id)), " ", el("span", { class: "mono id after" }, id)] : el("span", { class: "mono id" }, id));
-export const sessionLink = (id) => !id ? el("span", { class: "note", title: "Only admins see sessions from before the tokens." }, "from before") : link(sessionName(id), "#/session/" + encodeURIComponent(id), { class: "session" });
+export const sessionName = (id, form = "name") => (clients.has(id) ? [el("span", { class: "who" }, clients.get(id)[form].split(" ").flatMap((word, i) => [i ? " " : null, el("span", {}, word)])), " ", el("span", { class: "mono id after" }, id)] : el("span", { class: "mono id" }, id));
+export const sessionLink = (id, form) => !id ? el("span", { class: "note", title: "Only admins see sessions from before the tokens." }, "from before") : link(sessionName(id, form), "#/session/" + encodeURIComponent(id), { class: "session" });
 
-export const groupName = (name) => (name ? el("span", { class: "mono who" }, name) : el("span", { class: "note" }, "no name"));
+export const groupName = (name) => (name ? el("span", { class: "mono group-name" }, name) : el("span", { class: "note" }, "no name"));
 export const inGroup = (name) => (name ? [" group ", groupName(name)] : null);
 
 // ranges writes numbers as 0, 2–5.
@@ -117,6 +120,12 @@ export function meter(s, big) {
 }
 
 export const metadata = (pairs) => el("span", { class: "meta" }, Object.entries(pairs ?? {}).flatMap(([k, v], i) => [i ? el("br") : null, el("span", { class: "note" }, k + " "), v]));
+
+// clientMetadata leaves out what the client's name, which stands beside it, says already.
+export const clientMetadata = ({ session, metadata: pairs }) => {
+  const { user, host, pid, ...others } = pairs ?? {};
+  return metadata(session ? others : pairs);
+};
 
 export const figures = (list) => el("dl", { class: "figures" }, list.filter(Boolean).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 

@@ -1,8 +1,9 @@
 // One semaphore: who holds it, who waits and why, and what happened last.
-import { el, table, meter, button, sessionLink, semaphoreLink, groupName, inGroup, ranges, meet, called, link, metadata, figures, count, plural, age, left, copyable, quoted } from "./dom.js";
+import { el, table, meter, used, totalOf, button, sessionLink, semaphoreLink, groupName, inGroup, ranges, meet, called, link, metadata, clientMetadata, figures, count, plural, age, left, duration, copyable, quoted } from "./dom.js";
 import { read, path, encode, curl, verb } from "./api.js";
 import { history } from "./events.js";
 import { listed, pageSize } from "./pages.js";
+import { record, plots } from "./plot.js";
 import { settings, groups, lost } from "./settings.js";
 import * as actions from "./actions.js";
 
@@ -22,6 +23,7 @@ export function semaphore(name) {
         if (!s) await events.setTime(signal);
         if (!unaskable) await Promise.all([grouped.load(got.body, got.index, signal), lists.lost.load(got.body, got.index, signal), lists.holders.load(got.body.holders, got.body.holder_count, got.index, signal), lists.waiters.load(got.body.waiters, got.body.waiter_count, got.index, signal)]);
         [s, gone, view.problem, view.contact] = [got.body, false, null, got.contact];
+        record("semaphore " + s.epoch, used(s), s.waiter_count, Math.max(grouped.longest(), ...s.waiters.map((w) => w.waiting_ms)));
         for (const one of [...s.holders, ...lists.holders.rows, ...lists.waiters.rows]) meet(one.session, one.metadata);
         return got.index;
       } catch (e) {
@@ -46,9 +48,12 @@ export function semaphore(name) {
     },
     render() {
       if (gone) return [el("h1", { class: "mono" }, name), el("div", { class: "panel", "data-key": "gone" }, el("p", {}, "This semaphore was deleted."), link("All semaphores", "#/")), happened()];
-      return [head(), settings(s), grouped.render(s), lists.lost.render(s), holders(), queue(), happened(), commands()];
+      return [head(), plotted(), settings(s), grouped.render(s), lists.lost.render(s), holders(), queue(), happened(), commands()];
     },
   };
+
+  const plotted = () => plots("semaphore " + s.epoch, "The last 15 minutes", [
+    { label: s.returning === undefined ? "Held" : "Held or returning", top: totalOf(s), text: count }, { label: "Waiting", text: count }, { label: "Longest wait", top: 10000, text: duration }]);
 
   async function readFromList(min, signal) {
     const got = await read(`/v1/semaphores?limit=1&prefix=${encode(name)}`, min, signal);
@@ -74,7 +79,7 @@ export function semaphore(name) {
     const rows = lists.holders.rows.map((h) => ({
       key: "token " + h.token,
       cells: [sessionLink(h.session), groupName(h.group), count(h.count), ranges(h.slots), String(h.token), age(h.held_ms), h.revoked ? "" : h.spent ? [el("span", { class: "tag" }, "spent"), " returns in ", left(h.returns_in_ms)] : left(h.expires_in_ms),
-        h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : metadata(h.metadata), h.revoked || !h.session ? "" : button("Revoke…", "revoke", { token: h.token }, { class: "quiet", "aria-label": `Revoke the lease of ${called(h.session)}` })],
+        h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : clientMetadata(h), h.revoked || !h.session ? "" : button("Revoke…", "revoke", { token: h.token }, { class: "quiet", "aria-label": `Revoke the lease of ${called(h.session)}` })],
     }));
     return el("section", { "data-key": "holders" }, el("h2", {}, "Holders ", el("span", { class: "note" }, count(s.holder_count))), lists.holders.steps(s.holder_count),
       rows.length ? table("Holders", ["Client", s.groups_count === undefined ? null : "Group", "#Permits", s.slots ? "Slots" : null, "#Token", "Held for", "Time left", "Metadata", ""], rows) : el("p", { class: "note" }, s.held ? "" : "None."));
@@ -84,7 +89,7 @@ export function semaphore(name) {
     const waiters = lists.waiters.rows;
     const rows = waiters.map((w, i) => ({
       key: [w.session, w.position, w.group].join(" "),
-      cells: [String(w.position), sessionLink(w.session), groupName(w.group), count(w.count), age(w.waiting_ms), why(w, waiters[i - 1]), [w.unowned ? el("span", { class: "tag" }, "no owner") : null, metadata(w.metadata)],
+      cells: [String(w.position), sessionLink(w.session), groupName(w.group), count(w.count), age(w.waiting_ms), why(w, waiters[i - 1]), [w.unowned ? el("span", { class: "tag" }, "no owner") : null, clientMetadata(w)],
         w.session && button("Withdraw…", "withdraw", { session: w.session, group: w.group ?? "" }, { class: "quiet", "aria-label": `Withdraw the request of ${called(w.session)}` })],
     }));
     return el("section", { "data-key": "queue" }, el("h2", {}, "Waiting ", el("span", { class: "note" }, count(s.waiter_count))), lists.waiters.steps(s.waiter_count),
@@ -95,8 +100,8 @@ export function semaphore(name) {
   // other semaphores of its list.
   function why(w, before) {
     const parts = [w.reason];
-    if (w.blocked_by === "behind-others" && before && before.group === w.group) parts.push(" Before it: ", sessionLink(before.session));
-    if (w.blocked_by === "not-enough-available" && s.holders.length) parts.push(" Held by ", s.holders.slice(0, 3).flatMap((h, i) => [i ? ", " : "", sessionLink(h.session)]), s.holder_count > 3 ? ` and ${count(s.holder_count - 3)} more` : "");
+    if (w.blocked_by === "behind-others" && before && before.group === w.group) parts.push(" Before it: ", sessionLink(before.session, "inSentence"));
+    if (w.blocked_by === "not-enough-available" && s.holders.length) parts.push(" Held by ", s.holders.slice(0, 3).flatMap((h, i) => [i ? ", " : "", sessionLink(h.session, "inSentence")]), s.holder_count > 3 ? ` and ${count(s.holder_count - 3)} more` : "");
     if (w.blocked_by === "other-semaphore" || w.blocked_by === "elsewhere") parts.push(obstacles(w));
     return parts;
   }

@@ -1,5 +1,5 @@
 // What the settings of a semaphore mean, its groups, and what its lost leases held.
-import { el, table, button, sessionLink, meet, groupName, ranges, metadata, count, plural, age, left, duration } from "./dom.js";
+import { el, table, button, sessionLink, meet, groupName, ranges, clientMetadata, count, plural, age, left, duration } from "./dom.js";
 import { read, path, encode } from "./api.js";
 import { listed } from "./pages.js";
 
@@ -46,6 +46,7 @@ export function groups(name) {
       rows = [...waiting.sort((a, b) => b.oldest_wait_ms - a.oldest_wait_ms), ...others.filter((g) => !names.has(g.group))].slice(0, shownGroups);
       more = cursor !== null;
     },
+    longest: () => rows[0]?.oldest_wait_ms ?? 0,
     render: (s) => (s.groups_count === undefined ? null : el("section", { "data-key": "groups" },
       el("h2", {}, "Groups ", el("span", { class: "note" }, count(s.groups_count))),
       s.groups_count > rows.length ? el("p", { class: "note" }, `${plural(rows.length, "group")}, longest wait first`, more ? ", of those that were looked through." : ".") : null,
@@ -69,7 +70,7 @@ export function lost(name) {
     render: (s) => (s.lost_count ? el("section", { "data-key": "lost" }, el("h2", {}, "Lost ", el("span", { class: "note" }, count(s.lost_count))), list.steps(s.lost_count),
       table("Lost", ["Client", s.groups ? "Group" : null, "#Permits", s.slots ? "Slots" : null, "#Token", "Lost", "Back in", "Metadata", ""], list.rows.map((l) => ({
         key: "lost " + l.token,
-        cells: [sessionLink(l.session), groupName(l.group), count(l.count), ranges(l.slots), String(l.token), age(l.lost_ms, " ago"), l.back_in_ms === null ? "when freed" : left(l.back_in_ms), metadata(l.metadata),
+        cells: [sessionLink(l.session), groupName(l.group), count(l.count), ranges(l.slots), String(l.token), age(l.lost_ms, " ago"), l.back_in_ms === null ? "when freed" : left(l.back_in_ms), clientMetadata(l),
           button("Free…", "free", { token: l.token }, { class: "quiet", "aria-label": `Free what token ${l.token} held` })],
       })))) : null),
   };
