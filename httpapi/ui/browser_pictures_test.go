@@ -147,7 +147,7 @@ func (b *tab) keep(name string) {
 	}
 	for look, prefer := range map[string]func(){"": b.light, "-dark": b.dark} {
 		prefer()
-		write(b.T, filepath.Join(folder, name+look+".png"), small(b.T, b.picture(1000, 900)))
+		write(b.T, filepath.Join(folder, name+look+".png"), small(b.T, b.picture(1280, 1000)))
 		write(b.T, filepath.Join(folder, name+look+"-360.png"), small(b.T, b.picture(360, 1400)))
 	}
 	b.light()

@@ -63,6 +63,36 @@ export function resize(view, s) {
   });
 }
 
+const change = (s, body, key) => call("PATCH", path`/v1/semaphores/${s.name}` + ofEpoch(s.epoch), { body, key });
+
+export function pause(view, s) {
+  ask(view, {
+    title: `Pause ${s.name}`, word: wordFor(s.name, "pause"), does: "Pause",
+    says: ["No permit is granted until somebody resumes it. Requests keep their places.", "Leases go on: clients renew and release them as always.", "A client that does not wait is refused with your reason."],
+    fields: [{ id: "reason", label: "Reason, which clients get", max: 1024, required: true }],
+    run: ({ reason }, key) => change(s, { paused: reason }, key),
+  });
+}
+
+export function resume(view, s) {
+  ask(view, {
+    title: `Resume ${s.name}`, word: wordFor(s.name, "resume"), does: "Resume",
+    says: [`It is paused: ${s.paused}`, s.waiter_count ? `${plural(s.waiter_count, "request waits", "requests wait")}; those that fit are granted at once, in their order.` : "No request waits for it."],
+    run: (_, key) => change(s, { paused: null }, key),
+  });
+}
+
+// free brings back what a lost lease held.
+export function free(view, s, l) {
+  if (!l) return;
+  ask(view, {
+    title: `Free what token ${l.token} held`, word: "free", does: "Free",
+    says: [`${plural(l.count, "permit")} of ${s.name} ${l.count === 1 ? "comes" : "come"} back at once, for the next request in line.`, `Its lease was lost, so nobody knows what became of its holder: look first. ${mayRun(l.token)}`],
+    fields: [{ id: "reason", label: "Reason, for the events and the log (may be empty)", max: 256 }],
+    run: ({ reason }, key) => call("DELETE", path`/v1/semaphores/${s.name}/lost/${l.token}` + `?reason=${encode(reason)}&epoch=${s.epoch}`, { key }),
+  });
+}
+
 export function create(view) {
   ask(view, {
     title: "Create a semaphore", does: "Create",
@@ -95,10 +125,10 @@ export function revoke(view, name, epoch, lease) {
   if (!lease) return;
   ask(view, {
     title: `Revoke the lease of ${called(lease.session)}`, word: "revoke", does: "Revoke",
-    says: [`${plural(lease.count, "permit")} of ${name} ${lease.count === 1 ? "goes" : "go"} back at once, to the next request in line.`, mayRun(lease.token),
+    says: [lease.spent ? "What it spent comes back in its time, and not before." : `${plural(lease.count, "permit")} of ${name} ${lease.count === 1 ? "goes" : "go"} back at once, or after its cooldown, to the next request in line.`, mayRun(lease.token),
       "Its next request about this lease is refused with your reason."],
     fields: [reasonField],
-    run: ({ reason }, key) => call("DELETE", path`/v1/semaphores/${name}/holders/${lease.session}` + `?reason=${encode(reason)}` + (epoch ? "&epoch=" + epoch : ""), { key }),
+    run: ({ reason }, key) => call("DELETE", path`/v1/semaphores/${name}/holders/${lease.session}` + `?reason=${encode(reason)}` + (epoch ? "&epoch=" + epoch : "") + (lease.group ? "&group=" + encode(lease.group) : ""), { key }),
   });
 }
 
@@ -116,13 +146,13 @@ export function endSession(view, s) {
   });
 }
 
-export function withdraw(view, name, session) {
+export function withdraw(view, name, session, group) {
   ask(view, {
     title: `Withdraw the request of ${called(session)}`, word: "withdraw", does: "Withdraw",
     says: [`The session no longer waits for ${name}. A request that names several semaphores leaves all their lines.`, "Its place is lost; if the client asks again it starts at the end of the line.", "What the session holds stays."],
     run: async (_, key) => {
       try {
-        return await call("DELETE", path`/v1/sessions/${session}/leases/${name}`, { key });
+        return await call("DELETE", path`/v1/sessions/${session}/leases/${name}` + (group ? "?group=" + encode(group) : ""), { key });
       } catch (e) {
         if (e.code === "unknown-session") e.message = "This session belongs to another identity, or is over. An admin can withdraw its request.";
         throw e;

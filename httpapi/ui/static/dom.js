@@ -1,8 +1,10 @@
 // What the pages are made of. Every text of the service becomes a text node: no function
 // here reads markup.
 
+const drawn = ["svg", "path"];
+
 export function el(tag, props, ...children) {
-  const node = document.createElement(tag);
+  const node = drawn.includes(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     node.setAttribute(name, value === true ? "" : String(value));
@@ -54,9 +56,10 @@ export const button = (text, act, data = {}, props = {}) =>
 
 export const semaphoreLink = (name) => link(name, "#/semaphore/" + encodeURIComponent(name), { class: "mono name" });
 export const itemLink = (name) => link(name, "#/item/" + encodeURIComponent(name), { class: "mono name" });
-// who is the client of a session in short, by the metadata that clients record: host, pid and user.
-const who = ({ user, host, pid, ...rest }) => {
-  const place = [user, host].filter(Boolean).join("@");
+// who is the client of a session in short, by the metadata that clients record: host, pid and user. In a
+// sentence the name of the host is enough, without its domain.
+const who = ({ user, host, pid, ...rest }, inSentence) => {
+  const place = [user, inSentence && /[a-z]/i.test(host) ? host.split(".")[0] : host].filter(Boolean).join("@");
   const text = place || pid ? [place, pid && "pid " + pid].filter(Boolean).join(" ") : Object.entries(rest).map(([k, v]) => `${k} ${v}`).join(", ");
   return text.length > 60 ? text.slice(0, 59) + "…" : text;
 };
@@ -65,39 +68,64 @@ const mostClients = 5000;
 
 // meet notes whose session it is, and returns the session's id.
 export function meet(id, pairs) {
-  const text = id ? who(pairs ?? {}) : "";
-  if (!text) return id;
+  const name = id ? who(pairs ?? {}) : "";
+  if (!name) return id;
   clients.delete(id);
-  clients.set(id, text);
+  clients.set(id, { name, inSentence: who(pairs, true) });
   if (clients.size > mostClients) clients.delete(clients.keys().next().value);
   return id;
 }
 
 // called names a session in a sentence: its client first, if that is known, and the id.
-export const called = (id) => (clients.has(id) ? `${clients.get(id)} (session ${id})` : "session " + id);
+export const called = (id) => (clients.has(id) ? `${clients.get(id).name} (session ${id})` : "session " + id);
 
-export const sessionName = (id) => (clients.has(id) ? [el("span", { class: "who" }, clients.get(id)), " ", el("span", { class: "mono id after" }, id)] : el("span", { class: "mono id" }, id));
-export const sessionLink = (id) => !id ? el("span", { class: "note", title: "Only admins see sessions from before the tokens." }, "from before") : link(sessionName(id), "#/session/" + encodeURIComponent(id), { class: "session" });
+export const sessionName = (id, form = "name") => (clients.has(id) ? [el("span", { class: "who" }, clients.get(id)[form].split(" ").flatMap((word, i) => [i ? " " : null, el("span", {}, word)])), " ", el("span", { class: "mono id after" }, id)] : el("span", { class: "mono id" }, id));
+export const sessionLink = (id, form) => !id ? el("span", { class: "note", title: "Only admins see sessions from before the tokens." }, "from before") : link(sessionName(id, form), "#/session/" + encodeURIComponent(id), { class: "session" });
 
-// table returns a table, whose roles are written out: narrow screens show its rows as blocks.
+export const groupName = (name) => (name ? el("span", { class: "mono group-name" }, name) : el("span", { class: "note" }, "no name"));
+export const inGroup = (name) => (name ? [" group ", groupName(name)] : null);
+
+// ranges writes numbers as 0, 2–5.
+export const ranges = (numbers = []) => numbers.reduce((runs, n) => {
+  if (runs.length && runs.at(-1)[1] === n - 1) runs.at(-1)[1] = n;
+  else runs.push([n, n]);
+  return runs;
+}, []).map(([from, to]) => (from === to ? from : from + "–" + to)).join(", ");
+
+// table returns a table, whose roles are written out: narrow screens show its rows as blocks. It
+// leaves a column out that is null.
 export function table(label, columns, rows) {
   const of = (c) => (c.startsWith("#") ? ["num", c.slice(1)] : ["", c]);
   return el("table", { role: "table", "aria-label": label },
-    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map((c) => el("th", { role: "columnheader", scope: "col", class: of(c)[0] || null }, of(c)[1] || el("span", { class: "hidden" }, "Actions"))))),
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map((c) => c !== null && el("th", { role: "columnheader", scope: "col", class: of(c)[0] || null }, of(c)[1] || el("span", { class: "hidden" }, "Actions"))))),
     el("tbody", { role: "rowgroup" }, rows.map(({ key, cells, kinds = [], mark }) =>
       el("tr", { role: "row", "data-key": key, class: mark ? "shown" : null },
-        cells.map((cell, i) => el("td", { role: "cell", "data-label": of(columns[i])[1], class: [of(columns[i])[0], kinds[i]].filter(Boolean).join(" ") || null },
+        cells.map((cell, i) => columns[i] !== null && el("td", { role: "cell", "data-label": of(columns[i])[1], class: [of(columns[i])[0], kinds[i]].filter(Boolean).join(" ") || null },
           cell === "" || cell === null ? null : el("div", {}, cell)))))));
 }
 
-export function meter(held, permits, big) {
-  const share = permits > 0 ? Math.min(100, (held / permits) * 100) : held > 0 ? 100 : 0;
-  const fill = el("span");
-  fill.style.width = share.toFixed(1) + "%";
-  return el("span", { class: big ? "meter big" : "meter", role: "img", "aria-label": `${count(held)} of ${count(permits)} permits held` }, fill);
+// used are the permits that can't be granted now: held, or on their way back.
+export const used = (s) => s.held + (s.returning ?? 0);
+export const totalOf = (s) => s.permits + s.offset;
+
+// meter shows how many permits of a semaphore are held, and how many are away.
+export function meter(s, big) {
+  const all = totalOf(s), bar = (n, kind) => {
+    const fill = el("span", { class: kind });
+    fill.style.width = (all > 0 ? Math.min(1, n / Math.max(all, used(s))) * 100 : n > 0 ? 100 : 0).toFixed(1) + "%";
+    return fill;
+  };
+  return el("span", { class: big ? "meter big" : "meter", role: "img", "aria-label": `${count(s.held)} of ${count(all)} permits held` + (s.returning ? `, ${count(s.returning)} returning` : "") },
+    bar(s.held), s.returning ? bar(s.returning, "returning") : null);
 }
 
 export const metadata = (pairs) => el("span", { class: "meta" }, Object.entries(pairs ?? {}).flatMap(([k, v], i) => [i ? el("br") : null, el("span", { class: "note" }, k + " "), v]));
+
+// clientMetadata leaves out what the client's name, which stands beside it, says already.
+export const clientMetadata = ({ session, metadata: pairs }) => {
+  const { user, host, pid, ...others } = pairs ?? {};
+  return metadata(session ? others : pairs);
+};
 
 export const figures = (list) => el("dl", { class: "figures" }, list.filter(Boolean).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 

@@ -1,20 +1,26 @@
 // The feed of events, and what happened in words.
-import { el, semaphoreLink, sessionLink, itemLink, meet, plural, button, age, duration } from "./dom.js";
+import { el, semaphoreLink, sessionLink, itemLink, inGroup, meet, count, plural, button, age, duration } from "./dom.js";
 import { read, encode } from "./api.js";
 
 const kept = 200; // events on the page
 
-const causes = { released: "by its client", expired: "its time was over", revoked: "by an operator", deleted: "the semaphore was deleted", never: "the semaphore became too small", elsewhere: "served by another semaphore", resized: "a part of it" };
+const causes = { released: "by its client", expired: "its time was over", revoked: "by an operator", deleted: "the semaphore was deleted", never: "the semaphore became too small", elsewhere: "served by another semaphore", resized: "a part of it", superseded: "by a newer request", "max-hold": "it was held for too long" };
 const permits = (n) => plural(n, "permit");
 const ms = (n) => duration(n);
+const total = (n) => (n === null ? "no limit in all" : permits(n));
 const words = {
-  created: (e) => ["created with ", permits(e.permits)],
-  changed: (e) => ["changed: ", permits(e.permits), e.offset ? `, offset ${e.offset}` : ""],
+  created: (e) => ["created with ", total(e.permits)],
+  changed: (e) => ["changed: ", total(e.permits), e.offset ? `, offset ${e.offset}` : "", e.paused ? `, paused: “${e.paused}”` : ""],
+  "group-changed": (e) => [e.limit === null ? "no limit of its own any more:" : "limit " + count(e.limit) + ":"],
   deleted: () => ["deleted"],
   granted: (e) => [e.unowned ? "taken: " : "granted: ", permits(e.count), e.token ? `, token ${e.token}` : ""],
   released: (e) => ["released: ", permits(e.count), `, token ${e.token} (${causes[e.cause] ?? e.cause})`],
   expired: (e) => ["lease expired: ", permits(e.count), `, token ${e.token}`],
   revoked: (e) => ["lease revoked: ", permits(e.count), `, token ${e.token}`, e.reason ? `, “${e.reason}”` : ""],
+  returned: (e) => ["returned: ", permits(e.count)],
+  lost: (e) => ["lost: ", permits(e.count), `, token ${e.token}`, e.back_in_ms === null ? ", until freed" : `, back in ${ms(e.back_in_ms)}`],
+  freed: (e) => ["freed: ", permits(e.count), `, token ${e.token}`, e.reason ? `, “${e.reason}”` : ""],
+  settled: (e) => ["settled: ", permits(e.count), `, token ${e.token}`],
   waiting: (e) => ["waits for ", permits(e.count)],
   withdrawn: (e) => ["no longer waits for ", permits(e.count), ` (${causes[e.cause] ?? e.cause})`],
   "session-opened": (e) => ["opened for ", ms(e.ttl_ms)],
@@ -58,7 +64,7 @@ export function history(most) {
       if (list.length === 0) return el("p", { class: "note" }, "No events lately.");
       return el("ol", { class: "events", "aria-label": label }, list.map(({ name, data, id }) => el("li", { "data-key": id },
         el("time", {}, age(now - data.cluster_time_ms + (performance.now() - at), " ago")),
-        el("span", {}, about(name, data, without), words[name]?.(data) ?? name,
+        el("span", {}, about(name, data, without), words[name]?.(data) ?? name, inGroup(data.group),
           without !== "session" && data.session && (data.semaphore || data.item) ? [name === "granted" ? " to " : " · ", sessionLink(data.session)] : null),
         el("span", { class: "note mono" }, id))));
     },

@@ -1,5 +1,6 @@
 // All semaphores, page by page, and the nodes.
-import { el, table, meter, button, semaphoreLink, count, plural, age, duration } from "./dom.js";
+import { el, table, meter, used, totalOf, button, semaphoreLink, count, plural, age, duration } from "./dom.js";
+import { record, line, plots } from "./plot.js";
 import { read, encode, path, call } from "./api.js";
 import * as actions from "./actions.js";
 
@@ -10,21 +11,22 @@ const facets = { all: "All", contended: "Contended", full: "Full", idle: "Idle" 
 const matches = {
   all: () => true,
   contended: (s) => s.waiter_count > 0,
-  full: (s) => s.available <= 0 && s.held > 0,
-  idle: (s) => s.held === 0 && s.waiter_count === 0,
+  full: (s) => s.available !== null && s.available <= 0 && used(s) > 0,
+  idle: (s) => used(s) === 0 && s.waiter_count === 0,
 };
 const orders = {
   name: null,
   queue: (a, b) => b.waiter_count - a.waiter_count,
   use: (a, b) => share(b) - share(a),
 };
+const countsEvery = 5000;
 const disks = { room: "has room", low: "nearly full", full: "full" };
-const share = (s) => (s.permits > 0 ? s.held / s.permits : s.held > 0 ? 1 : 0);
+const share = (s) => (s.permits === null ? 0 : s.permits > 0 ? used(s) / s.permits : used(s) > 0 ? 1 : 0);
 const asked = { prefix: "", facet: "all", order: "name" }; // stay when one comes back
 
 export function overview() {
   let cursors = [""], next = null, list = [], looked = 0, more = false, most = scanMost;
-  let cluster = null, storage = "", version = "", nodesAt = -Infinity;
+  let cluster = null, storage = "", version = "", nodesAt = -Infinity, granted = null, countable = true;
   const ages = new Map(); // of queues, by epoch and modified_index
 
   const listPath = (limit, cursor) => `/v1/semaphores?limit=${limit}&prefix=${encode(asked.prefix)}` + (cursor ? "&cursor=" + encode(cursor) : "");
@@ -37,11 +39,13 @@ export function overview() {
       if (performance.now() - nodesAt > 1000) await readNodes(signal);
       const got = await (scans() ? scan(min, signal) : readPage(min, signal));
       view.contact = got.contact;
+      for (const s of list) record("semaphore " + s.epoch, used(s), s.waiter_count);
+      if (countable && !(performance.now() - granted?.at < countsEvery)) await countGrants(signal);
       await queueAges(signal);
       return got.index;
     },
     render() {
-      return [strip(), el("div", { "data-key": "tools" }, tools()), el("div", { "data-key": "list" }, rows())];
+      return [strip(), plots("grants", "Grants", [{ label: "Grants a second", text: (n) => n.toFixed(n < 10 ? 1 : 0) }]), el("div", { "data-key": "tools" }, tools()), el("div", { "data-key": "list" }, rows())];
     },
     input(kind, from) {
       if (from.id === "prefix" && kind === "input") asked.prefix = from.value;
@@ -77,6 +81,14 @@ export function overview() {
     version ||= await call("GET", "/version", { signal }).then((r) => String(r.body).trim(), () => "");
     storage = (/storage (.*)/.exec(ready)?.[1] ?? "").replace("the data folder can be written to", "has room");
     nodesAt = performance.now();
+  }
+
+  // countGrants reads this node's metrics: a node counts the grants of the whole cluster, as it applies them.
+  async function countGrants(signal) {
+    const text = await call("GET", "/metrics", { signal }).then((r) => String(r.body), (e) => { countable = e.status !== 403; return ""; });
+    const before = granted, at = performance.now();
+    granted = text ? { at, total: Number(/^signalbox_effects_total\{kind="granted"\} (\S+)$/m.exec(text)?.[1] ?? 0) } : null;
+    if (granted && granted.total >= before?.total && at - before.at < 30000) record("grants", (granted.total - before.total) * 1000 / (at - before.at));
   }
 
   async function readPage(min, signal) {
@@ -142,14 +154,14 @@ export function overview() {
 
   function rows() {
     if (list.length === 0) return empty();
-    return [table("Semaphores", ["Name", "#Held", "Use", "#Waiting", "First waits", "State"], list.map((s) => ({
-      key: s.name, kinds: ["", "num", "wide", "num"],
-      cells: [semaphoreLink(s.name), `${count(s.held)} / ${count(s.permits + s.offset)}`, meter(s.held, s.permits + s.offset), s.waiter_count ? count(s.waiter_count) : "0",
+    return [table("Semaphores", ["Name", "#Held", "Use", "Last 15 min", "#Waiting", "First waits", "State"], list.map((s) => ({
+      key: s.name, kinds: ["", "", "wide", "wide"],
+      cells: [semaphoreLink(s.name), s.permits === null ? count(s.held) : `${count(s.held)} / ${count(totalOf(s))}`, s.permits === null ? el("span", { class: "note" }, `no limit in all, ${plural(s.groups_count, "group")}`) : meter(s), line("semaphore " + s.epoch, 0, "Held or returning", totalOf(s), count), s.waiter_count ? count(s.waiter_count) : "0",
         s.waiter_count && ages.has(s.name) ? age(performance.now() - ages.get(s.name).since) : "", stateOf(s)],
     }))), foot()];
   }
 
-  const stateOf = (s) => (s.waiter_count > 0 ? "contended" : s.held > 0 && s.available <= 0 ? "full" : s.held === 0 ? "idle" : "in use");
+  const stateOf = (s) => (s.paused ? "paused" : s.waiter_count > 0 ? "contended" : matches.full(s) ? "full" : used(s) === 0 ? "idle" : "in use") + (s.lost_count ? `, ${count(s.lost_count)} lost` : "");
 
   function foot() {
     const text = looked ? `${plural(list.length, "semaphore")} of the ${plural(looked, "name")} looked through` + (more ? "; there are more." : ".") : "";

@@ -1,5 +1,5 @@
 // Sessions: all of them, page by page, and one with what it holds and what it waits for.
-import { el, table, button, sessionName, sessionLink, meet, semaphoreLink, itemLink, metadata, figures, count, age, left, duration, copyable } from "./dom.js";
+import { el, table, button, sessionName, sessionLink, meet, semaphoreLink, inGroup, ranges, itemLink, metadata, figures, count, age, left, duration, copyable } from "./dom.js";
 import { read, path, encode, curl, verb } from "./api.js";
 import { history, renewalsFilter, renewalsButton } from "./events.js";
 import { obstacles } from "./semaphore.js";
@@ -59,8 +59,8 @@ export function session(id) {
     event: (kind, data, at) => events.add(kind, data, at),
     act(act, data) {
       if (act === "end") actions.endSession(view, s);
-      else if (act === "revoke") actions.revoke(view, data.semaphore, 0, s.leases.find((l) => l.semaphore === data.semaphore));
-      else if (act === "withdraw") actions.withdraw(view, data.semaphore, id);
+      else if (act === "revoke") actions.revoke(view, data.semaphore, 0, s.leases.find((l) => String(l.token) === data.token));
+      else if (act === "withdraw") actions.withdraw(view, data.semaphore, id, data.group);
       else if (act === "renewals") events.clear(view);
       else if (act === "next" || act === "previous") {
         lists[data.list].step(act);
@@ -83,22 +83,23 @@ export function session(id) {
   const none = (text) => el("p", { class: "note" }, text);
 
   const leases = () => part("leases", "Holds", s.leases.length ? [lists.leases.steps(s.leases), table("Holds", ["Semaphore", "#Permits", "#Token", "Time left", ""], lists.leases.rows(s.leases).map((l) => ({
-    key: l.semaphore, kinds: ["", "num", "num"],
-    cells: [semaphoreLink(l.semaphore), count(l.count), String(l.token), l.revoked ? [el("span", { class: "tag" }, "revoked"), l.reason ? " " + l.reason : null] : left(l.expires_in_ms),
-      l.revoked ? "" : button("Revoke…", "revoke", { semaphore: l.semaphore }, { class: "quiet", "aria-label": `Revoke the lease of ${l.semaphore}` })],
+    key: "token " + l.token,
+    cells: [[semaphoreLink(l.semaphore), inGroup(l.group), l.slots ? ` slots ${ranges(l.slots)}` : null], count(l.count), String(l.token), l.revoked ? [el("span", { class: "tag" }, "revoked"), l.reason ? " " + l.reason : null] : l.spent ? [el("span", { class: "tag" }, "spent"), " returns in ", left(l.returns_in_ms)] : left(l.expires_in_ms),
+      l.revoked ? "" : button("Revoke…", "revoke", { semaphore: l.semaphore, token: l.token }, { class: "quiet", "aria-label": `Revoke the lease of ${l.semaphore}` })],
   })))] : none("No permits."));
 
   const items = () => (s.items.length ? part("items", "Holds items", [lists.items.steps(s.items), table("Items", ["Item"], lists.items.rows(s.items).map((name) => ({ key: name, cells: [itemLink(name)] })))]) : null);
 
+  const wanted = (w) => w.members ?? Object.entries(w.semaphores).map(([name, n]) => ({ name, count: n }));
   const waits = () => part("waits", "Waits for", s.waiting.length ? [lists.requests.steps(s.waiting), table("Waits for", ["Semaphores", "#Place", "For", "Why", ""], lists.requests.rows(s.waiting).map((w, i) => ({
-    key: "w" + Object.keys(w.semaphores).join(" ") + i, kinds: ["", "num"],
-    cells: [Object.entries(w.semaphores).flatMap(([name, n], j) => [j ? (w.mode === "any" ? " or " : " and ") : "", semaphoreLink(name), n > 1 ? " × " + count(n) : ""]), String(w.position), age(w.waiting_ms),
-      [w.reason, obstacles(w)], button("Withdraw…", "withdraw", { semaphore: Object.keys(w.semaphores)[0] }, { class: "quiet", "aria-label": `Withdraw the request for ${Object.keys(w.semaphores).join(", ")}` })],
+    key: "w" + wanted(w).map((m) => m.name).join(" ") + i,
+    cells: [wanted(w).flatMap((m, j) => [j ? (w.mode === "any" ? " or " : " and ") : "", semaphoreLink(m.name), inGroup(m.group), m.count > 1 ? " × " + count(m.count) : ""]), String(w.position), age(w.waiting_ms),
+      [w.reason, obstacles(w)], button("Withdraw…", "withdraw", { semaphore: wanted(w)[0].name, group: wanted(w)[0].group ?? "" }, { class: "quiet", "aria-label": `Withdraw the request for ${wanted(w).map((m) => m.name).join(", ")}` })],
   })))] : none("Nothing."));
 
   const waitList = () => (s.waitlist.length ? part("list", "Wait list", [lists.entries.steps(s.waitlist), table("Wait list", ["Semaphore", "#Wanted", "#Granted", "#Place", "For"], lists.entries.rows(s.waitlist).map((e) => ({
-    key: e.name + " " + e.epoch, kinds: ["", "num", "num", "num"],
-    cells: [e.deleted ? e.name + " (deleted)" : semaphoreLink(e.name), count(e.wanted), count(e.granted), e.position ? String(e.position) : "", e.position ? age(e.waiting_ms) : ""],
+    key: [e.name, e.epoch, e.group].join(" "),
+    cells: [[e.deleted ? e.name + " (deleted)" : semaphoreLink(e.name), inGroup(e.group)], count(e.wanted), count(e.granted), e.position ? String(e.position) : "", e.position ? age(e.waiting_ms) : ""],
   })))]) : null);
 
   const happened = () => part("events", ["Last events ", renewalsButton()], events.render("Last events, newest first", "session"));
