@@ -228,7 +228,7 @@ func TestManyNames(t *testing.T) {
 	b.click("All")
 	b.fill("prefix", "name-029")
 	b.await(`document.querySelector("tbody a")?.textContent === "name-02900"`)
-	if rows := eval[int](b, `document.querySelectorAll("tbody tr").length`); rows != 50 {
+	if rows := eval[int](b, `document.querySelectorAll("[data-key=list] tbody tr").length`); rows != 50 {
 		t.Errorf("%d rows", rows)
 	}
 }

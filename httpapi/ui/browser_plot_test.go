@@ -50,7 +50,7 @@ func TestPlots(t *testing.T) {
 
 	eval[bool](b, `(location.hash = "/", true)`)
 	b.await(`[...document.querySelectorAll("tbody tr")].some((row) => row.cells[0].textContent === "db" && row.querySelector("svg").getAttribute("aria-label") === "Held or returning: at most 4 in the last 15 minutes")`)
-	b.row("now|0.0") // nobody is granted anything
+	b.row("now|0.0") // without a grant
 	s.batch(append([]string{`{"op":"create","semaphore":"busy","permits":999}`}, slices.Repeat([]string{`{"op":"acquire-once","semaphore":"busy","ttl":"10m"}`}, 999)...))
 	b.await(`[...document.querySelectorAll("tbody tr")].some((row) => /^now[1-9]\d*$/.test(row.textContent))`) // 999 in some seconds
 	b.rules("overview with plots")

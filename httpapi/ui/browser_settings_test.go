@@ -20,7 +20,7 @@ func TestSettings(t *testing.T) {
 	api.Must(200, "PUT /v1/sessions/"+holder+"/leases/pool", `{"group":"acme","count":2}`)
 	api.Must(202, "PUT /v1/sessions/"+waiter+"/leases/pool", `{"group":"acme"}`)
 	b := s.open("n2", "/semaphore/pool")
-	for _, text := range []string{"each request names its group", "2 permits, where a group has no limit of its own",
+	for _, text := range []string{"each request names its group", "2 permits, where a group has no other limit",
 		"7 requests in the line of each group; another one ends the oldest of them", "up to 15 min earlier", "Group acme uses 2 of its 2."} {
 		b.shows(text)
 	}
@@ -51,7 +51,7 @@ func TestSettings(t *testing.T) {
 	api.Must(201, "PUT /v1/semaphores/branches", `{"permits":null,"groups":"owner","per_group":1}`)
 	api.Must(200, "PUT /v1/sessions/"+holder+"/leases/branches", "")
 	b = s.open("n3", "/")
-	b.row("branches|1|no limit in all, 1 group|0||in use")
+	b.row("branches|1|no limit in all, 1 group||0||in use")
 	b.click("branches")
 	b.shows("no limit in all, only one for each group")
 	b.await(`/^no total/.test(document.querySelector(".figures dd").textContent) && !document.querySelector(".meter") && !document.body.innerText.includes("Pause…")`)
@@ -104,7 +104,7 @@ func TestLostAndPaused(t *testing.T) {
 	api.Must(202, "PUT /v1/sessions/"+waiting+"/leases/rig", "")
 	b.shows("The semaphore is paused: disk swap.")
 	overview := s.open("n3", "/")
-	overview.row("rig|0 / 5||1|")
+	overview.row("rig|0 / 5|||1|")
 	overview.await(`[...document.querySelectorAll("tbody td:last-child")].some((cell) => cell.textContent === "paused")`)
 	b.click("Resume…")
 	b.confirm("rig", "Resume", "It is paused: disk swap", "1 request waits")

@@ -11,7 +11,7 @@ const total = (n) => (n === null ? "no limit in all" : permits(n));
 const words = {
   created: (e) => ["created with ", total(e.permits)],
   changed: (e) => ["changed: ", total(e.permits), e.offset ? `, offset ${e.offset}` : "", e.paused ? `, paused: “${e.paused}”` : ""],
-  "group-changed": (e) => [e.limit === null ? "no limit of its own any more:" : "limit " + count(e.limit) + ":"],
+  "group-changed": (e) => [e.limit === null ? "limit removed:" : "limit " + count(e.limit) + ":"],
   deleted: () => ["deleted"],
   granted: (e) => [e.unowned ? "taken: " : "granted: ", permits(e.count), e.token ? `, token ${e.token}` : ""],
   released: (e) => ["released: ", permits(e.count), `, token ${e.token} (${causes[e.cause] ?? e.cause})`],

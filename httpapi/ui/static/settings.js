@@ -10,7 +10,7 @@ const time = (ms) => (ms % 1000 ? count(ms) + " ms" : duration(ms));
 const words = {
   Groups: (s) => s.groups && (s.groups === "owner" ? "the caller's identity names the group" : "each request names its group") + (s.sweeping ? "; another limit still reaches them, one after another" : ""),
   Permits: (s) => s.permits === null && "no limit in all, only one for each group",
-  "Per group": (s) => s.per_group && `${plural(s.per_group, "permit")}, where a group has no limit of its own`,
+  "Per group": (s) => s.per_group && `${plural(s.per_group, "permit")}, where a group has no other limit`,
   Window: (s) => s.window_ms && `what is granted is spent, and comes back ${time(s.window_ms)} after the grant`,
   Cooldown: (s) => s.cooldown_ms && `what a lease gives up rests for ${time(s.cooldown_ms)}`,
   "On lost": (s) => s.on_lost && `what a lost lease held ${s.on_lost === "quarantine" ? "stays away until somebody frees it" : "comes back after " + s.on_lost.replace(/([hm])(0[ms])+$/, "$1")}`,
