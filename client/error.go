@@ -70,7 +70,7 @@ var (
 	ErrOverflow           error = code("overflow")            // a count would leave 64 bits
 	ErrDeleted            error = code("deleted")             // the semaphore, during the wait
 	ErrExpiredSession     error = code("expired-session")     // not renewed in time
-	ErrRevoked            error = code("revoked")             // by an operator, see Error.Reason
+	ErrRevoked            error = code("revoked")             // by an operator or after MaxHold, see Error.Reason
 	ErrOver               error = code("over")                // the grant of the first request with this key
 	ErrPreconditionFailed error = code("precondition-failed") // another epoch, or it exists
 	ErrTooLarge           error = code("too-large")

@@ -148,7 +148,7 @@ func (s *Session) loseLease(l *Lease, why error) {
 }
 
 // maxHoldOver is the refusal with which a node would reply once MaxHold is over.
-var maxHoldOver = &Error{Status: http.StatusGone, Code: "revoked", Title: "Revoked", Detail: "It was held for the longest time that the semaphore allows.", Reason: "max-hold"}
+var maxHoldOver = &Error{Status: http.StatusGone, Code: "revoked", Title: "Revoked", Detail: "It was held for the longest time that the semaphore allows, its max_hold.", Reason: "max-hold"}
 
 // endLeases ends the leases that have been held for as long as they may. They are not released: the
 // cluster ends them a moment later, and keeps the permits away if OnLost says so. verify releases them then.

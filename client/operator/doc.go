@@ -18,6 +18,7 @@
 //
 //   - operator.go: New, the options of reads; members, leadership, the feature level
 //   - backup.go: backups of the whole state, and their restore
-//   - sessions.go: sessions and leases of other processes, all holders and waiters, and how to take them away
+//   - sessions.go: sessions of other processes, and how to end them; all holders and waiters
+//   - leases.go: leases of other processes, and how to settle them and to take them away
 //   - events.go: the stream of changes
 package operator

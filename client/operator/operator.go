@@ -25,11 +25,11 @@ func New(c *client.Client) *Operator { return &Operator{c.Calls()} }
 // ListWaiters OfGroup.
 type ReadOption func(url.Values)
 
-// LeaseOption is one for ReleaseLease and Revoke: OfGroup.
+// LeaseOption is one for ReleaseLease, Revoke and Settle: OfGroup.
 type LeaseOption func(url.Values)
 
-// OfGroup selects the group of a semaphore: a LeaseOption, a ReadOption and an EventOption. Without it ReleaseLease
-// and Revoke name the lease in the group "", and lists and events are of all groups.
+// OfGroup selects the group of a semaphore: a LeaseOption, a ReadOption and an EventOption. Without it ReleaseLease,
+// Revoke and Settle name the lease in the group "", and lists and events are of all groups.
 func OfGroup(name string) func(url.Values) { return func(q url.Values) { q.Set("group", name) } }
 
 // Stale lets the node reply from its own state, which may be behind the cluster's.

@@ -54,19 +54,6 @@ func (e ListEntry) MarshalJSON() ([]byte, error) {
 	return reply.WriteTimes(plain(e), reply.Member("waiting_ms", e.WaitingFor))
 }
 
-// Lease is one lease of a session.
-type Lease struct {
-	Semaphore string `json:"semaphore"`
-	Group     string `json:"group,omitempty"`
-	Count     int64  `json:"count"`
-	Token     uint64 `json:"token"`
-	// Revoked leases stay until their session releases them or ends; Reason is the
-	// operator's.
-	Revoked   bool          `json:"revoked,omitempty"`
-	Reason    string        `json:"reason,omitempty"`
-	ExpiresIn time.Duration `json:"-"`
-}
-
 // Wait is one waiting request of a session.
 type Wait struct {
 	// Semaphores has the counts that it asks for, or Members if it names a group. Wants has both forms.
@@ -108,18 +95,6 @@ func (s Session) MarshalJSON() ([]byte, error) {
 	return reply.WriteTimes(plain(s), reply.Member("ttl_ms", s.TTL), reply.Member("expires_in_ms", s.ExpiresIn))
 }
 
-// UnmarshalJSON reads a lease as the API sends it.
-func (l *Lease) UnmarshalJSON(data []byte) error {
-	type plain Lease
-	return reply.ReadTimes(data, (*plain)(l), reply.Times{"expires_in_ms": &l.ExpiresIn})
-}
-
-// MarshalJSON writes a lease with the API's members.
-func (l Lease) MarshalJSON() ([]byte, error) {
-	type plain Lease
-	return reply.WriteTimes(plain(l), reply.Member("expires_in_ms", l.ExpiresIn))
-}
-
 // UnmarshalJSON reads a waiting request as the API sends it.
 func (w *Wait) UnmarshalJSON(data []byte) error {
 	type plain Wait
@@ -148,13 +123,6 @@ func sessionCall(method, id string, more ...string) (calls.Call, error) {
 func (o *Operator) ListSessions(ctx context.Context, opts ...ReadOption) iter.Seq2[*Session, error] {
 	k := calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions"}}
 	return listOf(o, ctx, k, nil, opts, func(p *page) []*Session { return p.Sessions })
-}
-
-// ListLeases goes through the leases of a session, oldest first, a page at a time, for a session with more of
-// them than one reply should have. Its errors are GetSession's.
-func (o *Operator) ListLeases(ctx context.Context, id string, opts ...ReadOption) iter.Seq2[*Lease, error] {
-	k, err := sessionCall(http.MethodGet, id, "leases")
-	return listOf(o, ctx, k, err, opts, func(p *page) []*Lease { return p.Leases })
 }
 
 // GetSession reads any session. ErrUnknownSession, ErrExpiredSession or ErrRevoked if it
@@ -199,52 +167,6 @@ func (o *Operator) EndSession(ctx context.Context, id string) error {
 	if err == nil {
 		_, err = o.calls.Do(ctx, k)
 	}
-	return err
-}
-
-// ReleaseLease releases the lease of a session, or withdraws its waiting request. With a token
-// that is not 0 it releases the lease of that token alone.
-func (o *Operator) ReleaseLease(ctx context.Context, id, name string, token uint64, opts ...LeaseOption) error {
-	if name == "" {
-		return errNoName
-	}
-	k, err := sessionCall(http.MethodDelete, id, "leases", name)
-	if err != nil {
-		return err
-	}
-	k.Query = url.Values{}
-	if token != 0 {
-		k.Query.Set("token", strconv.FormatUint(token, 10))
-	}
-	for _, option := range opts {
-		option(k.Query)
-	}
-	k.Key, k.KeyOptional = calls.NewKey(), true
-	_, err = o.calls.Do(ctx, k)
-	return err
-}
-
-// Revoke takes one lease away from a session, as an operator: the permits are available at once, and later
-// requests of the session about the lease fail with ErrRevoked and the reason. The holder may go on for a
-// while: the next grant's token fences it. An epoch that is not 0 protects a later semaphore of the same name.
-func (o *Operator) Revoke(ctx context.Context, name, session, reason string, epoch uint64, opts ...LeaseOption) error {
-	if name == "" {
-		return errNoName
-	}
-	if _, err := sessionCall(http.MethodDelete, session); err != nil {
-		return err
-	}
-	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "semaphores", name, "holders", session}, Query: url.Values{}, Key: calls.NewKey()}
-	if reason != "" {
-		k.Query.Set("reason", reason)
-	}
-	if epoch != 0 {
-		k.Query.Set("epoch", strconv.FormatUint(epoch, 10))
-	}
-	for _, option := range opts {
-		option(k.Query)
-	}
-	_, err := o.calls.Do(ctx, k)
 	return err
 }
 

@@ -85,7 +85,7 @@ func TestCLIPage(t *testing.T) {
 
 // TestMistypedVariable: every flag's variable counts, and so do the variables of run and of Compose.
 func TestMistypedVariable(t *testing.T) {
-	if err := mistyped([]string{"SIGNALBOX_NODE_ID=n1", "SIGNALBOX_PERMITS=3", "SIGNALBOX_SESSION=5", "SIGNALBOX_SEMAPHORE=db", "SIGNALBOX_TOKEN=3",
+	if err := mistyped([]string{"SIGNALBOX_NODE_ID=n1", "SIGNALBOX_PERMITS=3", "SIGNALBOX_SESSION=5", "SIGNALBOX_SEMAPHORE=db", "SIGNALBOX_TOKEN=3", "SIGNALBOX_SLOTS=0,1", "SIGNALBOX_SLOT=0",
 		"SIGNALBOX_CONTEXT=home", "SIGNALBOX_OUTPUT=json", "SIGNALBOX_BIND=0.0.0.0", "SIGNALBOX_YES=true", "SIGNALBOX_TEST_AS_PROGRAM=1"}); err != nil {
 		t.Error(err)
 	}

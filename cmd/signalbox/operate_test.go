@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func (s *verbStage) hidden(text string) string {
 // arguments are the words of a line.
 func (s *verbStage) arguments(line string) (words []string) {
 	for _, word := range strings.Fields(line) {
-		for i, id := range s.sessions {
+		for i, id := range slices.Backward(s.sessions) { // $1 begins $10
 			word = strings.ReplaceAll(word, fmt.Sprintf("$%d", i+1), id)
 		}
 		words = append(words, strings.ReplaceAll(word, "_", " "))

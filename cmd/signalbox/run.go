@@ -25,14 +25,16 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 		Long: "Run a command while holding permits of a semaphore: wait for them, run the command, keep the lease\n" +
 			"renewed, and give the permits back when the command ends.\n\n" +
 			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_GROUP, SIGNALBOX_SESSION, SIGNALBOX_TOKEN (the fencing token, a\n" +
-			"number) and SIGNALBOX_ADDR in its environment. The token that a cluster may ask for comes from --token-file, or from the\n" +
+			"number) and SIGNALBOX_ADDR in its environment; of a semaphore with slots also SIGNALBOX_SLOTS (0,3) and SIGNALBOX_SLOT\n" +
+			"(0, the first). The token that a cluster may ask for comes from --token-file, or from the\n" +
 			"variable SIGNALBOX_API_TOKEN, which the command sees too, so that it can call signalbox itself.\n\n" +
 			"The command gets a separate process group, and the terminal if there is one; Ctrl-Z does not\n" +
 			"stop it. The signals INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are handed on to the group, unless the\n" +
 			"caller ignores them. Whatever is left of the group when the command itself has ended is ended too, before the\n" +
 			"permits are given back.\n\n" +
 			"A renewal that fails is no loss while the lease lives. Shortly before the permits could be granted to\n" +
-			"another client the group is sent TERM and, after --grace, KILL.\n\n" +
+			"another client the group is sent TERM and, after --grace, KILL. Then the permits come back, also where the semaphore\n" +
+			"keeps away what a lost lease held.\n\n" +
 			"A SIGKILL of run itself ends the command on Linux, but not what the command has started; on other\n" +
 			"systems it ends neither. These processes may run on after the lease, and only the token protects the\n" +
 			"resource that they use.\n\n" +

@@ -94,3 +94,25 @@ func TestRunInGroup(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+// TestRunHasSlots: the command sees the slots of its own lease, and without slots also not those of an outer run.
+func TestRunHasSlots(t *testing.T) {
+	_, c, _ := startDev(t.Context(), t, 1)
+	variables := []string{"SIGNALBOX_ADDR", c.bases[0], "SIGNALBOX_SLOTS", "7,9", "SIGNALBOX_SLOT", "7"}
+	for variable, value := range map[string]string{"SIGNALBOX_SLOTS": "7,9", "SIGNALBOX_SLOT": "7"} {
+		t.Setenv(variable, value) // the command inherits the variables of the process
+	}
+	file := filepath.Join(t.TempDir(), "seen")
+	for name, want := range map[string]string{"gpus": "0,1 0", "db": "none none"} {
+		for _, line := range []string{"create gpus --permits 8 --slots", "create db --permits 2"} {
+			if o := command(t, strings.Fields(line), variables...); o.status != 0 {
+				t.Fatalf("%+v", o)
+			}
+		}
+		script := fmt.Sprintf("echo ${SIGNALBOX_SLOTS-none} ${SIGNALBOX_SLOT-none} >%s", file)
+		o := command(t, []string{"run", name, "--count", "2", "--", "sh", "-c", script}, variables...)
+		if seen, err := os.ReadFile(file); o.status != 0 || err != nil || string(seen) != want+"\n" {
+			t.Errorf("%s: %+v, %v, %s", name, o, err, seen)
+		}
+	}
+}

@@ -59,7 +59,7 @@ var kinds = map[string]kind{
 	"no-successor":         {409, "No member can take over", "", "no member can take over the leadership"},
 	"deleted":              {410, "Deleted", "", "the semaphore was deleted during the wait"},
 	"expired-session":      {410, "The session has expired", "", "not renewed in time"},
-	"revoked":              {410, "Revoked", "", "by an operator, see `reason`"},
+	"revoked":              {410, "Revoked", "", "by an operator, or after `max_hold`, see `reason`"},
 	"over":                 {410, "Granted, and ended since", "", "the repeat of a key whose lease or session is over since"},
 	"history-gone":         {410, "Events are gone", "", "events that are not kept, or never were"},
 	"precondition-failed":  {412, "A precondition failed", "", "another epoch or ETag, it exists, or a PUT with `If-Match` found no semaphore"},
@@ -96,7 +96,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.UnknownSemaphore: {"unknown-semaphore", plain("No semaphore has this name. Create it with PUT /v1/semaphores/{name}.")},
 	fsm.UnknownSession:   {"unknown-session", plain("No session has this id: it was ended, or never opened.")},
 	fsm.ExpiredSession:   {"expired-session", plain("The session was not renewed in time, and everything it held is released. Open another one.")},
-	fsm.Revoked:          {"revoked", plain("An operator revoked this, see reason.")},
+	fsm.Revoked:          {"revoked", revoked},
 	fsm.Never:            {"never", never},
 	fsm.LeaseExists:      {"lease-exists", plain("The session holds or waits for this semaphore already, with another count or list. Release that first, or use another session.")},
 	fsm.Hierarchy:        {"hierarchy", hierarchy},
@@ -193,6 +193,14 @@ func never(r *fsm.Result) string {
 			"To make requests wait instead, leave the permits as they are and take them with down."
 	}
 	return "More permits were asked for than the semaphore has. Ask for fewer, or raise its permits."
+}
+
+// revoked says who ended it.
+func revoked(r *fsm.Result) string {
+	if r.Reason == fsm.CauseMaxHold.String() {
+		return "It was held for the longest time that the semaphore allows, its max_hold."
+	}
+	return "An operator revoked this, see reason."
 }
 
 func plain(text string) func(*fsm.Result) string {

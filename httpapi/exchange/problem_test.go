@@ -195,6 +195,7 @@ func TestGoldenProblems(t *testing.T) {
 		tell(c.String(), Refused(&r))
 	}
 	waits := fsm.Result{Code: fsm.Hierarchy, Rule: fsm.RuleWaits, Session: 7, Subject: "db", Level: &level, LowestLevel: &lowest}
+	tell("revoked, after max_hold", Refused(&fsm.Result{Code: fsm.Revoked, Subject: "db", Session: 7, Reason: "max-hold"}))
 	tell("never, of none", Refused(&fsm.Result{Code: fsm.Never, Subject: "db", Asked: 1}))
 	tell("hierarchy, by what it waits for", Refused(&waits))
 	for rule := fsm.RuleOwnerSessions; rule.String() != "unknown"; rule++ {

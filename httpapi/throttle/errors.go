@@ -122,10 +122,14 @@ func levelOrZero(level *int32) int32 {
 	return *level
 }
 
-// revokedRefusal tells a client that an operator has ended its lock or its peer.
+// revokedRefusal tells a client that an operator or max_hold has ended its lock, or an operator its peer.
 func revokedRefusal(revoked, reason string) *refusal {
 	text := "An operator revoked this " + revoked
-	if reason != "" {
+	switch reason {
+	case "":
+	case fsm.CauseMaxHold.String():
+		text = "The semaphore's longest hold ended this " + revoked
+	default:
 		text += ": " + reason
 	}
 	return sentence(http.StatusConflict, text+".")

@@ -19,6 +19,7 @@
 //   - semaphores.go: ls, show, create, resize, rm, up, down
 //   - settings.go: set; the flags of the settings that create takes too
 //   - groups.go: groups; the flags of requests in a group
+//   - returns.go: lost, free, settle; what comes back and slots, for people
 //   - sessions.go: sessions, acquire, renew, release, revoke, end
 //   - why.go: why a request waits
 //   - live.go: watch, events, top

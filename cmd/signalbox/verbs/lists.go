@@ -80,13 +80,18 @@ func printHolders(c *call, s *signalbox.Semaphore, advice string) error {
 	var rows [][]string
 	for _, h := range s.Holders {
 		left := cli.ShortDuration(h.ExpiresIn)
-		if h.Revoked {
+		switch {
+		case h.Revoked && h.Reason == maxHold:
+			left = maxHold
+		case h.Revoked:
 			left = "revoked"
+		case h.Spent:
+			left = "spent"
 		}
 		row := []string{cli.FormatClient(h.Metadata), h.Session, fmt.Sprint(h.Count), fmt.Sprint(h.Token), cli.ShortDuration(h.HeldFor), left}
-		rows = append(rows, withGroup(s, row, groupName(h.Group)))
+		rows = append(rows, withSlots(s, withGroup(s, row, groupName(h.Group)), slotRanges(h.Slots)))
 	}
-	err := c.Rows(withGroup(s, []string{"HOLDER", "SESSION", "COUNT", "TOKEN", "FOR", "LEFT"}, "GROUP"), rows)
+	err := c.Rows(withSlots(s, withGroup(s, []string{"HOLDER", "SESSION", "COUNT", "TOKEN", "FOR", "LEFT"}, "GROUP"), "SLOTS"), rows)
 	return errors.Join(err, more(c, s.HolderCount, len(s.Holders), "holders", advice))
 }
 

@@ -143,6 +143,7 @@ func eventText(e *operator.Event) string {
 	add("session %s", e.Session != "", e.Session)
 	add("count %d", e.Count != 0, e.Count)
 	add("token %d", e.Token != 0, e.Token)
+	add("slots %s", len(e.Slots) > 0, slotRanges(e.Slots))
 	add("place %d", e.Place != 0, e.Place)
 	add("permits %d", (e.Kind == "created" || e.Kind == "changed") && !e.NoTotal, e.Permits)
 	if e.Limit != nil {
@@ -236,7 +237,7 @@ func fill(s *signalbox.Semaphore) float64 {
 	if total <= 0 {
 		return 0
 	}
-	return float64(s.Held) / float64(total)
+	return float64(s.Held+s.Returning) / float64(total)
 }
 
 // bar draws the fill.

@@ -18,7 +18,7 @@ import (
 )
 
 func semaphoreVerbs() []verb {
-	return []verb{lsVerb(), showVerb(), createVerb(), setVerb(), resizeVerb(), rmVerb(), upVerb(), downVerb(), groupsVerb()}
+	return []verb{lsVerb(), showVerb(), createVerb(), setVerb(), resizeVerb(), rmVerb(), upVerb(), downVerb(), groupsVerb(), lostVerb(), freeVerb()}
 }
 
 func lsVerb() verb {
@@ -26,7 +26,7 @@ func lsVerb() verb {
 		run: func(c *call) error {
 			return cli.PrintList(c.Output, c.client.List(c, c.argument(0), signalbox.PageSize(pageSize)),
 				[]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL", "SETTINGS"}, nameOf, func(s *signalbox.Semaphore) []string {
-					return append(rowOf(s), strings.Join(settingsOf(s), ", "))
+					return append(rowOf(s), strings.Join(append(awayOf(s), settingsOf(s)...), ", "))
 				})
 		}}
 }
@@ -89,8 +89,8 @@ func summary(s *signalbox.Semaphore) string {
 	if s.Level != nil {
 		text += fmt.Sprintf(", level %d", *s.Level)
 	}
-	for _, setting := range settingsOf(s) {
-		text += ", " + setting
+	for _, part := range append(awayOf(s), settingsOf(s)...) {
+		text += ", " + part
 	}
 	if len(s.Metadata) > 0 {
 		text += "; " + cli.Printable(cli.FormatPairs(s.Metadata))

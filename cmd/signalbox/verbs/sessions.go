@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -18,7 +19,7 @@ import (
 )
 
 func sessionVerbs() []verb {
-	return []verb{acquireVerb(), renewVerb(), releaseVerb(), sessionsVerb(), revokeVerb(), endVerb()}
+	return []verb{acquireVerb(), renewVerb(), releaseVerb(), settleVerb(), sessionsVerb(), revokeVerb(), endVerb()}
 }
 
 // lease is an acquired lease, as JSON.
@@ -28,6 +29,8 @@ type lease struct {
 	Group     string `json:"group,omitempty"`
 	Count     int64  `json:"count"`
 	Token     uint64 `json:"token"`
+	Slots     []int  `json:"slots,omitempty"`
+	Spent     bool   `json:"spent,omitempty"`
 	TTLMS     int64  `json:"ttl_ms"`
 }
 
@@ -38,7 +41,7 @@ func acquireVerb() verb {
 	var anonymous bool
 	var g groupFlags
 	return verb{use: "acquire NAME", short: "Acquire permits, and leave the lease to its ttl", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
-		long: "\n\nIt prints the session and the fencing token. The lease is not renewed: \"signalbox renew SESSION\" renews it once, and\n" +
+		long: "\n\nIt prints the session, the fencing token and, of a semaphore with slots, the slots. The lease is not renewed: \"signalbox renew SESSION\" renews it once, and\n" +
 			"\"signalbox release SESSION\" ends it. \"signalbox run\" holds permits for as long as a command runs.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64VarP(&n, "count", "n", 1, "how many permits")
@@ -77,8 +80,8 @@ func acquireVerb() verb {
 			if err := held.Detach(); err != nil {
 				return err
 			}
-			return errors.Join(c.Result(held.Session, lease{held.Session, name, held.Group, held.Count, held.Token, ttl.Milliseconds()}),
-				c.Printf("%s %d", held.Session, held.Token))
+			return errors.Join(c.Result(held.Session, lease{held.Session, name, held.Group, held.Count, held.Token, held.Slots(), held.Spent(), ttl.Milliseconds()}),
+				c.Printf("%s", strings.TrimSpace(fmt.Sprintf("%s %d %s", held.Session, held.Token, cli.FormatSlots(held.Slots())))))
 		}}
 }
 
@@ -116,6 +119,9 @@ func renewVerb() verb {
 		}}
 }
 
+// maxHold is the reason of a lease that was held for as long as its semaphore allows.
+const maxHold = "max-hold"
+
 // sessionOver rewords for people that a session is over.
 func sessionOver(err error, id string) error {
 	reason := ""
@@ -126,6 +132,8 @@ func sessionOver(err error, id string) error {
 		reason = "is not there: it has been released, or its end is long ago"
 	case errors.Is(err, signalbox.ErrExpiredSession):
 		reason = "has expired: it was not renewed in time, and its permits may be another client's"
+	case errors.Is(err, signalbox.ErrRevoked) && refusal != nil && refusal.Reason == maxHold:
+		reason = "has ended: its lease was held for as long as the semaphore allows"
 	case errors.Is(err, signalbox.ErrRevoked):
 		reason = "was ended by an operator"
 		if refusal != nil && refusal.Reason != "" {
@@ -172,6 +180,7 @@ type ownedLease struct {
 	group string
 	count int64
 	token uint64 // a later lease of the same name stays
+	spent bool   // a receipt
 }
 
 // leaseIn names the group of a lease.
@@ -188,7 +197,7 @@ func findLease(c *call, s *operator.Session, name, group string) (ownedLease, er
 	var found []ownedLease
 	for _, l := range s.Leases {
 		if l.Semaphore == name {
-			found = append(found, ownedLease{l.Group, l.Count, l.Token})
+			found = append(found, ownedLease{l.Group, l.Count, l.Token, l.Spent})
 		}
 	}
 	for _, w := range s.Waiting {
@@ -222,6 +231,12 @@ func leasesOf(s *operator.Session) (text string) {
 		}
 		if text += inGroup(l.Semaphore, l.Group); l.Count > 1 {
 			text += fmt.Sprintf(" ×%d", l.Count)
+		}
+		if len(l.Slots) > 0 {
+			text += " [" + slotRanges(l.Slots) + "]"
+		}
+		if l.Spent {
+			text += " spent"
 		}
 	}
 	return text

@@ -49,18 +49,46 @@ func (f *numberFlag) Set(text string) (err error) {
 // Type names the values in the help.
 func (f *numberFlag) Type() string { return "N|" + noSetting }
 
-// settingFlags are the flags of the settings of a semaphore.
-type settingFlags struct {
-	permits, perGroup, maxWaiting numberFlag
-	groups, whenFull, pause       string
-	headStart                     time.Duration
-	resume                        bool
+// durationFlag is the value of a flag that is a duration or noSetting, which is the same as 0.
+type durationFlag struct {
+	d   time.Duration
+	set bool
 }
 
-// settingValues are the values of the flags that take only these.
+func (f *durationFlag) String() string {
+	switch {
+	case !f.set:
+		return ""
+	case f.d == 0:
+		return noSetting
+	}
+	return f.d.String()
+}
+
+// Set reads the value.
+func (f *durationFlag) Set(text string) (err error) {
+	if f.set, f.d = true, 0; text != noSetting {
+		f.d, err = time.ParseDuration(text)
+	}
+	return err
+}
+
+// Type names the values in the help.
+func (f *durationFlag) Type() string { return "duration|" + noSetting }
+
+// settingFlags are the flags of the settings of a semaphore.
+type settingFlags struct {
+	permits, perGroup, maxWaiting        numberFlag
+	groups, whenFull, pause, onLost      string
+	headStart, window, cooldown, maxHold durationFlag
+	resume, slots                        bool
+}
+
+// settingValues are the values of the flags that take only these, but for on-lost, which takes durations too.
 var settingValues = map[string][]string{
 	"groups":    {signalbox.ByRequest, signalbox.ByOwner, noSetting},
 	"when-full": {signalbox.Refuse, signalbox.DropOldest, noSetting},
+	"on-lost":   {signalbox.Release, signalbox.Quarantine, noSetting},
 }
 
 // add adds the flags.
@@ -72,7 +100,13 @@ func (f *settingFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.pause, "pause", "", "grant no permit, for this reason")
 	flags.Var(&f.maxWaiting, "max-waiting", "the most requests in a line")
 	flags.StringVar(&f.whenFull, "when-full", "", "what a full line does to one more request: refuse, or drop-oldest: the first one ends in its place; none: refuse")
-	flags.DurationVar(&f.headStart, "head-start", 0, "the longest head start of a request; 0: no head starts")
+	flags.Var(&f.headStart, "head-start", "the longest head start of a request; none: no head starts")
+	flags.Var(&f.window, "window", "what is granted comes back so long after its grant, and not before: --permits N --window 1m grants N a minute")
+	flags.Var(&f.cooldown, "cooldown", "what a lease gives up comes back so long after its end")
+	flags.StringVar(&f.onLost, "on-lost", "", "when the permits of a lost lease come back: release: as others; quarantine: when \"signalbox free\" says so; or after a duration")
+	flags.BoolVar(&f.slots, "slots", false, "leases say which of the permits they have, by numbers from 0; --slots=false ends that")
+	cli.WithoutVariable(flags, "slots") // it is of an outer run
+	flags.Var(&f.maxHold, "max-hold", "the longest time that a lease is held; then it is lost")
 }
 
 // options returns the settings that the flags name.
@@ -97,7 +131,12 @@ func (f *settingFlags) options(flags *pflag.FlagSet) (options []signalbox.Settin
 	add(f.resume, signalbox.Paused(""))
 	add(f.maxWaiting.set, signalbox.MaxWaiting(int(min(f.maxWaiting.n, math.MaxInt32))))
 	add(flags.Changed("when-full"), signalbox.WhenFull(valueOf(f.whenFull)))
-	add(flags.Changed("head-start"), signalbox.HeadStart(f.headStart))
+	add(f.headStart.set, signalbox.HeadStart(f.headStart.d))
+	add(f.window.set, signalbox.Window(f.window.d))
+	add(f.cooldown.set, signalbox.Cooldown(f.cooldown.d))
+	add(flags.Changed("on-lost"), signalbox.OnLost(valueOf(f.onLost)))
+	add(flags.Changed("slots"), signalbox.Slots(f.slots))
+	add(f.maxHold.set, signalbox.MaxHold(f.maxHold.d))
 	return options, nil
 }
 
@@ -117,7 +156,23 @@ func (f *settingFlags) match(s *signalbox.Semaphore, flags *pflag.FlagSet) bool 
 		(f.pause == "" || s.Paused == f.pause) &&
 		(!f.maxWaiting.set || s.MaxWaiting == f.maxWaiting.n) &&
 		(!flags.Changed("when-full") || s.WhenFull == valueOf(f.whenFull)) &&
-		(!flags.Changed("head-start") || s.HeadStart == f.headStart)
+		(!f.headStart.set || s.HeadStart == f.headStart.d) &&
+		(!f.window.set || s.Window == f.window.d) &&
+		(!f.cooldown.set || s.Cooldown == f.cooldown.d) &&
+		(!flags.Changed("on-lost") || s.OnLost == lostRule(f.onLost)) &&
+		(!flags.Changed("slots") || s.Slots == f.slots) &&
+		(!f.maxHold.set || s.MaxHold == f.maxHold.d)
+}
+
+// lostRule is a value of --on-lost as a semaphore shows it.
+func lostRule(text string) string {
+	if d, err := time.ParseDuration(text); err == nil {
+		return d.String()
+	}
+	if text == signalbox.Release {
+		return ""
+	}
+	return valueOf(text)
 }
 
 func setVerb() verb {
@@ -168,6 +223,11 @@ func settingsOf(s *signalbox.Semaphore) (texts []string) {
 	add(s.MaxWaiting > 0 && s.WhenFull != signalbox.DropOldest, "at most %d waiting", s.MaxWaiting)
 	add(s.MaxWaiting > 0 && s.WhenFull == signalbox.DropOldest, "only the newest %d waiting", s.MaxWaiting)
 	add(s.HeadStart > 0, "head start up to %s", cli.ShortDuration(s.HeadStart))
+	add(s.Window > 0, "window of %s", cli.ShortDuration(s.Window))
+	add(s.Cooldown > 0, "cooldown of %s", cli.ShortDuration(s.Cooldown))
+	add(s.OnLost != "", "lost permits: %s", s.OnLost)
+	add(s.MaxHold > 0, "held for %s at most", cli.ShortDuration(s.MaxHold))
+	add(s.Slots, "slots")
 	add(s.Paused != "", "paused: %s", cli.Printable(s.Paused))
 	return texts
 }

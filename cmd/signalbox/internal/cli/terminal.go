@@ -242,6 +242,11 @@ func ShortDuration(d time.Duration) string {
 	return text
 }
 
+// FormatSlots is slots as "signalbox run" hands them to its command: 0,3.
+func FormatSlots(slots []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(slots), " ", ","), "[]")
+}
+
 // FormatPairs is metadata for people.
 func FormatPairs(metadata map[string]string) string {
 	var pairs []string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,12 +16,13 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/items"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/waiting"
 )
 
 const (
-	// releaseWithin bounds how long Run waits for a node to confirm the release.
+	// releaseWithin bounds how long Run waits for a node to confirm the release, and again until a lost hold is free.
 	releaseWithin = 5 * time.Second
 	// withdrawWithin bounds how long it waits for the withdrawal of a request.
 	withdrawWithin = 2 * time.Second
@@ -35,8 +37,8 @@ type holding interface {
 	Close(ctx context.Context) error
 	// noun names it.
 	noun() string
-	// variables are the command's environment: NAME=VALUE.
-	variables() []string
+	// environment is the command's environment, NAME=VALUE, made of the inherited one, which it may change.
+	environment(inherited []string) []string
 }
 
 // permits are a session's lease.
@@ -51,9 +53,16 @@ func (p *permits) Err() error { return p.lease.Err() }
 
 func (p *permits) noun() string { return "lease" }
 
-func (p *permits) variables() []string {
-	return []string{"SIGNALBOX_SEMAPHORE=" + p.lease.Semaphore, "SIGNALBOX_GROUP=" + p.lease.Group, "SIGNALBOX_SESSION=" + p.lease.Session,
-		tokenVariable(p.lease.Token)}
+// environment has no slots of an outer run: a command without slots must not use them.
+func (p *permits) environment(inherited []string) []string {
+	environment := slices.DeleteFunc(inherited, func(variable string) bool {
+		return strings.HasPrefix(variable, "SIGNALBOX_SLOTS=") || strings.HasPrefix(variable, "SIGNALBOX_SLOT=")
+	})
+	if slots := p.lease.Slots(); len(slots) > 0 {
+		environment = append(environment, "SIGNALBOX_SLOTS="+cli.FormatSlots(slots), "SIGNALBOX_SLOT="+cli.FormatSlots(slots[:1]))
+	}
+	return append(environment, "SIGNALBOX_SEMAPHORE="+p.lease.Semaphore, "SIGNALBOX_GROUP="+p.lease.Group, "SIGNALBOX_SESSION="+p.lease.Session,
+		tokenVariable(p.lease.Token))
 }
 
 // tokenVariable has the fencing token.
@@ -67,8 +76,8 @@ func (l leadership) Close(ctx context.Context) error { return l.Resign(ctx) }
 
 func (l leadership) noun() string { return "leadership" }
 
-func (l leadership) variables() []string {
-	return []string{"SIGNALBOX_ITEM=" + l.Name, "SIGNALBOX_SESSION=" + l.Session, tokenVariable(l.Token)}
+func (l leadership) environment(inherited []string) []string {
+	return append(inherited, "SIGNALBOX_ITEM="+l.Name, "SIGNALBOX_SESSION="+l.Session, tokenVariable(l.Token))
 }
 
 // acquired is the outcome of open.
@@ -239,12 +248,41 @@ func (h *Holder) refused(err error) error {
 }
 
 // release gives everything back, and returns why the session was lost, if it was. A release that no node confirms is
-// only logged: the session ends when its ttl is over. A signal that asks to end cuts the wait short.
+// only logged: the session ends when its ttl is over.
 func (h *Holder) release(ctx context.Context, held holding) (lost error) {
+	err := h.withinBound(ctx, held.Close)
+	switch {
+	case errors.Is(err, signalbox.ErrLost):
+		return err
+	case err != nil:
+		h.Log.Warn("the release was not confirmed; the session ends with its ttl", "name", h.Name, "within", h.TTL, "error", err)
+	}
+	return nil
+}
+
+// freeLost brings back what a lost lease held, where the semaphore keeps that away from other clients: the command has
+// ended. It first ends the session, which may still live if the release was not confirmed: there is no lost hold before.
+func (h *Holder) freeLost(ctx context.Context, p *permits) {
+	err := h.withinBound(ctx, func(ctx context.Context) error {
+		_ = operator.New(h.client).EndSession(ctx, p.lease.Session) // fails if it is over
+		return h.client.FreeLost(ctx, h.Name, p.lease.Token, "its command has ended")
+	})
+	switch {
+	case errors.Is(err, signalbox.ErrNotLost), errors.Is(err, signalbox.ErrUnknownSemaphore):
+	case err != nil:
+		h.Log.Warn("the permits of the lost lease may stay away: \"signalbox lost\" lists them, and \"signalbox free\" brings them back",
+			"name", h.Name, "token", p.lease.Token, "error", err)
+	default:
+		h.Log.Warn("the command has ended, so that the permits of the lost lease are free again", "name", h.Name, "token", p.lease.Token)
+	}
+}
+
+// withinBound calls a function with a ctx that ends after releaseWithin, or with a signal that asks to end.
+func (h *Holder) withinBound(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- held.Close(ctx) }()
+	go func() { done <- do(ctx) }()
 	for {
 		select {
 		case s := <-h.Signals:
@@ -252,13 +290,7 @@ func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 				cancel()
 			}
 		case err := <-done:
-			if errors.Is(err, signalbox.ErrLost) {
-				return err
-			}
-			if err != nil {
-				h.Log.Warn("the release was not confirmed; the session ends with its ttl", "name", h.Name, "within", h.TTL, "error", err)
-			}
-			return nil
+			return err
 		}
 	}
 }

@@ -8,12 +8,12 @@
 // group. Every failure has an exit status, see package cli.
 //
 // The package is called by cmd/signalbox, which reads flags and variables. It knows the
-// service through the packages client and client/items. A Holder runs once, and New and Run
+// service through the packages client, client/items and client/operator. A Holder runs once, and New and Run
 // are called one after the other; a process has one Holder, since Run makes the process the
 // parent of orphans.
 //
 //   - hold.go: Config and its checks, Run, the signals
-//   - acquire.go: permits or an item before the command, and the release after it
+//   - acquire.go: permits or an item before the command, and the release after it, also of a lost hold
 //   - guard.go: ends the command before another client could be granted the same
 //   - group.go: the command as a process group, and its terminal
 //   - inherited_linux.go: the signals that this process's caller ignored

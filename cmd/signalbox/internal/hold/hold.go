@@ -104,7 +104,7 @@ func (h *Holder) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	started, err := h.begin(h.Command, append(append(os.Environ(), h.Variables...), held.variables()...))
+	started, err := h.begin(h.Command, held.environment(append(os.Environ(), h.Variables...)))
 	if err != nil {
 		h.release(ctx, held)
 		return &cli.ExitError{Status: cli.StatusCantRun, Err: err}
@@ -113,6 +113,9 @@ func (h *Holder) Run(ctx context.Context) error {
 	lost := g.watch()
 	if late := h.release(ctx, held); lost == nil {
 		lost = late
+	}
+	if p, ok := held.(*permits); ok && lost != nil && started.gone() {
+		h.freeLost(ctx, p)
 	}
 	switch status := started.status(); {
 	case lost != nil:

@@ -40,6 +40,8 @@ type oneLease struct {
 	held     bool      // by the session
 	busy     bool      // another client has the permit
 	next     time.Time // when the next one was granted it, after the session had it
+	lostFor  int       // the token of a lost hold; 0: the permit is away for no lost lease
+	freed    time.Time // when that came back
 	cut      bool
 	how      cutOff
 	changed  chan struct{} // closed at each change, then another
@@ -55,6 +57,9 @@ func (o *oneLease) do(change func(now int64)) {
 	defer o.mu.Unlock()
 	now := int64(time.Since(o.start) / time.Millisecond)
 	if o.deadline != 0 && o.deadline <= now {
+		if o.held {
+			o.lostFor = o.opened
+		}
 		o.end()
 	}
 	change(now)
@@ -134,7 +139,7 @@ func passes(r *http.Request, late time.Duration) bool {
 }
 
 // serve is the part of the API that Run needs: POST /v1/sessions, PUT, GET and DELETE
-// of a session, PUT and GET of its lease.
+// of a session, PUT and GET of its lease, DELETE of a lost hold.
 func (o *oneLease) serve(r *http.Request) (status int, body map[string]any) {
 	var request struct{ TTL int64 }
 	_ = json.NewDecoder(r.Body).Decode(&request) // an empty body has no ttl
@@ -151,6 +156,8 @@ func (o *oneLease) serve(r *http.Request) (status int, body map[string]any) {
 			body = map[string]any{"session": fmt.Sprint(o.opened), "semaphore": "db", "count": 1, "token": o.opened,
 				"expires_in_ms": o.deadline - now, "waited_ms": now - began}
 			switch {
+			case status == http.StatusNotFound:
+				body = map[string]any{"code": "not-lost"}
 			case status == http.StatusGone:
 				body = map[string]any{"code": "expired-session", "session": parts[1]}
 			case r.Method == http.MethodGet && len(parts) == 2 && o.held:
@@ -177,6 +184,11 @@ func (o *oneLease) serve(r *http.Request) (status int, body map[string]any) {
 func (o *oneLease) once(now int64, method string, parts []string, ttlMS int64) int {
 	lease := len(parts) > 2
 	switch {
+	case parts[0] == "semaphores" && (o.lostFor == 0 || parts[3] != fmt.Sprint(o.lostFor)):
+		return http.StatusNotFound
+	case parts[0] == "semaphores":
+		o.lostFor, o.freed = 0, time.Now()
+		return http.StatusNoContent
 	case method == http.MethodPost:
 		o.opened++
 		o.ttlMS, o.held = ttlMS, false

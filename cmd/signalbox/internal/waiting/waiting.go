@@ -74,6 +74,9 @@ func text(s *signalbox.Semaphore, count int64, isOwn func(*signalbox.Waiter) boo
 	case s.NoTotal:
 		return shown
 	}
+	if s.NextReturnIn > 0 && (len(s.Holders) == 0 || s.Window > 0) {
+		return shown + fmt.Sprintf(": %d returning, the next in %s", s.Returning, cli.ShortDuration(s.NextReturnIn))
+	}
 	if len(s.Holders) == 0 {
 		return shown + fmt.Sprintf(": %d available", s.Available)
 	}

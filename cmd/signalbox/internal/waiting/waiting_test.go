@@ -20,6 +20,8 @@ func TestText(t *testing.T) {
 		"waiting for 2 of db: held by session 8 for 1s, and by 3 more": {
 			Holders: []signalbox.Holder{{Session: "8", HeldFor: time.Second}}, HolderCount: 4, Waiters: waiters[:1], WaiterCount: 200},
 		"waiting for 2 of db, at place 2 of 9: paused: drill": {Paused: "drill", Holders: []signalbox.Holder{holder}, Waiters: waiters, WaiterCount: 9},
+		"waiting for 2 of db: 3 returning, the next in 4s": {Window: time.Minute, Returning: 3, NextReturnIn: 4 * time.Second,
+			Holders: []signalbox.Holder{holder}, HolderCount: 1},
 		"waiting for 2 of db": {NoTotal: true, Groups: "request", Holders: []signalbox.Holder{holder}, HolderCount: 1},
 		"waiting for 2 of db, at place 3 of its group: Group a uses 1 of its 1.": {Groups: "request", Holders: []signalbox.Holder{holder}, HolderCount: 1, WaiterCount: 7,
 			Waiters: []signalbox.Waiter{{Session: "7", Group: "a", Position: 3, Reason: "Group a uses 1 of its 1."}}},
