@@ -34,7 +34,6 @@ type Event struct {
 	Place    uint64            `json:"place"`
 	Token    uint64            `json:"token"`
 	Count    int64             `json:"count"`
-	Slots    []int             `json:"slots"`
 	Cause    string            `json:"cause"`
 	Reason   string            `json:"reason"`
 	Mode     string            `json:"mode"`

@@ -95,7 +95,7 @@ func TestRunInGroup(t *testing.T) {
 	}
 }
 
-// TestRunHasSlots: the command sees the slots of its own lease, and without slots also not those of an outer run.
+// TestRunHasSlots: the command sees the slots of its lease; without slots it does not see the slots of an outer run either.
 func TestRunHasSlots(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 1)
 	variables := []string{"SIGNALBOX_ADDR", c.bases[0], "SIGNALBOX_SLOTS", "7,9", "SIGNALBOX_SLOT", "7"}

@@ -143,7 +143,6 @@ func eventText(e *operator.Event) string {
 	add("session %s", e.Session != "", e.Session)
 	add("count %d", e.Count != 0, e.Count)
 	add("token %d", e.Token != 0, e.Token)
-	add("slots %s", len(e.Slots) > 0, slotRanges(e.Slots))
 	add("place %d", e.Place != 0, e.Place)
 	add("permits %d", (e.Kind == "created" || e.Kind == "changed") && !e.NoTotal, e.Permits)
 	if e.Limit != nil {

@@ -16,7 +16,7 @@ import (
 func lostVerb() verb {
 	return verb{use: "lost NAME", short: "List what lost leases held and has not come back", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		long: "\n\nA lease is lost when its session is not renewed in time, or when it has been held for --max-hold. \"signalbox set NAME\n" +
-			"--on-lost quarantine\" keeps its permits away until \"signalbox free\" brings them back, as somebody has looked.",
+			"--on-lost quarantine\" keeps its permits away until \"signalbox free\" brings them back, once a person has looked.",
 		run: func(c *call) error {
 			return cli.PrintList(c.Output, c.client.ListLost(c, c.arguments[0], signalbox.PageSize(pageSize)),
 				[]string{"TOKEN", "HOLDER", "SESSION", "GROUP", "COUNT", "SLOTS", "LOST", "BACK"}, lostToken, func(l *signalbox.LostHold) []string {
@@ -30,6 +30,7 @@ func lostVerb() verb {
 		}}
 }
 
+// lostToken is the name of a lost hold.
 func lostToken(l *signalbox.LostHold) string { return strconv.FormatUint(l.Token, 10) }
 
 // lostTokens are the tokens of the lost holds of the semaphore in the first argument.

@@ -41,8 +41,9 @@ func acquireVerb() verb {
 	var anonymous bool
 	var g groupFlags
 	return verb{use: "acquire NAME", short: "Acquire permits, and leave the lease to its ttl", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
-		long: "\n\nIt prints the session, the fencing token and, of a semaphore with slots, the slots. The lease is not renewed: \"signalbox renew SESSION\" renews it once, and\n" +
-			"\"signalbox release SESSION\" ends it. \"signalbox run\" holds permits for as long as a command runs.",
+		long: "\n\nIt prints the session, the fencing token and, of a semaphore with slots, the slots. The lease is not renewed:\n" +
+			"\"signalbox renew SESSION\" renews it once, and \"signalbox release SESSION\" ends it. \"signalbox run\" holds permits for as\n" +
+			"long as a command runs.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64VarP(&n, "count", "n", 1, "how many permits")
 			flags.DurationVar(&ttl, "ttl", 30*time.Second, "how long the lease lives without a renewal")

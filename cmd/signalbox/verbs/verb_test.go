@@ -69,6 +69,17 @@ func TestAsksWhoHolds(t *testing.T) {
 	}
 }
 
+// TestShowsHowALeaseEnds: a lease that max_hold ended looks like no other revoked one.
+func TestShowsHowALeaseEnds(t *testing.T) {
+	c, _ := serving(t, "{}")
+	var shown strings.Builder
+	c.W = &shown
+	must(t, printHolders(c, &signalbox.Semaphore{Holders: []signalbox.Holder{{Revoked: true, Reason: "maintenance"}, {Revoked: true, Reason: "max-hold"}, {Spent: true}}}, ""))
+	if text := shown.String(); !regexp.MustCompile(`(?s) revoked\n.* max-hold\n.* spent\n$`).MatchString(text) {
+		t.Error(text)
+	}
+}
+
 // TestReleasesWhatItRead: release names the token of the lease, and so no later one.
 func TestReleasesWhatItRead(t *testing.T) {
 	const session = `{"session":"77","leases":[{"semaphore":"db","count":1,"token":9}],"waiting":[{"semaphores":{"web":1},"mode":"all"}]}`

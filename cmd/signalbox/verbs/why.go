@@ -118,7 +118,10 @@ func allHolders(s *signalbox.Semaphore) string {
 // freeing prints how an operator frees a semaphore.
 func freeing(c *call, s *signalbox.Semaphore) error {
 	if s.LostCount > 0 {
-		return c.Printf("To bring back what a lost lease held: signalbox free %s TOKEN; \"signalbox lost %[1]s\" lists the tokens.", cli.ShellQuote(s.Name))
+		err := c.Printf("To bring back what a lost lease held: signalbox free %s TOKEN; \"signalbox lost %[1]s\" lists the tokens.", cli.ShellQuote(s.Name))
+		if err != nil || len(s.Holders) == 0 {
+			return err
+		}
 	}
 	if s.Window > 0 {
 		return c.Printf("Permits come back after the window; \"signalbox up\" or \"signalbox resize\" adds permits.")

@@ -264,7 +264,7 @@ func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 // ended. It first ends the session, which may still live if the release was not confirmed: there is no lost hold before.
 func (h *Holder) freeLost(ctx context.Context, p *permits) {
 	err := h.withinBound(ctx, func(ctx context.Context) error {
-		_ = operator.New(h.client).EndSession(ctx, p.lease.Session) // fails if it is over
+		_ = operator.New(h.client).EndSession(ctx, p.lease.Session) // if it is over, or no node replies, FreeLost says more
 		return h.client.FreeLost(ctx, h.Name, p.lease.Token, "its command has ended")
 	})
 	switch {
