@@ -153,9 +153,10 @@ var testLayers = map[string][]string{
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "test/apitest", "test/hostile", "test/noderedclient"},
 	"client":              {"client/operator", "client/batch", "client/clienttest", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
-	"client/clienttest":   {"client/operator"},
-	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect
-	"cluster/offline":     {"test/memnet"},
+	"client/clienttest":          {"client/operator"},
+	"cmd/signalbox/internal/mcp": {"client/clienttest"},
+	"cmd/signalbox/verbs":        {"cluster"}, // a folder to inspect
+	"cluster/offline":            {"test/memnet"},
 
 	"internal/credentials": {"internal/certs"},
 	"test/chaos":           {"client", "client/operator", "cluster/replica", "fsm", "test/checks"},

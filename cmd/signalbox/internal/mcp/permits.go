@@ -78,7 +78,7 @@ func (p *permits) living(ctx context.Context) (*signalbox.Session, error) {
 	s, err := p.c.OpenSession(ctx, signalbox.SessionOptions{TTL: p.ttl, Metadata: metadata})
 	if err == nil {
 		p.mu.Lock()
-		p.session = s
+		p.session = s // state: the one before was lost
 		p.mu.Unlock()
 	}
 	return s, err
