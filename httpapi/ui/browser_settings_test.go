@@ -17,36 +17,36 @@ func TestSettings(t *testing.T) {
 	api.Must(201, "PUT /v1/semaphores/pool", `{"permits":5,"groups":"request","per_group":2,"max_waiting":7,"when_full":"drop-oldest","head_start":"15m"}`)
 	api.Must(200, "PUT /v1/semaphores/pool/groups/calm", `{"limit":4}`)
 	holder, waiter := open("w1"), open("w2")
-	api.Must(200, "PUT /v1/sessions/"+holder+"/leases/pool", `{"group":"acme","count":2}`)
-	api.Must(202, "PUT /v1/sessions/"+waiter+"/leases/pool", `{"group":"acme"}`)
+	api.Must(200, "PUT /v1/sessions/"+holder+"/leases/pool", `{"group":"tenant","count":2}`)
+	api.Must(202, "PUT /v1/sessions/"+waiter+"/leases/pool", `{"group":"tenant"}`)
 	b := s.open("n2", "/semaphore/pool")
 	for _, text := range []string{"each request names its group", "2 permits, where a group has no other limit",
-		"7 requests in the line of each group; another one ends the oldest of them", "up to 15 min earlier", "Group acme uses 2 of its 2."} {
+		"7 requests in the line of each group; another one ends the oldest of them", "up to 15 min earlier", "Group tenant uses 2 of its 2."} {
 		b.shows(text)
 	}
-	b.row("acme|2|2|2|1|")
+	b.row("tenant|2|2|2|1|")
 	b.row("calm|0|4own|0|0|")
-	b.row("w1 " + holder + "|acme|2|")
-	b.row("1|w2 " + waiter + "|acme|1|")
+	b.row("w1 " + holder + "|tenant|2|")
+	b.row("1|w2 " + waiter + "|tenant|1|")
 	api.Must(200, "PUT /v1/sessions/"+holder+"/leases/pool", `{"group":"new"}`)
 	b.row("new|1|2|1|0|")
 	api.Must(202, "PUT /v1/sessions/"+waiter+"/leases/pool", `{"group":"new","count":2}`)
-	if order := eval[string](b, `[...document.querySelectorAll('[data-key="groups"] tbody tr')].map((row) => row.cells[0].textContent).join()`); order != "acme,new,calm" && order != "acme,calm,new" {
+	b.row("new|1|2|1|1|")
+	if order := eval[string](b, `[...document.querySelectorAll('[data-key="groups"] tbody tr')].map((row) => row.cells[0].textContent).join()`); order != "tenant,new,calm" {
 		t.Errorf("the groups are %s", order)
 	}
-	b.row("new|1|2|1|1|")
 	b.rules("pool")
 	b.keep("pool")
-	b.click("Withdraw the request of w2 (session " + waiter + ")") // the first, of acme
+	b.click("Withdraw the request of w2 (session " + waiter + ") in group tenant")
 	b.confirm("withdraw", "Withdraw")
 	b.done()
-	b.row("acme|2|2|2|0|")
+	b.row("tenant|2|2|2|0|")
 	b.row("new|1|2|1|1|")
-	b.click("Revoke the lease of w1 (session " + holder + ")")
+	b.click("Revoke the lease of w1 (session " + holder + ") in group tenant")
 	b.confirm("revoke", "Revoke")
 	b.done()
 	b.shows("revoked")
-	api.Do("GET /v1/sessions/"+holder+"/leases/pool?group=acme", "").RefusedWith(410, "revoked")
+	api.Do("GET /v1/sessions/"+holder+"/leases/pool?group=tenant", "").RefusedWith(410, "revoked")
 
 	api.Must(201, "PUT /v1/semaphores/branches", `{"permits":null,"groups":"owner","per_group":1}`)
 	api.Must(200, "PUT /v1/sessions/"+holder+"/leases/branches", "")

@@ -124,7 +124,7 @@ export function removeItem(view, i) {
 export function revoke(view, name, epoch, lease) {
   if (!lease) return;
   ask(view, {
-    title: `Revoke the lease of ${called(lease.session)}`, word: "revoke", does: "Revoke",
+    title: `Revoke the lease of ${called(lease.session, lease.group)}`, word: "revoke", does: "Revoke",
     says: [lease.spent ? "What it spent comes back in its time, and not before." : `${plural(lease.count, "permit")} of ${name} ${lease.count === 1 ? "goes" : "go"} back at once, or after its cooldown, to the next request in line.`, mayRun(lease.token),
       "Its next request about this lease is refused with your reason."],
     fields: [reasonField],
@@ -148,7 +148,7 @@ export function endSession(view, s) {
 
 export function withdraw(view, name, session, group) {
   ask(view, {
-    title: `Withdraw the request of ${called(session)}`, word: "withdraw", does: "Withdraw",
+    title: `Withdraw the request of ${called(session, group)}`, word: "withdraw", does: "Withdraw",
     says: [`The session no longer waits for ${name}. A request that names several semaphores leaves all their lines.`, "Its place is lost; if the client asks again it starts at the end of the line.", "What the session holds stays."],
     run: async (_, key) => {
       try {

@@ -77,7 +77,7 @@ export function meet(id, pairs) {
 }
 
 // called names a session in a sentence: its client first, if that is known, and the id.
-export const called = (id) => (clients.has(id) ? `${clients.get(id).name} (session ${id})` : "session " + id);
+export const called = (id, group) => (clients.has(id) ? `${clients.get(id).name} (session ${id})` : "session " + id) + (group ? " in group " + group : "");
 
 export const sessionName = (id, form = "name") => (clients.has(id) ? [el("span", { class: "who" }, clients.get(id)[form].split(" ").flatMap((word, i) => [i ? " " : null, el("span", {}, word)])), " ", el("span", { class: "mono id after" }, id)] : el("span", { class: "mono id" }, id));
 export const sessionLink = (id, form) => !id ? el("span", { class: "note", title: "Only admins see sessions from before the tokens." }, "from before") : link(sessionName(id, form), "#/session/" + encodeURIComponent(id), { class: "session" });

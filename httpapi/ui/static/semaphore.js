@@ -79,7 +79,7 @@ export function semaphore(name) {
     const rows = lists.holders.rows.map((h) => ({
       key: "token " + h.token,
       cells: [sessionLink(h.session), groupName(h.group), count(h.count), ranges(h.slots), String(h.token), age(h.held_ms), h.revoked ? "" : h.spent ? [el("span", { class: "tag" }, "spent"), " returns in ", left(h.returns_in_ms)] : left(h.expires_in_ms),
-        h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : clientMetadata(h), h.revoked || !h.session ? "" : button("Revoke…", "revoke", { token: h.token }, { class: "quiet", "aria-label": `Revoke the lease of ${called(h.session)}` })],
+        h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : clientMetadata(h), h.revoked || !h.session ? "" : button("Revoke…", "revoke", { token: h.token }, { class: "quiet", "aria-label": `Revoke the lease of ${called(h.session, h.group)}` })],
     }));
     return el("section", { "data-key": "holders" }, el("h2", {}, "Holders ", el("span", { class: "note" }, count(s.holder_count))), lists.holders.steps(s.holder_count),
       rows.length ? table("Holders", ["Client", s.groups_count === undefined ? null : "Group", "#Permits", s.slots ? "Slots" : null, "#Token", "Held for", "Time left", "Metadata", ""], rows) : el("p", { class: "note" }, s.held ? "" : "None."));
@@ -90,7 +90,7 @@ export function semaphore(name) {
     const rows = waiters.map((w, i) => ({
       key: [w.session, w.position, w.group].join(" "),
       cells: [String(w.position), sessionLink(w.session), groupName(w.group), count(w.count), age(w.waiting_ms), why(w, waiters[i - 1]), [w.unowned ? el("span", { class: "tag" }, "no owner") : null, clientMetadata(w)],
-        w.session && button("Withdraw…", "withdraw", { session: w.session, group: w.group ?? "" }, { class: "quiet", "aria-label": `Withdraw the request of ${called(w.session)}` })],
+        w.session && button("Withdraw…", "withdraw", { session: w.session, group: w.group ?? "" }, { class: "quiet", "aria-label": `Withdraw the request of ${called(w.session, w.group)}` })],
     }));
     return el("section", { "data-key": "queue" }, el("h2", {}, "Waiting ", el("span", { class: "note" }, count(s.waiter_count))), lists.waiters.steps(s.waiter_count),
       rows.length ? table("Waiting, in order", ["#Place", "Client", s.groups_count === undefined ? null : "Group", "#Permits", "Waits for", "Why", "Metadata", ""], rows) : el("p", { class: "note" }, "No request waits."));
