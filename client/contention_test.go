@@ -41,7 +41,7 @@ func TestCallsTryBeforeTheyWait(t *testing.T) {
 					free()
 				}
 				asks(1)
-				for _, want := range []int{2, 1} { // a try before the wait; none while the semaphore is contended
+				for _, want := range []int{2, 1} { // a try before the wait, unless the semaphore is contended
 					free := b.occupy("db", 1)
 					time.AfterFunc(200*time.Millisecond, free)
 					asks(want)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/calls"
+	"github.com/signalbox/signalbox/client/internal/reply"
 )
 
 // Error is a refusal by a node (RFC 9457). Compare it with the Err…
@@ -38,6 +39,8 @@ type Error struct {
 
 	RetryAfter time.Duration // as the node asked; 0 if it did not
 	Address    string        // of the node
+	// AvailableIn is the time until enough of a Window has come back; 0 if that is not why permits are unavailable.
+	AvailableIn time.Duration `json:"-"`
 
 	sent string // the credentials, where the refusal is about them
 }
@@ -143,7 +146,7 @@ func isAny(err error, targets ...error) bool {
 // were sent, if they are known.
 func newError(r *calls.Refusal, sent string) error {
 	e := new(Error)
-	if r.Document == nil || json.Unmarshal(r.Document, e) != nil || json.Unmarshal(r.Document, &e.Members) != nil {
+	if r.Document == nil || reply.ReadTimes(r.Document, e, reply.Times{"available_in_ms": &e.AvailableIn}) != nil || json.Unmarshal(r.Document, &e.Members) != nil {
 		e = &Error{Detail: r.Text}
 	}
 	e.Status, e.Code, e.Address, e.RetryAfter = r.Status, string(r.Code), r.Address, r.RetryAfter

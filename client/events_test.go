@@ -24,7 +24,7 @@ type streams struct {
 	asked []string
 }
 
-// RoundTrip is that of http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (s *streams) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// full is the refusal of a node that has reached a limit of its own, or of the cluster.
+// full is the refusal of a node that has reached its own limit, or the cluster's.
 func full(rule string) fault {
 	return fault{status: http.StatusTooManyRequests, code: "limit-reached", rule: rule, header: http.Header{"Retry-After": {"1"}}}
 }

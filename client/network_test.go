@@ -54,7 +54,7 @@ type network struct {
 	pending sync.WaitGroup              // handlers
 }
 
-// RoundTrip is that of http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := sent{time.Now(), r.URL.Host, r.Method, r.URL.EscapedPath(), r.Header.Get("Idempotency-Key")}
 	if r.URL.RawQuery != "" {

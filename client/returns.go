@@ -115,7 +115,7 @@ func (c *Client) FreeLost(ctx context.Context, name string, token uint64, reason
 func (l *Lease) Slots() []int { return l.slots }
 
 // Spent reports whether the lease is a receipt: its semaphore has a Window, so that its permits come back by
-// themselves, and Release gives none back.
+// themselves, and Release gives no permits back.
 func (l *Lease) Spent() bool { return l.spent }
 
 // Settle says how many permits a receipt has really spent, 0 to 2^53, fewer or more than before: what comes back

@@ -134,7 +134,7 @@ func TestRevokedLeaseIsLostAndItsSessionLives(t *testing.T) {
 	})
 }
 
-// A lease of the same session and semaphore with another token is not the one that was held.
+// A lease of the same session and semaphore with another token is not the lease that was held.
 func TestAnotherLeaseInThePlaceOfALostOne(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
 		b.put("db", 1)

@@ -21,7 +21,7 @@ type losing struct {
 	asked int
 }
 
-// RoundTrip is that of http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (l *losing) RoundTrip(*http.Request) (*http.Response, error) {
 	if l.asked++; l.asked == 1 {
 		return nil, io.ErrUnexpectedEOF

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// toldLater is a WaitList of its own goroutine.
+// toldLater is a WaitList in a new goroutine.
 func toldLater(ctx context.Context, s *client.Session) <-chan string {
 	done := make(chan string, 1)
 	go func() { done <- toldNow(ctx, s) }()

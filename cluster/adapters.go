@@ -150,8 +150,8 @@ func (n leadNode) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
 
 // JoinsQueue uses this node's state.
 func (n leadNode) JoinsQueue(command []byte) (joins bool) {
-	if asked, session := fsm.MayWait(command); asked.Semaphore != "" {
-		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(asked, session) })
+	if want, session := fsm.MayWait(command); want.Semaphore != "" {
+		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(want, session) })
 	}
 	return joins
 }

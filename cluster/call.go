@@ -19,6 +19,10 @@ import (
 const (
 	// drawnIDs bounds the ids that nodes draw, since JavaScript keeps integers exact only below 2^53.
 	drawnIDs = 1 << 53
+	// cellIDs is the number of ids of a cell.
+	cellIDs = drawnIDs >> 6
+	// MaxCell is the highest Config.Cell.
+	MaxCell = 62
 	// redraws is how often a call draws another id before it gives up. With a million sessions, one first draw in nine
 	// billion collides.
 	redraws = 8
@@ -74,12 +78,16 @@ type Reply struct {
 	WaitingMS int64
 }
 
-// DrawSession returns a random session id from 1 to 2^53-1.
+// DrawSession returns a random session id from 1 to 2^53-1, see Config.Cell.
 func (n *Node) DrawSession() uint64 {
 	for {
 		var drawn [8]byte
 		_, _ = rand.Read(drawn[:]) // never fails
-		if id := binary.BigEndian.Uint64(drawn[:]) % drawnIDs; id != 0 {
+		id := binary.BigEndian.Uint64(drawn[:]) % drawnIDs
+		if n.config.Cell != 0 {
+			id = uint64(n.config.Cell)*cellIDs + id%cellIDs
+		}
+		if id != 0 {
 			return id
 		}
 	}

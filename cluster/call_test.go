@@ -34,6 +34,26 @@ func TestDrawnIDsAreDrawnAgain(t *testing.T) {
 	})
 }
 
+// TestCellsDrawTheirOwnIDs: the top 6 of 53 bits of a drawn id are the cell.
+func TestCellsDrawTheirOwnIDs(t *testing.T) {
+	seen := map[uint64]bool{}
+	for _, cell := range []int{1, 5, MaxCell} {
+		n := &Node{config: Config{Cell: cell}}
+		for range 1000 {
+			id := n.DrawSession()
+			if id>>47 != uint64(cell) || seen[id] {
+				t.Fatalf("cell %d drew %d", cell, id)
+			}
+			seen[id] = true
+		}
+	}
+	for _, cell := range []int{-1, MaxCell + 1} {
+		if _, err := withDefaults(Config{NodeID: "n1", Cell: cell}); err == nil {
+			t.Errorf("cell %d is taken", cell)
+		}
+	}
+}
+
 // TestListsKeepTheirOrder: one round trip, each with its own result; a refusal by
 // the machine is a result, and the calls behind it go on.
 func TestListsKeepTheirOrder(t *testing.T) {

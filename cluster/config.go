@@ -47,6 +47,9 @@ type Config struct {
 	Store *store.Store
 	// Limits are sent with this node's terms as leader; the zero value: fsm.DefaultLimits.
 	Limits fsm.Limits
+	// Cell is the top 6 of the 53 bits of the session ids that this node draws, 1 to MaxCell, so that an id tells which
+	// of several clusters has the session; 0: the node draws from all 53 bits. Alike on all nodes.
+	Cell int
 	// RaftMultiplier lengthens the election times and all time-outs between nodes, 1 to 20; 0: 1.
 	RaftMultiplier int
 	// Clock is the node's monotonic clock, by which cluster time passes while it leads; nil:
@@ -101,6 +104,9 @@ func withDefaults(c Config) (Config, error) {
 	}
 	if c.self() == nil {
 		return c, fmt.Errorf("node %q is not among its peers", c.NodeID)
+	}
+	if c.Cell < 0 || c.Cell > MaxCell {
+		return c, fmt.Errorf("cell %d is not between 1 and %d", c.Cell, MaxCell)
 	}
 	c.RaftMultiplier = cmp.Or(c.RaftMultiplier, 1)
 	c.QueueSize = cmp.Or(c.QueueSize, DefaultQueueSize)

@@ -333,7 +333,7 @@ func sized(n int) int {
 	return n
 }
 
-// million has 1,000,000 leases, each of a one-shot session of its own, on
+// million has 1,000,000 leases, each of its own one-shot session, on
 // 100,000 semaphores.
 func million() *loader {
 	l := newLoader(sized(100_000))

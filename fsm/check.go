@@ -145,7 +145,7 @@ func (m *Machine) checkStanding(waiting ref, r *request, t target) error {
 	return nil
 }
 
-// checkLanes: a group has a lane exactly while something names it or it has a limit of its own, what
+// checkLanes: a group has a lane exactly while something names it or it has its own limit, what
 // it uses is what its leases hold, and a pool has exactly the heads of its lines.
 func (m *Machine) checkLanes() error {
 	held, users, filed := map[ref]int64{}, map[ref]int32{}, 0
@@ -164,11 +164,11 @@ func (m *Machine) checkLanes() error {
 	for _, e := range m.entries.all() {
 		users[e.lane]++
 	}
-	own := int64(0)
+	ownLimits := int64(0)
 	for r, l := range m.lanes.all() {
 		s := m.semaphores.at(l.semaphore)
 		if l.own {
-			own++
+			ownLimits++
 		}
 		head := l.head
 		switch {
@@ -200,7 +200,7 @@ func (m *Machine) checkLanes() error {
 			return fmt.Errorf("%q: %w", s.name, err)
 		}
 	}
-	if filed != m.lanes.live || own != m.ownLimits {
+	if filed != m.lanes.live || ownLimits != m.ownLimits {
 		return errors.New("groups and their index differ")
 	}
 	return nil
@@ -351,7 +351,7 @@ func (m *Machine) checkRequests() error {
 
 // checkWaits: the indexes of requests agree with the requests.
 func (m *Machine) checkWaits() error {
-	members, lists, asked, unowned := 0, 0, 0, 0
+	members, lists, requested, unowned := 0, 0, 0, 0
 	for place, q := range m.byPlace {
 		r := m.requests.at(q)
 		if r.place != place {
@@ -381,13 +381,13 @@ func (m *Machine) checkWaits() error {
 	for _, r := range m.everySemaphore() {
 		s := m.semaphores.at(r)
 		if s.line != nil {
-			asked += s.line.asked.members()
+			requested += s.line.asked.members()
 		}
 		if s.groups != nil {
-			asked += s.groups.asked.members()
+			requested += s.groups.asked.members()
 		}
 	}
-	if len(m.byPlace) != m.requests.live || members != len(m.byWait) || lists != len(m.byList) || members != asked || members+unowned != m.members {
+	if len(m.byPlace) != m.requests.live || members != len(m.byWait) || lists != len(m.byList) || members != requested || members+unowned != m.members {
 		return errors.New("index of waiting requests and requests differ")
 	}
 	return nil
@@ -396,8 +396,8 @@ func (m *Machine) checkWaits() error {
 // members counts the requests, each as the groups in which it asks for a count.
 func (a *askedCounts) members() (n int) {
 	a.byCount.Scan(func(_ int64, places *btree.Map[uint64, asking]) bool {
-		places.Scan(func(_ uint64, asked asking) bool {
-			n += asked.members
+		places.Scan(func(_ uint64, entry asking) bool {
+			n += entry.members
 			return true
 		})
 		return true

@@ -10,14 +10,14 @@ func (m *Machine) checkEnded() error {
 	filed := 0
 	for _, kind := range m.ends {
 		owners := 0
-		kind.sizes.Scan(func(of endsOf) bool {
-			owned, size := kind.byOwner[of.owner], uint32(0)
+		kind.sizes.Scan(func(share endsOf) bool {
+			owned, size := kind.byOwner[share.owner], uint32(0)
 			for r := owned.first; r != 0; r = m.ended.at(r).inOwner.next {
-				if e := m.ended.at(r); e.owner == of.owner && m.endsLike(e.cause) == kind {
+				if e := m.ended.at(r); e.owner == share.owner && m.endsLike(e.cause) == kind {
 					size++
 				}
 			}
-			if size == of.size && size == owned.size {
+			if size == share.size && size == owned.size {
 				owners += int(size)
 			}
 			return true

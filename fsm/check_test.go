@@ -66,7 +66,7 @@ type brokenInvariant struct {
 	breaks  func(b brokenState)
 }
 
-// brokenInvariants are those of semaphores, sessions and what they have.
+// brokenInvariants are about semaphores, sessions and what they have.
 var brokenInvariants = []brokenInvariant{
 	{"tokens beyond", func(b brokenState) { b.tokens = maxToken + 1 }},
 	{"cluster time before the beginning", func(b brokenState) { b.nowMS = -1 }},
@@ -176,7 +176,7 @@ var brokenInvariants = []brokenInvariant{
 	{"there without need, or missing", func(b brokenState) { b.holdersBy[b.byName["a"]] = &holderIndex{} }},
 }
 
-// brokenItems are those of items, their shades and the folders of deleted ones.
+// brokenItems are about items, their shades and the folders of deleted ones.
 var brokenItems = []brokenInvariant{
 	{"a change that was never numbered", func(b brokenState) { b.changes = b.itemChange - 1 }},
 	{"a change that was never numbered", func(b brokenState) { b.sessionChange = b.changes + 1 }},

@@ -201,8 +201,8 @@ func (d *decoder) level() *int32 {
 // featureLevel reads a feature level that this program must know.
 func (d *decoder) featureLevel() uint32 {
 	level := d.Uint()
-	if level > uint64(FeatureLevel) && d.Err == nil {
-		d.Err = newerLevelError(level)
+	if d.Err == nil {
+		d.Err = CheckLevel(level)
 	}
 	return uint32(level)
 }
@@ -289,8 +289,8 @@ const (
 )
 
 func (r *Result) mask() (mask uint64) {
-	set := func(bit int, is bool) {
-		if is {
+	set := func(bit int, present bool) {
+		if present {
 			mask |= 1 << bit
 		}
 	}

@@ -48,7 +48,8 @@ const (
 	OpItemDeleteAll   Op = 28
 	OpGroupPut        Op = 29
 	OpFreeLost        Op = 30
-	opCount           Op = 31
+	OpRaiseTokens     Op = 31
+	opCount           Op = 32
 )
 
 // operation is one row of the table of operations: the traits that this package and others read
@@ -161,6 +162,7 @@ var operations = [opCount]operation{
 	OpItemDeleteAll:   {"item-delete-all", decodeItemDeleteAll, 0, ClassOther, RightUse, keeps, noWait, noSession, ObjectItem},
 	OpGroupPut:        {"group-put", decodeGroupPut, 0, ClassOther, RightUse, grows, noWait, noSession, ObjectSemaphore},
 	OpFreeLost:        {"free-lost", decodeFreeLost, 0, ClassRelease, RightUse, keeps, noWait, frees, ObjectSemaphore},
+	OpRaiseTokens:     {"raise-tokens", decodeRaiseTokens, 0, ClassOther, RightAdmin, keeps, noWait, noSession, ObjectNone},
 }
 
 // row returns the row of an operation; it is empty for a number that is not an operation.
@@ -340,9 +342,12 @@ const FeatureLevel uint32 = 1
 // firstLevel is the feature level of the first release, with which every state begins.
 const firstLevel uint32 = 1
 
-// newerLevelError reports bytes of a feature level that this program does not know.
-func newerLevelError(found uint64) error {
-	return fmt.Errorf("feature level %d, this program knows %d: written by a newer version", found, FeatureLevel)
+// CheckLevel returns an error for bytes of a feature level that this program does not know.
+func CheckLevel(found uint64) error {
+	if found > uint64(FeatureLevel) {
+		return fmt.Errorf("feature level %d, this program knows %d: written by a newer version", found, FeatureLevel)
+	}
+	return nil
 }
 
 // Needs returns the lowest feature level at which a command may be proposed: the level of its
@@ -442,8 +447,8 @@ type decoded struct {
 func decodeCommand(d *decoder) (decoded, error) {
 	var c decoded
 	level := d.Uint()
-	if d.Err == nil && level > uint64(FeatureLevel) {
-		return c, newerLevelError(level)
+	if err := CheckLevel(level); err != nil {
+		return c, err
 	}
 	c.level, d.feature = uint32(level), uint32(level)
 	c.Request = RequestID{Origin: d.Uint(), Sequence: d.Uint()}
@@ -502,10 +507,10 @@ func (c *decoded) readFlagged(d *decoder, flags byte) {
 func CommandLevel(buf []byte) uint32 {
 	d := decoder{Decoder: wire.Decoder{Rest: buf}}
 	level := d.Uint()
-	if d.Err != nil || level > math.MaxUint32 {
+	if d.Err != nil {
 		return math.MaxUint32
 	}
-	return uint32(level)
+	return uint32(min(level, math.MaxUint32))
 }
 
 // TraceOf returns the trace context of a command as [Envelope.Encode] made it, "" if the

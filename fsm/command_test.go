@@ -148,15 +148,15 @@ func TestMayWait(t *testing.T) {
 		{Release{Session: 7, Name: "a"}, "", 0},
 	} {
 		for _, frame := range []Envelope{{}, {Key: "key"}, {Owner: "o", Limits: OwnerLimits{Leases: 3}}} {
-			if asked, session := MayWait(frame.Encode(c.command)); asked.Semaphore != c.name || session != c.session {
-				t.Errorf("%+v in %+v: %v, %d", c.command, frame, asked, session)
+			if want, session := MayWait(frame.Encode(c.command)); want.Semaphore != c.name || session != c.session {
+				t.Errorf("%+v in %+v: %v, %d", c.command, frame, want, session)
 			}
 		}
 	}
 	cut := Envelope{}.Encode(Acquire{Session: 7, Name: "a", Count: 1})
 	for end := range cut {
-		if asked, _ := MayWait(cut[:end]); asked.Semaphore != "" {
-			t.Errorf("%x: %v", cut[:end], asked)
+		if want, _ := MayWait(cut[:end]); want.Semaphore != "" {
+			t.Errorf("%x: %v", cut[:end], want)
 		}
 	}
 }

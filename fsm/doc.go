@@ -79,13 +79,14 @@
 //   - op_notice_done.go: remove notices
 //   - op_start_term.go: begin a leader's term
 //   - op_raise_level.go: raise the feature level
+//   - op_raise_tokens.go: go on above the tokens of another cluster
 //   - op_open_holder.go: open a session with terms for the items that it holds
 //   - op_item_put.go: write an item
 //   - op_item_acquire.go: give an item to a session
 //   - op_item_release.go: end the hold of a session on an item
 //   - op_item_delete.go: delete an item
 //   - op_item_delete_all.go: delete the items below a prefix
-//   - op_group_put.go: give a group a limit of its own
+//   - op_group_put.go: give a group its own limit
 //   - op_free_lost.go: bring back what a lost lease held
 //   - view.go: what readers see of semaphores, keys and notices
 //   - view_sessions.go: what readers see of sessions

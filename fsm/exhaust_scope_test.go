@@ -15,7 +15,7 @@ type move struct {
 	name    string
 	allowed func(*Machine) bool // nil: always
 	apply   func(*Machine) *Applied
-	ends    func(session uint64, semaphore string) bool // leases and requests that the move may take away; nil: none
+	ends    func(session uint64, semaphore string) bool // leases and requests that the move may take away; nil: it takes no lease
 }
 
 // scopeTick is the unit of time of a scope, in milliseconds.
@@ -34,16 +34,16 @@ func scopeMoves(sessions int, wide bool) []move {
 	return moves
 }
 
-// sessionMoves are those of one session. The one before it comes first, since two ids that
+// sessionMoves are the moves of one session. The one before it comes first, since two ids that
 // were not used are alike.
 func sessionMoves(id uint64, wide bool) []move {
 	inTurn := func(m *Machine) bool { return id == 1 || m.sessionOf(id-1) != 0 || m.byEnded[id-1] != 0 }
-	own := func(session uint64, _ string) bool { return session == id }
+	sameSession := func(session uint64, _ string) bool { return session == id }
 	moves := []move{
 		command(OpenSession{Session: id, TTLMS: scopeTick}, inTurn, nil),
 		command(OpenSession{Session: id, TTLMS: 2 * scopeTick}, inTurn, nil),
 		command(Renew{Renewals: []Renewal{{id, KeepTTL}}}, nil, nil),
-		command(EndSession{Session: id}, nil, own),
+		command(EndSession{Session: id}, nil, sameSession),
 		command(Acquire{Session: id, Name: "a", Count: 1, TTLMS: KeepTTL}, nil, nil),
 		command(Acquire{Session: id, Name: "a", Count: 2, TTLMS: KeepTTL}, nil, nil),
 		command(Acquire{Session: id, Name: "b", Count: 1, TTLMS: KeepTTL}, nil, nil),
@@ -51,7 +51,7 @@ func sessionMoves(id uint64, wide bool) []move {
 		command(AcquireMany{Session: id, Mode: Any, Wants: []Want{{Semaphore: "b", Count: 1}, {Semaphore: "a", Count: 2}}}, nil, nil),
 	}
 	for _, name := range []string{"a", "b"} {
-		moves = append(moves, command(Release{Session: id, Name: name}, nil, own))
+		moves = append(moves, command(Release{Session: id, Name: name}, nil, sameSession))
 	}
 	if !wide {
 		return moves
@@ -61,16 +61,16 @@ func sessionMoves(id uint64, wide bool) []move {
 		command(AcquireOnce{Session: id, Name: "a", Count: 2, TTLMS: scopeTick, WaitMS: scopeTick}, inTurn, nil),
 		command(ResizeLease{Session: id, Name: "a", Count: 1}, nil, ofA),
 		command(RevokeLease{Session: id, Name: "a", Reason: "r"}, nil, ofA),
-		command(EndSession{Session: id, Operator: true, Reason: "r"}, nil, own),
+		command(EndSession{Session: id, Operator: true, Reason: "r"}, nil, sameSession),
 	)
 }
 
 // semaphoreMoves change semaphores and their counters, within two permits of the start.
 func semaphoreMoves() []move {
-	offset := func(least, most int64) func(*Machine) bool {
+	offset := func(lowest, highest int64) func(*Machine) bool {
 		return func(m *Machine) bool {
 			r, exists := m.byName["a"]
-			return exists && m.semaphores.at(r).offset >= least && m.semaphores.at(r).offset <= most
+			return exists && m.semaphores.at(r).offset >= lowest && m.semaphores.at(r).offset <= highest
 		}
 	}
 	ofA := func(_ uint64, name string) bool { return name == "a" }

@@ -68,9 +68,9 @@ type frontier struct {
 	state  []byte // canonical
 }
 
-func newExhaustion(sessions, most int, wide bool) *exhaustion {
+func newExhaustion(sessions, bound int, wide bool) *exhaustion {
 	start := []Command{CreateSemaphore{Name: "a", Permits: 2}, CreateSemaphore{Name: "b", Permits: 1}}
-	return &exhaustion{start: start, moves: scopeMoves(sessions, wide), most: most, found: map[[16]byte]int32{}}
+	return &exhaustion{start: start, moves: scopeMoves(sessions, wide), most: bound, found: map[[16]byte]int32{}}
 }
 
 // run expands level after level, each by all processors.

@@ -27,8 +27,8 @@ type limitOf struct {
 
 // boundsOf are the limits that any client can reach. Everything is asked of semaphores and
 // sessions that exhausted makes.
-func boundsOf(most int) map[string]limitOf {
-	lines := most/10 + 1
+func boundsOf(size int) map[string]limitOf {
+	lines := size/10 + 1
 	session := func(i int) uint64 { return uint64(i) + 1000 }
 	end := func() Command { return EndSession{Session: session(0)} }
 	return map[string]limitOf{
@@ -112,16 +112,16 @@ func TestExhaustedLimits(t *testing.T) {
 	all := boundsOf(size)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
-			c, most := all[name], size
+			c, bound := all[name], size
 			switch {
 			case c.most == nil:
-				most = maxNotices
+				bound = maxNotices
 			case *fullLimits:
 				limits := DefaultLimits()
-				most = int(*c.most(&limits))
+				bound = int(*c.most(&limits))
 			}
-			l := exhausted(c, most, size/10+1)
-			free := most - int(c.beside)
+			l := exhausted(c, bound, size/10+1)
+			free := bound - int(c.beside)
 			before := reachable()
 			l.check = func(applied *Applied) {
 				for i := range applied.Commands {
@@ -139,7 +139,7 @@ func TestExhaustedLimits(t *testing.T) {
 			t.Logf("%d taken, %d bytes of each", free, (reachable()-before)/int64(free))
 			full := l.sizes()
 			for i := range 10 {
-				if r := l.last(c.fill(free + i)); r.Code != LimitReached || r.Rule != c.rule || r.Limit != 0 && r.Limit != int64(most) {
+				if r := l.last(c.fill(free + i)); r.Code != LimitReached || r.Rule != c.rule || r.Limit != 0 && r.Limit != int64(bound) {
 					t.Errorf("beyond the limit: %v, rule %v, limit %d", r.Code, r.Rule, r.Limit)
 				}
 			}

@@ -117,7 +117,7 @@ func (c tenants) serve(t *testing.T, random *rand.Rand) fared {
 	for i := range c.workers() {
 		next(strconv.Itoa(i % tenantCount))
 	}
-	for asked := 0; asked < c.requests; {
+	for requests := 0; requests < c.requests; {
 		event := heap.Pop(&events).(holdEvent)
 		if free := m.semaphores.at(m.byName["pool"]); free.available() > 0 && free.choice().lane != 0 {
 			idleMS += event.ms - lastMS
@@ -125,7 +125,7 @@ func (c tenants) serve(t *testing.T, random *rand.Rand) fared {
 		now, lastMS = event.ms, event.ms
 		if event.session == 0 {
 			ask(event.group)
-			asked++
+			requests++
 			continue
 		}
 		apply(EndSession{Session: event.session})

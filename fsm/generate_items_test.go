@@ -25,7 +25,7 @@ func (g *generator) item() string {
 	return oneOf(g, drawnItems)
 }
 
-// expected draws the version that a command names: usually none, else that of the item, 0 or another one.
+// expected draws the version that a command names: usually no version, else the item's, 0 or another one.
 func (g *generator) expected(name string) (expected Change[uint64]) {
 	if g.chance(2) {
 		return expected

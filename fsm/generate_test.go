@@ -224,7 +224,7 @@ func (g *generator) plain(commands []Command) sentEntry {
 }
 
 func (g *generator) limits() Limits {
-	small := func(most int) int64 { return 1 + int64(g.below(most)) }
+	small := func(bound int) int64 { return 1 + int64(g.below(bound)) }
 	return Limits{Semaphores: 1 + small(4), Sessions: 3 + small(6), SessionLeases: small(4), SessionWaiting: small(3),
 		Leases: small(10), Waiting: small(8), Queue: small(5), WaitList: small(3), Keys: 2 + small(16), KeyBytes: 500 * small(10)}
 }
@@ -295,7 +295,7 @@ func (g *generator) version() (expected Change[uint64]) {
 	return expected
 }
 
-// token draws the token that a release or resize names: usually 0, else that of the lease,
+// token draws the token that a release or resize names: usually 0, else the lease's,
 // or another one.
 func (g *generator) token(name string, session uint64) uint64 {
 	if !g.chance(3) {
@@ -348,6 +348,9 @@ func (g *generator) command() Command {
 	}
 	if g.chance(100) {
 		return RaiseLevel{Level: FeatureLevel - uint32(g.below(2))}
+	}
+	if g.chance(100) {
+		return RaiseTokens{Above: oneOf(g, []uint64{0, g.m.tokens - 1, g.m.tokens + 10, MaxRaise + 1})}
 	}
 	if g.chance(80) {
 		return DeleteSemaphore{Name: g.name(), Epoch: g.epoch(), Version: g.version()}

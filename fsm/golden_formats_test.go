@@ -89,7 +89,7 @@ func TestOperationsAreForEver(t *testing.T) {
 }
 
 // TestEachOperationIsPinned: each operation occurs in a golden history. A new one needs a
-// history of its level, in a file of its own.
+// history of its level, in a separate file.
 func TestEachOperationIsPinned(t *testing.T) {
 	files, err := filepath.Glob("testdata/*-[1-9].golden")
 	if err != nil {
@@ -113,7 +113,7 @@ func TestEachOperationIsPinned(t *testing.T) {
 }
 
 // TestResultsAreForEver pins the bytes of a result, as keys in a snapshot and the peer port
-// have them: each member by itself, and all together. A line may be added, never changed.
+// have them: each member alone, and all together. A line may be added, never changed.
 func TestResultsAreForEver(t *testing.T) {
 	level, lowest := int32(-70), int32(300)
 	all := Result{
@@ -150,12 +150,12 @@ func TestResultsAreForEver(t *testing.T) {
 		}
 	}
 	for i := range fields.NumField() {
-		var one Result
-		reflect.ValueOf(&one).Elem().Field(i).Set(fields.Field(i))
-		if empty := new(Result); len(AppendResult(nil, &one)) <= 2 && string(AppendResult(nil, &one)) == string(AppendResult(nil, empty)) {
+		var single Result
+		reflect.ValueOf(&single).Elem().Field(i).Set(fields.Field(i))
+		if empty := new(Result); len(AppendResult(nil, &single)) <= 2 && string(AppendResult(nil, &single)) == string(AppendResult(nil, empty)) {
 			t.Errorf("a result loses its %s", fields.Type().Field(i).Name)
 		}
-		pin(fields.Type().Field(i).Name, one)
+		pin(fields.Type().Field(i).Name, single)
 	}
 	pin("all", all)
 	pin("times and slots", Result{Grants: []Grant{{DueMS: 9_000, EndsMS: 8_000}, {Slots: []SlotRun{{0, 2}, {300, 1}}}}})

@@ -43,5 +43,7 @@ func TestReturnsAreForEver(t *testing.T) {
 		Acquire{Session: 7, Name: "rig", Count: 1, TTLMS: 300_000},
 		Release{Session: 7, Name: "gpus"},
 		Acquire{Session: 2, Name: "rig", Count: 1, TTLMS: KeepTTL},
+		RaiseTokens{Above: 70_000},
+		AcquireOnce{Session: 9, Name: "rpm", Count: 1, TTLMS: 60_000},
 	})
 }

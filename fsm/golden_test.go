@@ -120,15 +120,15 @@ func TestStateHashIsForEver(t *testing.T) {
 // TestGroupsAreForEver pins the bytes of settings and groups, and what they do: each member of each
 // record, command and result.
 func TestGroupsAreForEver(t *testing.T) {
-	given := func(permits int64) Change[int64] { return Change[int64]{true, permits} }
+	change := func(permits int64) Change[int64] { return Change[int64]{true, permits} }
 	goldenHistory(t, "testdata/groups-1.golden", goldenEnvelope(OwnerLimits{Sessions: 40}), []Command{
 		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
-		CreateSemaphore{Name: "pool", Permits: 3, Settings: SettingsChange{Groups: Change[Grouping]{true, ByRequest}, PerGroup: given(2)}},
-		PutSemaphore{Name: "family", Permits: given(0), Settings: SettingsChange{Family: true, Groups: Change[Grouping]{true, ByRequest},
-			PerGroup: given(1), MaxWaiting: given(1), DropOldest: Change[bool]{true, true}}},
-		PutSemaphore{Name: "mine", Permits: given(1), Settings: SettingsChange{Groups: Change[Grouping]{true, ByOwner}}},
-		PutSemaphore{Name: "plain", Permits: given(1), Settings: SettingsChange{HeadStartMS: given(60_000), MaxWaiting: given(2)}},
-		PutSemaphore{Name: "db", Permits: given(1), Settings: SettingsChange{Paused: Change[string]{true, "disk swap"}}},
+		CreateSemaphore{Name: "pool", Permits: 3, Settings: SettingsChange{Groups: Change[Grouping]{true, ByRequest}, PerGroup: change(2)}},
+		PutSemaphore{Name: "family", Permits: change(0), Settings: SettingsChange{Family: true, Groups: Change[Grouping]{true, ByRequest},
+			PerGroup: change(1), MaxWaiting: change(1), DropOldest: Change[bool]{true, true}}},
+		PutSemaphore{Name: "mine", Permits: change(1), Settings: SettingsChange{Groups: Change[Grouping]{true, ByOwner}}},
+		PutSemaphore{Name: "plain", Permits: change(1), Settings: SettingsChange{HeadStartMS: change(60_000), MaxWaiting: change(2)}},
+		PutSemaphore{Name: "db", Permits: change(1), Settings: SettingsChange{Paused: Change[string]{true, "disk swap"}}},
 		GroupPut{Name: "pool", Group: "acme", Limit: 300},
 		OpenSession{Session: 1, TTLMS: 30_000},
 		OpenSession{Session: 2, TTLMS: 30_000, Keep: true},
@@ -154,8 +154,8 @@ func TestGroupsAreForEver(t *testing.T) {
 		ListRemove{Session: 2, Name: "pool", Group: "dropped"},
 		GroupPut{Name: "pool", Group: "umbrella", Limit: 1},
 		PutSemaphore{Name: "pool", Settings: SettingsChange{Groups: Change[Grouping]{true, ByOwner}}},
-		PutSemaphore{Name: "pool", Settings: SettingsChange{PerGroup: given(1)}},
-		PutSemaphore{Name: "plain", Settings: SettingsChange{PerGroup: given(1)}},
+		PutSemaphore{Name: "pool", Settings: SettingsChange{PerGroup: change(1)}},
+		PutSemaphore{Name: "plain", Settings: SettingsChange{PerGroup: change(1)}},
 		RestoreSession{Session: 3, TTLMS: 30_000, Leases: []Want{{Semaphore: "pool", Count: 2, Group: "restored"}, {Semaphore: "family", Count: 2, Group: "restored"}}},
 		ResizeLease{Session: 3, Name: "pool", Count: 1, Group: "restored"},
 		RevokeLease{Session: 3, Name: "family", Reason: "why", Group: "restored"},

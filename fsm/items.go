@@ -78,15 +78,15 @@ func differs(rule Rule, version uint64) Result {
 }
 
 // roomForItems reports whether items may grow by bytes, and by one item if another is set, and
-// the records of the caller by own. It never refuses a change that does not make them grow.
-func (m *Machine) roomForItems(another bool, bytes int64, own owned, result *Result) bool {
+// the records of the caller by change. It never refuses a change that does not make them grow.
+func (m *Machine) roomForItems(another bool, bytes int64, change owned, result *Result) bool {
 	if another && !within(int64(m.items.live), maxItems, RuleItems, result) ||
 		bytes > 0 && !within(m.itemBytes+bytes-1, maxItemBytes, RuleItemBytes, result) {
 		return false
 	}
 	has := m.owned[m.caller.Owner]
-	return m.withinShare(has.items, own.items, maxItems, RuleOwnerItems, result) &&
-		m.withinShare(has.itemBytes, own.itemBytes, maxItemBytes, RuleOwnerItemBytes, result)
+	return m.withinShare(has.items, change.items, maxItems, RuleOwnerItems, result) &&
+		m.withinShare(has.itemBytes, change.itemBytes, maxItemBytes, RuleOwnerItemBytes, result)
 }
 
 // itemOf is what an item counts for its owner.
@@ -130,14 +130,14 @@ func (m *Machine) setItem(set item, cause Cause, result *Result) {
 	if r != 0 {
 		more -= before.bytes()
 	}
-	var own owned
+	var change owned
 	if set.owner = before.owner; !exists || more > 0 {
-		set.owner, own = m.caller.Owner, itemOf(&set, 1)
+		set.owner, change = m.caller.Owner, itemOf(&set, 1)
 		if r != 0 && before.owner == set.owner {
-			own = owned{itemBytes: more}
+			change = owned{itemBytes: more}
 		}
 	}
-	if !m.roomForItems(r == 0, more, own, result) {
+	if !m.roomForItems(r == 0, more, change, result) {
 		result.Found, result.Created = false, false
 		return
 	}

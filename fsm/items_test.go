@@ -33,7 +33,7 @@ func (b *bounded) ok(commands ...Command) *Applied {
 	return applied
 }
 
-// TestItemsAreBounded: limits refuse what adds to items, and nothing else.
+// TestItemsAreBounded: limits refuse only what adds to items.
 func TestItemsAreBounded(t *testing.T) {
 	b := newBounded(t)
 	b.ok(OpenSession{Session: 1, TTLMS: MaxTTLMS}, ItemPut{Name: "free"}, ItemPut{Name: "delayed"},
@@ -108,7 +108,7 @@ func TestDeletesOfAFolder(t *testing.T) {
 		t.Helper()
 		for name, n := range want {
 			got := b.m.ItemIndex(name)
-			if prefix, is := strings.CutSuffix(name, "*"); is {
+			if prefix, ok := strings.CutSuffix(name, "*"); ok {
 				got = b.m.ItemsIndex(prefix)
 			}
 			if got != n {
@@ -275,8 +275,8 @@ func TestItemsEndWithTheirSession(t *testing.T) {
 func TestItemsOfASucceededState(t *testing.T) {
 	file, _ := lived(1, 5, 1000, OpenHolder{Session: 1, TTLMS: 5000, DelayMS: 4000}, ItemAcquire{Name: "p/held", Session: 1},
 		ItemAcquire{Name: "p/gone", Session: 1}, OpenHolder{Session: 2, TTLMS: 9000}, ItemAcquire{Name: "q", Session: 2}, EndSession{Session: 1}, ItemDelete{Name: "p/gone"})
-	own, _ := lived(1, 9, 600_000, ItemPut{Name: "a"}, ItemPut{Name: "a", Value: "two"}, ItemPut{Name: "a", Value: "three"})
-	for name, followed := range map[string]*Machine{"of items": own, "without items": New()} {
+	other, _ := lived(1, 9, 600_000, ItemPut{Name: "a"}, ItemPut{Name: "a", Value: "two"}, ItemPut{Name: "a", Value: "three"})
+	for name, followed := range map[string]*Machine{"of items": other, "without items": New()} {
 		m := reread(t, file)
 		if err := m.Succeed(Succession{Own: followed.Standing(), Index: 20, NowMS: 601_000}); err != nil {
 			t.Fatal(name, err)
@@ -305,7 +305,7 @@ func TestItemsOfASucceededState(t *testing.T) {
 		}
 	}
 	ended := reread(t, file)
-	if err := ended.Succeed(Succession{Own: own.Standing(), Index: 20, EndSessions: true}); err != nil {
+	if err := ended.Succeed(Succession{Own: other.Standing(), Index: 20, EndSessions: true}); err != nil {
 		t.Fatal(err)
 	}
 	if view, _ := ended.Item("q"); view.Session != 0 || view.Version <= file.changes {
@@ -313,7 +313,7 @@ func TestItemsOfASucceededState(t *testing.T) {
 	}
 	old, _ := lived(2, 5, 0)
 	old.changes = maxSucceeded + 1
-	if old.Succeed(Succession{Own: own.Standing(), Index: 20}) == nil {
+	if old.Succeed(Succession{Own: other.Standing(), Index: 20}) == nil {
 		t.Error("a state with more changes than any cluster makes is taken")
 	}
 }

@@ -301,8 +301,8 @@ func (m *Machine) isMarked(name keyName) bool {
 	if len(m.marked) == 0 {
 		return false
 	}
-	_, is := m.marked[name.hash()]
-	return is
+	_, ok := m.marked[name.hash()]
+	return ok
 }
 
 // forgetMarks drops the marks of sessions that ended keysKeptMS ago.

@@ -7,8 +7,8 @@ import (
 )
 
 // A semaphore with groups has a lane for each group that is in use: its limit, what it uses, and
-// its line of waiting requests. Nothing is created before its first use, and a lane goes with the
-// last lease, request and entry that names its group, unless the group has a limit of its own.
+// its line of waiting requests. A lane is created at its first use, and goes with the
+// last lease, request and entry that names its group, unless the group has its own limit.
 
 // lane is the record of one group of a semaphore.
 type lane struct {
@@ -82,7 +82,7 @@ func (s *semaphore) groupCount() int64 {
 	return int64(s.groups.byName.Len())
 }
 
-// groupLimit returns the limit of a group without a limit of its own.
+// groupLimit returns the limit of a group without an own limit.
 func (s *semaphore) groupLimit() int64 {
 	if !s.grouped() || s.settings.PerGroup == 0 {
 		return NoLimit
@@ -125,7 +125,7 @@ func (m *Machine) groupFor(s *semaphore, asker ref, named string) string {
 	return m.caller.Owner
 }
 
-// laneFor returns the lane of a group, which it makes if there is none.
+// laneFor returns the lane of a group, which it makes if it is absent.
 func (m *Machine) laneFor(semaphore ref, group string) ref {
 	s := m.semaphores.at(semaphore)
 	if r := s.lane(group); r != 0 {
@@ -174,7 +174,7 @@ func (m *Machine) leaveLane(r ref) {
 	m.dropLane(r)
 }
 
-// dropLane removes the lane of a group that is not in use and has no limit of its own.
+// dropLane removes the lane of a group that is not in use and has no own limit.
 func (m *Machine) dropLane(r ref) {
 	l := m.lanes.at(r)
 	if l.users > 0 || l.own {
@@ -282,14 +282,14 @@ func (m *Machine) lineOf(t target) *line {
 // more than the limit of its group.
 func (m *Machine) limit(w member) int64 {
 	s := m.semaphores.at(w.semaphore)
-	most := s.full()
+	bound := s.full()
 	if s.family() {
-		most = math.MaxInt64
+		bound = math.MaxInt64
 	}
 	if w.lane != 0 && s.grouped() && m.lanes.at(w.lane).limit != NoLimit {
-		most = min(most, m.lanes.at(w.lane).limit)
+		bound = min(bound, m.lanes.at(w.lane).limit)
 	}
-	return most
+	return bound
 }
 
 // needsTotal reports whether a semaphore has a number of permits in all; taking says that a window
@@ -303,8 +303,8 @@ func (m *Machine) needsTotal(w member, taking bool, result *Result) bool {
 }
 
 // entryNamed returns the entry of a session's wait list for what a request asks for, or 0.
-func (m *Machine) entryNamed(owner ref, asked member) ref {
-	found, n := m.targets(owner, asked.semaphore, m.groupOf(asked.lane))
+func (m *Machine) entryNamed(owner ref, want member) ref {
+	found, n := m.targets(owner, want.semaphore, m.groupOf(want.lane))
 	for _, t := range found[:n] {
 		if r := m.byEntry[leaseKey{owner, t}]; r != 0 {
 			return r

@@ -52,8 +52,8 @@ func (m *Machine) rememberEnded(e ended) {
 	e.order, e.atMS = m.orders, m.nowMS
 	m.fileEnded(e)
 	for kind := m.endsLike(e.cause); kind.order.length() > m.budget.kept; {
-		most, _ := kind.sizes.Max()
-		oldest := kind.byOwner[most.owner]
+		largest, _ := kind.sizes.Max()
+		oldest := kind.byOwner[largest.owner]
 		m.forgetEnded(oldest.first)
 	}
 }

@@ -200,7 +200,7 @@ func (m *model) acquireMany(c AcquireMany) Result {
 	return result
 }
 
-// askedAll returns the members of a list, or the refusal. Those of an "all" are in one pool at most.
+// askedAll returns the members of a list, or the refusal. An "all" has members in one pool at most.
 func (m *model) askedAll(c AcquireMany, owner *modelSession) (listed []modelMember, refusal *Result) {
 	for _, want := range c.Wants {
 		member, refusal := m.asked(want, 0, owner)

@@ -349,7 +349,7 @@ func (m *model) forgetEndsLike(cause Cause) {
 	kind := func(c Cause) bool {
 		return revoking(c) == revoking(cause) && (c == CauseExpired) == (cause == CauseExpired)
 	}
-	counts, all, most := map[string]int{}, 0, ""
+	counts, all, largest := map[string]int{}, 0, ""
 	for _, e := range m.ended {
 		if kind(e.cause) {
 			counts[e.owner]++
@@ -360,11 +360,11 @@ func (m *model) forgetEndsLike(cause Cause) {
 		return
 	}
 	for owner, n := range counts {
-		if n > counts[most] || n == counts[most] && owner > most {
-			most = owner
+		if n > counts[largest] || n == counts[largest] && owner > largest {
+			largest = owner
 		}
 	}
-	oldest := slices.IndexFunc(m.ended, func(e modelEnded) bool { return kind(e.cause) && e.owner == most })
+	oldest := slices.IndexFunc(m.ended, func(e modelEnded) bool { return kind(e.cause) && e.owner == largest })
 	m.ended = slices.Delete(m.ended, oldest, oldest+1)
 }
 

@@ -55,7 +55,7 @@ func (m *model) groupNamed(s *modelSemaphore, name string) *modelGroup {
 	return g
 }
 
-// tidy drops the groups that nothing names any more.
+// tidy drops the groups that are not named any more.
 func (m *model) tidy(s *modelSemaphore) {
 	s.groups = slices.DeleteFunc(s.groups, func(g *modelGroup) bool {
 		named := g.own || s.grouped() && len(m.line(s, g.name)) > 0
@@ -96,7 +96,7 @@ func (m *model) heldIn(s *modelSemaphore, group string) (held int64) {
 	return held
 }
 
-// groupOf returns the group of a request of a session, which is nil if there is none yet.
+// groupOf returns the group of a request of a session, which is nil if it is new.
 func (m *model) groupOf(s *modelSemaphore, owner *modelSession, named string) string {
 	switch {
 	case s.settings.Groups != ByOwner:
@@ -470,11 +470,11 @@ func (m *model) sweepGroup(s *modelSemaphore, g *modelGroup, limit int) bool {
 	if !g.own {
 		g.limit = cmp.Or(s.settings.PerGroup, NoLimit)
 	}
-	most := g.limit
-	if most == NoLimit {
-		most = math.MaxInt64
+	bound := g.limit
+	if bound == NoLimit {
+		bound = math.MaxInt64
 	}
-	return m.endAbove(s, func(want modelMember) bool { return want.group == g.name && want.count > most }, limit)
+	return m.endAbove(s, func(want modelMember) bool { return want.group == g.name && want.count > bound }, limit)
 }
 
 // emptyGroups ends the requests and own limits of the groups of a deleted semaphore.

@@ -18,7 +18,7 @@ type modelItem struct {
 	shade                   bool
 }
 
-// modelTerms are those of a session that open-holder opened.
+// modelTerms are the terms of a session that open-holder opened.
 type modelTerms struct {
 	about   string
 	deletes bool
@@ -341,14 +341,14 @@ func (m *model) itemsDiffer(machine *Machine) error {
 	for _, name := range drawnItems {
 		i := m.item(name)
 		view, ok := machine.Item(name)
-		one := []*modelItem{}
+		single := []*modelItem{}
 		if i != nil {
-			one = append(one, i)
+			single = append(single, i)
 			if err := same("item "+name, view, m.itemView(i)); err != nil {
 				return err
 			}
 		}
-		index := m.itemIndex(one, func(other string) bool { return other == name && i == nil })
+		index := m.itemIndex(single, func(other string) bool { return other == name && i == nil })
 		if got := machine.ItemIndex(name); ok != (i != nil) || got != index {
 			return fmt.Errorf("item %q exists: %v, index %d; the model has %d", name, ok, got, index)
 		}

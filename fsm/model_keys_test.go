@@ -174,8 +174,8 @@ func (m *model) mayTake(c Command) int64 {
 }
 
 // again returns the result of a repeat of a key.
-func (m *model) again(k *modelKey, asked Command) Result {
-	if !reflect.DeepEqual(k.asked, asked) {
+func (m *model) again(k *modelKey, command Command) Result {
+	if !reflect.DeepEqual(k.asked, command) {
 		return Result{Code: KeyReused}
 	}
 	if k.waiting != nil {

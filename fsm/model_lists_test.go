@@ -76,8 +76,8 @@ func (m *model) listAdd(c ListAdd) Result {
 	entry := m.entryOf(owner, s, want.group)
 	if entry != nil {
 		// The sum of granted, wanted and added permits stays one number.
-		most := new(big.Int).Add(big.NewInt(entry.granted), big.NewInt(entry.wanted()))
-		if !most.Add(most, big.NewInt(c.Count)).IsInt64() {
+		sum := new(big.Int).Add(big.NewInt(entry.granted), big.NewInt(entry.wanted()))
+		if !sum.Add(sum, big.NewInt(c.Count)).IsInt64() {
 			return m.refusal(Overflow, want)
 		}
 		if entry.waiting != nil {
@@ -351,8 +351,8 @@ func (m *model) listsDiffer(machine *Machine) error {
 			if n.semaphore != nil {
 				view.Available = m.available(n.semaphore)
 			}
-			if one, ok := machine.DueNotice(n.id); !ok || one != view {
-				return fmt.Errorf("notice %d alone is %+v, %v, want %+v", n.id, one, ok, view)
+			if single, ok := machine.DueNotice(n.id); !ok || single != view {
+				return fmt.Errorf("notice %d alone is %+v, %v, want %+v", n.id, single, ok, view)
 			}
 			due = append(due, view)
 		} else if _, ok := machine.DueNotice(n.id); ok {

@@ -53,6 +53,14 @@ func (m *model) do(c Command) Result {
 		return m.listDeliver(c)
 	case RaiseLevel:
 		return Result{Code: OK, Found: true} // there is one level
+	case RaiseTokens:
+		if c.Above > MaxRaise {
+			return Result{Code: Malformed}
+		}
+		if c.Above > m.tokens {
+			m.tokens = c.Above
+		}
+		return Result{Code: OK, Value: int64(m.tokens)}
 	case NoticeDone:
 		return m.noticeDone(c)
 	case OpenHolder:
@@ -219,8 +227,8 @@ func (m *model) create(name string, permits int64, level *int32, metadata []Pair
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
 	owner := m.caller.owner
-	if most := m.limits.Semaphores - m.limits.Semaphores/2; owner != "" && countFunc(m.semaphores, func(s *modelSemaphore) bool { return s.owner == owner }) >= most {
-		return Result{Code: LimitReached, Rule: RuleOwnerSemaphores, Subject: name, Limit: most}
+	if share := m.limits.Semaphores - m.limits.Semaphores/2; owner != "" && countFunc(m.semaphores, func(s *modelSemaphore) bool { return s.owner == owner }) >= share {
+		return Result{Code: LimitReached, Rule: RuleOwnerSemaphores, Subject: name, Limit: share}
 	}
 	m.epochs++
 	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index, version: 1, owner: owner, settings: settings}
@@ -299,9 +307,9 @@ func (m *model) noTotal(s *modelSemaphore, count, least int64, without bool) *Re
 	return &result
 }
 
-func (m *model) moveOffset(s *modelSemaphore, offset *big.Int, asked int64) Result {
+func (m *model) moveOffset(s *modelSemaphore, offset *big.Int, count int64) Result {
 	if !legal(s.permits, offset, big.NewInt(m.taken(s))) {
-		return m.refusal(Overflow, modelMember{semaphore: s, count: asked, whole: true})
+		return m.refusal(Overflow, modelMember{semaphore: s, count: count, whole: true})
 	}
 	if s.offset != offset.Int64() {
 		s.offset = offset.Int64()

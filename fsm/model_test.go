@@ -91,7 +91,7 @@ type modelLease struct {
 	grantedMS int64
 	revoked   bool
 	reason    string
-	list      *modelList // nil: asked for by itself
+	list      *modelList // nil: asked for alone
 	in        modelIn
 	dueMS     int64 // of a receipt
 	void      bool  // a receipt whose spends a set forgot
@@ -297,7 +297,7 @@ func (m *model) found(id uint64) *modelSession {
 	return s
 }
 
-// givingBack are the operations on a session by which nobody becomes its owner.
+// givingBack are the operations on a session by which no identity becomes its owner.
 var givingBack = []Op{OpRelease, OpResizeLease, OpListRemove, OpEndSession, OpRevokeLease, OpItemRelease}
 
 // goOn gives a session without an owner to the caller, if the caller's
@@ -329,7 +329,7 @@ func (m *model) requestsOf(s *modelSession) (found []*modelRequest) {
 }
 
 // line returns the waiting requests of a group of a semaphore, the lowest rank first. A plain
-// semaphore has one line, that of the empty group.
+// semaphore has one line, for the empty group.
 func (m *model) line(s *modelSemaphore, group string) (found []*modelRequest) {
 	for _, r := range m.requests {
 		if r.member(s, group).count != 0 {
@@ -369,7 +369,7 @@ func (m *model) holders(s *modelSemaphore) (found []*modelLease) {
 	return found
 }
 
-// member returns the member of a request that names a group of a semaphore; its count is 0 if none does.
+// member returns the member of a request that names a group of a semaphore; its count is 0 if no member does.
 func (r *modelRequest) member(s *modelSemaphore, group string) modelMember {
 	for _, want := range r.members {
 		if want.semaphore == s && want.group == group {
@@ -432,11 +432,11 @@ func total(s *modelSemaphore) int64 {
 	if s.settings.Family {
 		return math.MaxInt64
 	}
-	most := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
-	if !most.IsInt64() {
+	sum := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
+	if !sum.IsInt64() {
 		return math.MaxInt64
 	}
-	return most.Int64()
+	return sum.Int64()
 }
 
 // legal: permits + offset, held and available stay within 64 bits.
@@ -464,18 +464,18 @@ func (m *model) view(s *modelSemaphore) *SemaphoreView {
 }
 
 // refusal fills in the values that explain a refusal.
-func (m *model) refusal(code Code, asked modelMember) Result {
-	s := asked.semaphore
-	result := Result{Code: code, Subject: s.name, Asked: asked.count, Epoch: s.epoch, Level: s.level, Permits: s.permits,
-		Full: full(s, asked.group), Available: m.available(s), QueueLength: int64(len(m.line(s, asked.group)))}
-	if asked.whole {
+func (m *model) refusal(code Code, want modelMember) Result {
+	s := want.semaphore
+	result := Result{Code: code, Subject: s.name, Asked: want.count, Epoch: s.epoch, Level: s.level, Permits: s.permits,
+		Full: full(s, want.group), Available: m.available(s), QueueLength: int64(len(m.line(s, want.group)))}
+	if want.whole {
 		result.Full, result.QueueLength = total(s), int64(len(m.waiters(s)))
 	}
 	if s.settings.Family {
 		result.Permits = 0
 	}
-	if limit := s.limit(asked.group); code == Never && s.grouped() && limit != NoLimit && limit < asked.count {
-		m.blameGroup(&result, asked)
+	if limit := s.limit(want.group); code == Never && s.grouped() && limit != NoLimit && limit < want.count {
+		m.blameGroup(&result, want)
 	}
 	return result
 }

@@ -29,11 +29,11 @@ func (c Acquire) permits() int64            { return c.Count }
 func (c Acquire) cost(size SessionSize) int { return 1 + size.Records/walkedPerUnit }
 
 // queue returns what it may wait for.
-func (c Acquire) queue() (asked Want) {
+func (c Acquire) queue() (want Want) {
 	if !c.Try {
-		asked = Want{c.Name, c.Count, c.Group}
+		want = Want{c.Name, c.Count, c.Group}
 	}
-	return asked
+	return want
 }
 
 func (c Acquire) encode(e *encoder) {
@@ -63,13 +63,13 @@ func (c Acquire) apply(m *Machine) Result {
 		m.describeSession(&result, owner)
 		return result
 	}
-	asked, ok := m.member(semaphore, owner, Want{c.Name, c.Count, c.Group}, &result)
+	want, ok := m.member(semaphore, owner, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
 		m.describeSession(&result, owner)
 		return result
 	}
-	if c.Count > m.limit(asked) && !(known && m.hasExactly(owner, asked)) {
-		m.refuseNever(&result, asked)
+	if c.Count > m.limit(want) && !(known && m.hasExactly(owner, want)) {
+		m.refuseNever(&result, want)
 		m.describeSession(&result, owner)
 		return result
 	}
@@ -79,37 +79,37 @@ func (c Acquire) apply(m *Machine) Result {
 	if c.TTLMS != KeepTTL {
 		m.giveTTL(owner, c.TTLMS)
 	}
-	result = m.acquire(owner, asked, c)
+	result = m.acquire(owner, want, c)
 	m.takeOver(owner, &result)
 	m.settle()
 	return result
 }
 
 // acquire applies the checks that need the session, and requests the lease.
-func (m *Machine) acquire(owner ref, asked member, c Acquire) (result Result) {
+func (m *Machine) acquire(owner ref, want member, c Acquire) (result Result) {
 	defer func() {
 		if result.Code != Waiting {
 			m.describeSession(&result, owner)
 		}
 	}()
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, asked)
+		m.refuse(&result, InvalidCount, want)
 		return result
 	}
-	group := m.groupOf(asked.lane)
-	if held, ok := m.leaseNamed(owner, asked.semaphore, group); ok {
+	group := m.groupOf(want.lane)
+	if held, ok := m.leaseNamed(owner, want.semaphore, group); ok {
 		return m.acquireHeld(held, c.Count)
 	}
-	if waiting, in := m.waitNamed(owner, asked.semaphore, group); waiting != 0 {
+	if waiting, in := m.waitNamed(owner, want.semaphore, group); waiting != 0 {
 		r := m.requests.at(waiting)
 		if count := countOf(r.members, in); r.mode != 0 || count != c.Count {
-			m.refuse(&result, LeaseExists, asked)
+			m.refuse(&result, LeaseExists, want)
 			result.Holding = count
 			return result
 		}
 		return m.waitingResult(waiting)
 	}
-	d := demand{request: request{session: owner, members: []member{asked}}, waits: !c.Try, headStartMS: c.HeadStartMS}
+	d := demand{request: request{session: owner, members: []member{want}}, waits: !c.Try, headStartMS: c.HeadStartMS}
 	if !m.mayAsk(owner, d.members, &result) {
 		return result
 	}
@@ -129,25 +129,25 @@ func (m *Machine) acquireHeld(held ref, count int64) Result {
 // refuseHeld refuses a request for a semaphore of which the session has a lease.
 func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 	l := m.leases.at(held)
-	asked := member{l.semaphore, l.lane, count}
+	want := member{l.semaphore, l.lane, count}
 	if l.revoked {
-		m.refuse(&result, Revoked, asked)
+		m.refuse(&result, Revoked, want)
 		result.Reason = l.reason
 	} else {
-		m.refuse(&result, LeaseExists, asked)
+		m.refuse(&result, LeaseExists, want)
 		result.Holding = l.count
 	}
 	return result
 }
 
 // hasExactly reports whether a session has a lease or a request of exactly this count.
-func (m *Machine) hasExactly(owner ref, asked member) bool {
-	group := m.groupOf(asked.lane)
-	if held, ok := m.leaseNamed(owner, asked.semaphore, group); ok {
-		return m.leases.at(held).count == asked.count
+func (m *Machine) hasExactly(owner ref, want member) bool {
+	group := m.groupOf(want.lane)
+	if held, ok := m.leaseNamed(owner, want.semaphore, group); ok {
+		return m.leases.at(held).count == want.count
 	}
-	waiting, in := m.waitNamed(owner, asked.semaphore, group)
-	return waiting != 0 && countOf(m.requests.at(waiting).members, in) == asked.count
+	waiting, in := m.waitNamed(owner, want.semaphore, group)
+	return waiting != 0 && countOf(m.requests.at(waiting).members, in) == want.count
 }
 
 // validAsk reports whether a request may name a group, and ask for a head start.
@@ -193,7 +193,7 @@ func (m *Machine) lowestHeld(owner ref) *int32 {
 	for r := m.sessions.at(owner).leases.first; r != 0; r = m.leases.at(r).inSession.next {
 		l := m.leases.at(r)
 		if s := m.semaphores.at(l.semaphore); s.level != nil && l.holds() > 0 && !s.deleted {
-			if lowest == nil || *s.level < *lowest {
+			if lowest == nil || *lowest > *s.level {
 				lowest = s.level
 			}
 		}
@@ -220,33 +220,33 @@ func (m *Machine) levelWaitedFor(owner ref) *int32 {
 // MayWait returns what an acquire asks for that may wait, and its session, from the output of
 // [Envelope.Encode]. For any other command, and for other bytes, the name is empty. An
 // [AcquireOnce] has no session yet, so its session is 0.
-func MayWait(command []byte) (asked Want, session uint64) {
+func MayWait(command []byte) (want Want, session uint64) {
 	if OpOf(command).row().waits != mayWait {
 		return Want{}, 0
 	}
 	d, _ := decodeCommand(newDecoder(command))
 	if waits, ok := d.command.(interface{ queue() Want }); ok {
-		asked = waits.queue()
+		want = waits.queue()
 	}
-	if asked.Semaphore != "" {
+	if want.Semaphore != "" {
 		session = SessionOf(d.command)
 	}
-	return asked, session
+	return want, session
 }
 
 // JoinsQueue reports whether an acquire would join a queue in which others wait. A session that has
 // its lease there would not.
-func (m *Machine) JoinsQueue(asked Want, session uint64) bool {
-	r, ok := m.byName[asked.Semaphore]
+func (m *Machine) JoinsQueue(want Want, session uint64) bool {
+	r, ok := m.byName[want.Semaphore]
 	if !ok || m.semaphores.at(r).waiting() == 0 {
 		return false
 	}
 	owner, _ := m.bySession.Get(session)
 	if s := m.semaphores.at(r); s.with().Groups == ByRequest {
-		if lane := s.lane(asked.Group); s.choice().lane == 0 && (lane == 0 || m.lanes.at(lane).line == nil) {
+		if lane := s.lane(want.Group); s.choice().lane == 0 && (lane == 0 || m.lanes.at(lane).line == nil) {
 			return false
 		}
 	}
-	_, holds := m.leaseNamed(owner, r, asked.Group)
+	_, holds := m.leaseNamed(owner, r, want.Group)
 	return !holds
 }

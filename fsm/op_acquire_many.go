@@ -100,7 +100,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 
 // acquireMany checks the leases, requests and levels of the session, and requests the
 // leases.
-func (m *Machine) acquireMany(asked request, listed []member, c AcquireMany) Result {
+func (m *Machine) acquireMany(entrant request, listed []member, c AcquireMany) Result {
 	var result Result
 	for _, want := range listed {
 		if want.count < 1 {
@@ -108,23 +108,23 @@ func (m *Machine) acquireMany(asked request, listed []member, c AcquireMany) Res
 			return result
 		}
 		group := m.groupOf(want.lane)
-		if held, ok := m.leaseNamed(asked.session, want.semaphore, group); ok {
+		if held, ok := m.leaseNamed(entrant.session, want.semaphore, group); ok {
 			return m.refuseHeld(held, want.count)
 		}
-		if waiting, in := m.waitNamed(asked.session, want.semaphore, group); waiting != 0 {
+		if waiting, in := m.waitNamed(entrant.session, want.semaphore, group); waiting != 0 {
 			m.refuse(&result, LeaseExists, want)
 			result.Holding = countOf(m.requests.at(waiting).members, in)
 			return result
 		}
-		if asked.mode == All && !sameLevel(m.semaphores.at(want.semaphore).level, m.semaphores.at(listed[0].semaphore).level) {
+		if entrant.mode == All && !sameLevel(m.semaphores.at(want.semaphore).level, m.semaphores.at(listed[0].semaphore).level) {
 			m.refuse(&result, MixedLevels, want)
 			return result
 		}
 	}
-	if !m.mayAsk(asked.session, asked.members, &result) {
+	if !m.mayAsk(entrant.session, entrant.members, &result) {
 		return result
 	}
-	return m.ask(&demand{request: asked, waits: !c.Try, headStartMS: c.HeadStartMS})
+	return m.ask(&demand{request: entrant, waits: !c.Try, headStartMS: c.HeadStartMS})
 }
 
 // possible returns the members that could ever be granted; for "all" it returns every member,

@@ -31,11 +31,11 @@ func (c AcquireOnce) redrawn(id uint64) Command {
 	return c
 }
 
-func (c AcquireOnce) queue() (asked Want) {
+func (c AcquireOnce) queue() (want Want) {
 	if c.WaitMS > 0 {
-		asked = Want{c.Name, c.Count, c.Group}
+		want = Want{c.Name, c.Count, c.Group}
 	}
-	return asked
+	return want
 }
 
 func (c AcquireOnce) encode(e *encoder) {
@@ -66,20 +66,20 @@ func (c AcquireOnce) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	asked, ok := m.member(r, 0, Want{c.Name, c.Count, c.Group}, &result)
+	want, ok := m.member(r, 0, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
 		return result
 	}
-	if c.Count > m.limit(asked) {
-		m.refuseNever(&result, asked)
+	if c.Count > m.limit(want) {
+		m.refuseNever(&result, want)
 		return result
 	}
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, asked)
+		m.refuse(&result, InvalidCount, want)
 		return result
 	}
 	result = m.ask(&demand{
-		request:     request{members: []member{asked}},
+		request:     request{members: []member{want}},
 		waits:       c.WaitMS > 0,
 		headStartMS: c.HeadStartMS,
 		opens:       session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.WaitMS, metadata: c.Metadata, oneShot: true},

@@ -61,19 +61,19 @@ func (c Down) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	asked, ok := m.member(r, 0, Want{c.Name, c.Count, c.Group}, &result)
+	want, ok := m.member(r, 0, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
 		return result
 	}
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, asked)
+		m.refuse(&result, InvalidCount, want)
 		return result
 	}
-	if !m.needsTotal(asked, true, &result) {
+	if !m.needsTotal(want, true, &result) {
 		return result
 	}
 	result = m.ask(&demand{
-		request:     request{members: []member{asked}, unowned: true, partial: c.Partial},
+		request:     request{members: []member{want}, unowned: true, partial: c.Partial},
 		waits:       c.WaitMS > 0,
 		headStartMS: c.HeadStartMS,
 		opens:       session{id: c.Session, ttlMS: c.WaitMS, deadlineMS: m.nowMS + c.WaitMS, oneShot: true},
@@ -82,7 +82,7 @@ func (c Down) apply(m *Machine) Result {
 	if result.Code == Unavailable {
 		result.Value = result.Available
 		if c.Notice != "" {
-			m.addNotice(r, m.groupOf(asked.lane), c, &result)
+			m.addNotice(r, m.groupOf(want.lane), c, &result)
 		}
 	}
 	return result

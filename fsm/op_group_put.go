@@ -1,6 +1,6 @@
 package fsm
 
-// GroupPut gives a group of a semaphore a limit of its own, or ends that limit. A higher limit
+// GroupPut gives a group of a semaphore its own limit, or ends that limit. A higher limit
 // serves the group's waiting requests at once; requests that can't be granted any more end with
 // Never. A lower limit takes no lease away.
 //
@@ -49,15 +49,15 @@ func (c GroupPut) apply(m *Machine) Result {
 		result.Subject = c.Name
 		return result
 	}
-	own, limit := c.Limit != NoLimit, c.Limit
-	if !own {
+	hasLimit, limit := c.Limit != NoLimit, c.Limit
+	if !hasLimit {
 		limit = s.groupLimit()
 	}
-	if own == before.own && (!own || limit == before.limit) {
+	if hasLimit == before.own && (!hasLimit || limit == before.limit) {
 		return result
 	}
 	m.semaphores.mut(r).modified = m.index
-	m.setOwnLimit(at, own, limit)
+	m.setOwnLimit(at, hasLimit, limit)
 	m.effect(Effect{Kind: EffectGroupChanged, Semaphore: c.Name, Epoch: result.Epoch, Group: c.Group, Limit: c.Limit})
 	if at = m.semaphores.at(r).lane(c.Group); at != 0 && !m.sweepLane(r, at, m.budget.ended) {
 		m.sweepFrom(r, c.Group)
@@ -66,13 +66,13 @@ func (c GroupPut) apply(m *Machine) Result {
 	return result
 }
 
-// setOwnLimit gives a group a limit of its own, or the limit of its semaphore again.
-func (m *Machine) setOwnLimit(r ref, own bool, limit int64) {
+// setOwnLimit gives a group its own limit, or the limit of its semaphore again.
+func (m *Machine) setOwnLimit(r ref, hasLimit bool, limit int64) {
 	m.useLane(r)
 	l := m.lanes.mut(r)
-	if own != l.own {
-		l.own = own
-		if own {
+	if hasLimit != l.own {
+		l.own = hasLimit
+		if hasLimit {
 			m.ownLimits++
 		} else {
 			m.ownLimits--

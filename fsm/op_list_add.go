@@ -45,7 +45,7 @@ func (c ListAdd) apply(m *Machine) Result {
 		return result
 	}
 	owner, _ := m.ownSession(c.Session)
-	asked, ok := m.member(semaphore, owner, Want{c.Name, c.Count, c.Group}, &result)
+	want, ok := m.member(semaphore, owner, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
 		return result
 	}
@@ -53,17 +53,17 @@ func (c ListAdd) apply(m *Machine) Result {
 		return result
 	}
 	if c.Count < 1 {
-		m.refuse(&result, InvalidCount, asked)
+		m.refuse(&result, InvalidCount, want)
 		return result
 	}
-	if !m.needsTotal(asked, true, &result) {
+	if !m.needsTotal(want, true, &result) {
 		return result
 	}
-	r := m.entryNamed(owner, asked)
+	r := m.entryNamed(owner, want)
 	if r != 0 {
 		e := m.entries.at(r)
 		if !sumFits(m.wanted(e), c.Count) || !sumFits(e.granted, m.wanted(e)+c.Count) {
-			m.refuse(&result, Overflow, asked)
+			m.refuse(&result, Overflow, want)
 			return result
 		}
 		if e.waiting != 0 {
@@ -76,7 +76,7 @@ func (c ListAdd) apply(m *Machine) Result {
 		return result
 	}
 	d := demand{
-		request: request{session: owner, members: []member{asked}, unowned: true, partial: true, entry: r},
+		request: request{session: owner, members: []member{want}, unowned: true, partial: true, entry: r},
 		waits:   true,
 		listed:  true,
 	}

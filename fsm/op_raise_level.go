@@ -19,9 +19,7 @@ func (c RaiseLevel) encode(e *encoder) { e.uint(uint64(c.Level)) }
 func decodeRaiseLevel(d *decoder) Command { return RaiseLevel{Level: d.featureLevel()} }
 
 func (c RaiseLevel) apply(m *Machine) Result {
-	if c.Level <= m.feature {
-		return Result{Code: OK, Found: true}
-	}
-	m.feature = c.Level
-	return Result{Code: OK}
+	before := m.feature
+	m.feature = max(before, c.Level)
+	return Result{Code: OK, Found: m.feature == before}
 }

@@ -16,8 +16,8 @@ import (
 // passedAtMost bounds how often in a row the head of lowest rank is passed.
 const passedAtMost = 1_000
 
-// rank is the order within a line, and the order in which heads of several lines are served. Nobody
-// with a higher place is before a request unless it was granted a head start.
+// rank is the order within a line, and the order in which heads of several lines are served. A request
+// with a higher place comes first only if it was granted a head start.
 type rank struct {
 	ms    int64 // when the request began to wait, less its head start
 	place uint64
@@ -216,8 +216,8 @@ func (m *Machine) takeTurn(lane ref) {
 }
 
 // A request for all of a list stands in the line of its pool only while it is ready in all of its
-// other lines: first there, with room. So a request that waits for something of its own keeps
-// nobody waiting in the pool. It is the front of these other lines then.
+// other lines: first there, with room. So a request that waits elsewhere delays
+// no other request in the pool. It is the front of these other lines then.
 
 // standsAside reports whether a request stands in the line of its pool only at times.
 func (m *Machine) standsAside(r *request) bool {
@@ -337,7 +337,7 @@ func (m *Machine) groupsAhead(lane ref) int64 {
 	return int64(low)
 }
 
-// shownTotal returns a count of permits as results show it: a family has none.
+// shownTotal returns a count of permits as results show it: 0 for a family.
 func (s *semaphore) shownTotal(count int64) int64 {
 	if s.family() {
 		return 0

@@ -9,7 +9,7 @@ import (
 )
 
 // ledger keeps the books that an observer of results and effects can keep while all
-// requests are partial ones: downs and wait lists. It has no queue of its own; it only adds
+// requests are partial ones: downs and wait lists. It has no queue; it only adds
 // up.
 type ledger struct {
 	t       *rapid.T
@@ -99,7 +99,7 @@ func (l *ledger) apply(command Command) {
 	for _, e := range applied.Effects {
 		l.see(e)
 	}
-	if deliver, is := command.(ListDeliver); is && result.Code == OK {
+	if deliver, ok := command.(ListDeliver); ok && result.Code == OK {
 		l.delivered(deliver.Session, result.Completed)
 	}
 	for name, value := range l.value {

@@ -114,11 +114,11 @@ func (s *sequence) fail(err error) {
 	s.t.Fatalf("entry %d at %d: %v", last.index, last.stampMS, err)
 }
 
-// run applies a sequence of up to most entries; after, which may be nil, is
+// run applies a sequence of up to bound entries; after, which may be nil, is
 // called after each.
-func (s *sequence) run(most int, after func(sentEntry, *Applied)) {
+func (s *sequence) run(bound int, after func(sentEntry, *Applied)) {
 	e := s.g.setup()
-	for range 1 + s.g.below(most) {
+	for range 1 + s.g.below(bound) {
 		applied := s.step(e)
 		if after != nil {
 			after(e, applied)
@@ -254,12 +254,12 @@ func TestPropertyReplayed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
-		var said []*Applied
-		s.run(25, func(_ sentEntry, applied *Applied) { said = append(said, applied) })
+		var replies []*Applied
+		s.run(25, func(_ sentEntry, applied *Applied) { replies = append(replies, applied) })
 		other := New()
 		other.budget = s.model.budget
 		for i, e := range s.entries {
-			if err := same("what the replay said", other.Apply(e.index, e.bytes), said[i]); err != nil {
+			if err := same("what the replay said", other.Apply(e.index, e.bytes), replies[i]); err != nil {
 				s.fail(err)
 			}
 		}

@@ -191,7 +191,7 @@ func (m *Machine) withdrawn(r *request, want member, cause Cause) {
 
 // loseMember ends a request's wait in one of its lines, with the code as the reason. An "any"
 // request keeps waiting for its other members; every other request ends. The entry of a wait list
-// that has nothing then leaves its list.
+// that has no permits then leaves its list.
 func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
 	r := m.requests.at(waiting)
 	lost := memberOf(r.members, in)
@@ -229,7 +229,7 @@ func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
 	m.leaveLane(lost.lane)
 }
 
-// memberOf returns the member of a list that asks for a target, zero if there is none.
+// memberOf returns the member of a list that asks for a target, zero if it is absent.
 func memberOf(members []member, t target) member {
 	for _, want := range members {
 		if want.target() == t {
@@ -268,7 +268,7 @@ func (m *Machine) waitingResult(waiting ref) Result {
 // line has the waiting requests of a semaphore, or of one of its groups, by their ranks.
 type line struct {
 	order *btree.BTreeG[waiter] // the requests that stand in it
-	aside *btree.BTreeG[waiter] // of a pool: the requests that wait until they are ready elsewhere; nil: none so far
+	aside *btree.BTreeG[waiter] // of a pool: the requests that wait until they are ready elsewhere; nil: not used so far
 	front ref                   // of no pool: the request in it that stands in a pool since it is ready here, or 0
 	asked askedCounts           // the requests for leases among them
 }
@@ -359,8 +359,8 @@ func (a *askedCounts) add(count int64, place uint64, waiting ref) {
 
 func (a *askedCounts) remove(count int64, place uint64) {
 	places, _ := a.byCount.Get(count)
-	if asked, _ := places.Get(place); asked.members > 1 {
-		places.Set(place, asking{asked.request, asked.members - 1})
+	if entry, _ := places.Get(place); entry.members > 1 {
+		places.Set(place, asking{entry.request, entry.members - 1})
 		return
 	}
 	if places.Delete(place); places.Len() == 0 {
@@ -368,19 +368,19 @@ func (a *askedCounts) remove(count int64, place uint64) {
 	}
 }
 
-// above returns up to most requests for more than count: the requests with the largest counts,
+// above returns up to limit requests for more than count: the requests with the largest counts,
 // in the order of their places.
-func (a *askedCounts) above(count int64, most int) []ref {
+func (a *askedCounts) above(count int64, limit int) []ref {
 	var found btree.Map[uint64, ref] // by place
-	a.byCount.Reverse(func(asked int64, places *btree.Map[uint64, asking]) bool {
-		if asked <= count {
+	a.byCount.Reverse(func(requested int64, places *btree.Map[uint64, asking]) bool {
+		if requested <= count {
 			return false
 		}
 		places.Scan(func(place uint64, waiting asking) bool {
 			found.Set(place, waiting.request)
-			return found.Len() != most
+			return found.Len() != limit
 		})
-		return found.Len() != most
+		return found.Len() != limit
 	})
 	return found.Values()
 }
@@ -393,16 +393,16 @@ func (a *askedCounts) largest() int64 {
 
 // roomToWait reports whether a request may join its lines. owner is nil for a new one-shot
 // session. A request counts as its members, since its end costs that much.
-func (m *Machine) roomToWait(owner *session, asked *request, result *Result) bool {
-	all, more := m.members, len(asked.members)-1
-	if !m.roomToHold(owner, asked, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) ||
-		!m.ownerHasRoom(owner, owned{waiting: int64(len(asked.members))}, result) {
+func (m *Machine) roomToWait(owner *session, newcomer *request, result *Result) bool {
+	all, more := m.members, len(newcomer.members)-1
+	if !m.roomToHold(owner, newcomer, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) ||
+		!m.ownerHasRoom(owner, owned{waiting: int64(len(newcomer.members))}, result) {
 		return false
 	}
 	if owner != nil && !within(int64(owner.members)+int64(more), m.limits.SessionWaiting, RuleSessionWaits, result) {
 		return false
 	}
-	for _, want := range asked.members {
+	for _, want := range newcomer.members {
 		s := m.semaphores.at(want.semaphore)
 		if !within(int64(s.waiting()), m.limits.Queue, RuleQueue, result) {
 			result.Subject = s.name

@@ -23,7 +23,7 @@ type semaphore struct {
 	version  uint64 // of permits, level, metadata and settings: starts at 1, rises at each change
 	owner    string // the identity that made it, which has a share of the names
 
-	settings *Settings // immutable; nil: none
+	settings *Settings // immutable; nil: no settings
 	sweep    *string   // immutable: the first group that does not have its limit yet; nil: no sweep
 	passed   uint16    // of a pool: grants in a row that passed the head of lowest rank
 

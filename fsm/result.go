@@ -271,7 +271,7 @@ type Effect struct {
 	Version    uint64    // of an item
 	Group      string    // of the semaphore: granted, released, waiting, withdrawn, list-ready, group-changed
 	Limit      int64     // group-changed; NoLimit if it ended
-	Settings   *Settings // created, changed; nil: none. Immutable
+	Settings   *Settings // created, changed; nil: no settings. Immutable
 	Slots      []SlotRun // granted, released, lost, freed, returned; immutable
 	DueMS      int64     // granted, released, lost, settled: when the permits come back, in cluster time, or NeverMS; 0: at once
 }

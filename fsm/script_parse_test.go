@@ -36,6 +36,8 @@ func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, E
 		return l.startTerm(), framed
 	case "raise-level":
 		return RaiseLevel{Level: uint32(l.count(1))}, framed
+	case "raise-tokens":
+		return RaiseTokens{Above: uint64(l.count(1))}, framed
 	case "notice-done":
 		return NoticeDone{IDs: []uint64{uint64(l.count(1))}}, framed
 	case "put", "create", "delete", "up", "down", "set", "group-put", "free-lost":

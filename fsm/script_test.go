@@ -14,7 +14,7 @@ import (
 )
 
 // TestScripts runs testdata/*.txt: one script for each operation and for each rule that
-// several operations share. A directive is one command in an entry of its own (`entry`
+// several operations share. A directive is one command in a separate entry (`entry`
 // groups the lines below it into one). The expected output is everything that the entry
 // did. `go test ./fsm -run TestScripts -rewrite` writes the output anew.
 func TestScripts(t *testing.T) {
@@ -155,8 +155,8 @@ func describe(a *Applied) string {
 
 func resultText(r *Result) string {
 	parts := []string{r.Code.String()}
-	add := func(is bool, format string, args ...any) {
-		if is {
+	add := func(shown bool, format string, args ...any) {
+		if shown {
 			parts = append(parts, fmt.Sprintf(format, args...))
 		}
 	}
@@ -211,8 +211,8 @@ func resultText(r *Result) string {
 
 func effectText(e *Effect) string {
 	parts := []string{e.Kind.String()}
-	add := func(is bool, format string, args ...any) {
-		if is {
+	add := func(shown bool, format string, args ...any) {
+		if shown {
 			parts = append(parts, fmt.Sprintf(format, args...))
 		}
 	}
@@ -284,8 +284,8 @@ func settingsText(s *Settings) string {
 		return ""
 	}
 	var parts []string
-	add := func(is bool, format string, args ...any) {
-		if is {
+	add := func(shown bool, format string, args ...any) {
+		if shown {
 			parts = append(parts, fmt.Sprintf(format, args...))
 		}
 	}

@@ -582,7 +582,7 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 }
 
 // fileLease makes a lease with the next token, and tells of the grant. The lease has its slots, and is
-// a receipt or not; it ends by itself if the settings say so.
+// a receipt or not; it has a deadline if the settings say so.
 func (m *Machine) fileLease(r *request, want member, l lease, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
 	l.session, l.semaphore, l.lane, l.count = r.session, want.semaphore, want.lane, want.count

@@ -182,11 +182,11 @@ func (m *Machine) roomToOpen(id uint64, result *Result) bool {
 // roomToHold reports whether there is room for the leases that a request asks for. The
 // leases of waiting requests are reserved, so that a grant from a line never meets a limit.
 // owner is nil for a new one-shot session.
-func (m *Machine) roomToHold(owner *session, asked *request, result *Result) bool {
-	if !m.roomForLeases(asked.reserves(), result) {
+func (m *Machine) roomToHold(owner *session, newcomer *request, result *Result) bool {
+	if !m.roomForLeases(newcomer.reserves(), result) {
 		return false
 	}
-	more := asked.leases()
+	more := newcomer.leases()
 	if more == 0 {
 		return true
 	}

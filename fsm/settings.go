@@ -13,13 +13,13 @@ const (
 // String returns the stable name of the grouping, as the API shows it.
 func (g Grouping) String() string { return nameOfNumber(int(g), "", "request", "owner") }
 
-// Settings are the optional settings of a semaphore; the zero value has none of them. A record of
-// settings never changes, a put makes another one.
+// Settings are the optional settings of a semaphore; the zero value sets no option. A record of
+// settings never changes, a put makes another record.
 type Settings struct {
 	Groups      Grouping
 	Family      bool   // it has no permits in all: each group has its own limit, and its own line
-	PerGroup    int64  // the limit of each group that has no limit of its own; 0: none
-	Paused      string // the reason why nothing is granted; "": not paused
+	PerGroup    int64  // the limit of each group without an own limit; 0: no limit
+	Paused      string // the reason why grants stop; "": not paused
 	MaxWaiting  int64  // the most requests that may wait in one line; 0: see Limits.Queue
 	DropOldest  bool   // a request that finds MaxWaiting others takes the place of the first, else it is refused
 	HeadStartMS int64  // the longest head start that a request gets
@@ -46,7 +46,7 @@ type SettingsChange struct {
 	Slots       Change[bool]
 }
 
-// NoLimit is the limit of a group that has none.
+// NoLimit is the limit of a group without a limit.
 const NoLimit int64 = -1
 
 // Quarantine is the Settings.OnLostMS with which permits come back when a FreeLost says so.
@@ -109,7 +109,7 @@ func (s *Settings) conflict() Rule {
 	return RuleNone
 }
 
-// record returns the settings as a semaphore has them: nil if it has none.
+// record returns the settings as a semaphore has them: nil if it has no settings.
 func (s Settings) record() *Settings {
 	if s == (Settings{}) {
 		return nil
@@ -133,8 +133,8 @@ func (s *Settings) valid() bool {
 		(s.OnLostMS == Quarantine || zeroOrWithin(s.OnLostMS, 1, MaxCooldownMS)) && zeroOrWithin(s.MaxHoldMS, MinHoldMS, MaxTTLMS)
 }
 
-func zeroOrWithin(value, least, most int64) bool {
-	return value == 0 || value >= least && value <= most
+func zeroOrWithin(value, lowest, highest int64) bool {
+	return value == 0 || value >= lowest && value <= highest
 }
 
 func (e *encoder) settings(s *Settings) {
@@ -168,7 +168,7 @@ func (d *decoder) grouping() Grouping {
 	return g
 }
 
-// settingsChange appends a change of settings, and no byte if nothing changes.
+// settingsChange appends a change of settings, and no byte if it is empty.
 func (e *encoder) settingsChange(c *SettingsChange) {
 	if *c == (SettingsChange{}) {
 		return

@@ -207,16 +207,14 @@ func (s *snapshotReader) header(version byte) error {
 		return fmt.Errorf("format version %d, this program knows %d", version, snapshotVersion)
 	}
 	level, err := binary.ReadUvarint(s)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case level > uint64(FeatureLevel):
-		return newerLevelError(level)
-	case level == 0:
+	}
+	if level == 0 {
 		return wire.ErrMalformed
 	}
 	s.feature = uint32(level)
-	return nil
+	return CheckLevel(level)
 }
 
 func (s *snapshotReader) ReadByte() (byte, error) {

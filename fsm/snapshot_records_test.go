@@ -114,7 +114,7 @@ func assemble(head []byte, sections []part) []byte {
 }
 
 // TestRecordsComeOnceInTheirOrder: of a snapshot whose records stand in another order, or one of
-// them twice, the machine would be another one than that of the other nodes.
+// them twice, the machine would differ from the other nodes' machines.
 func TestRecordsComeOnceInTheirOrder(t *testing.T) {
 	snapshot := snapshotOf(t, manyRecords(t).Freeze())
 	head, sections := parts(snapshot)

@@ -68,35 +68,35 @@ const maxSucceeded = 1 << 52
 //
 // The state has no leader until the next StartTerm, see [Machine.Headless].
 func (m *Machine) Succeed(by Succession) error {
-	own := &by.Own.of
-	if by.Index <= max(m.index, own.index) || by.Index > maxSucceeded {
-		return fmt.Errorf("a state at index %d can't follow one at %d at index %d", m.index, own.index, by.Index)
+	followed := &by.Own.of
+	if by.Index <= max(m.index, followed.index) || by.Index > maxSucceeded {
+		return fmt.Errorf("a state at index %d can't follow one at %d at index %d", m.index, followed.index, by.Index)
 	}
 	for _, count := range []uint64{m.index, uint64(m.nowMS), m.places, m.epochs, m.orders, m.changes} {
 		if count > maxSucceeded {
 			return fmt.Errorf("the time, or a counter, is %d, and no cluster comes that far", count)
 		}
 	}
-	if err := m.moveTime(max(m.nowMS, own.nowMS, by.NowMS)); err != nil {
+	if err := m.moveTime(max(m.nowMS, followed.nowMS, by.NowMS)); err != nil {
 		return err
 	}
-	m.hash = sum128(m.hash[:], own.hash[:], fmt.Appendf(nil, "%d %d %v", by.Index, m.nowMS, by.EndSessions))
-	m.cluster, m.limits = own.cluster, own.limits
-	m.feature = max(m.feature, own.feature)
-	m.index, m.term, m.leader = by.Index, own.term, ""
-	epochs := own.epochs
+	m.hash = sum128(m.hash[:], followed.hash[:], fmt.Appendf(nil, "%d %d %v", by.Index, m.nowMS, by.EndSessions))
+	m.cluster, m.limits = followed.cluster, followed.limits
+	m.feature = max(m.feature, followed.feature)
+	m.index, m.term, m.leader = by.Index, followed.term, ""
+	epochs := followed.epochs
 	for _, counter := range []struct{ to, from *uint64 }{
-		{&m.tokens, &own.tokens}, {&m.places, &own.places}, {&m.epochs, &own.epochs},
+		{&m.tokens, &followed.tokens}, {&m.places, &followed.places}, {&m.epochs, &followed.epochs},
 	} {
 		*counter.to = max(*counter.to, *counter.from) + succeededJump
 	}
-	m.jumpChanges(max(m.changes, own.changes) - m.changes + succeededJump)
+	m.jumpChanges(max(m.changes, followed.changes) - m.changes + succeededJump)
 	changeEach(&m.items, func(i *item) {
 		if !i.shade {
 			i.version = m.changes
 		}
 	})
-	m.orders = max(m.orders, own.orders)
+	m.orders = max(m.orders, followed.orders)
 	changeEach(&m.semaphores, func(s *semaphore) {
 		s.modified = m.index
 		if s.epoch <= epochs {

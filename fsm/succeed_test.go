@@ -102,25 +102,25 @@ func TestJumpsPassLostJumps(t *testing.T) {
 // TestStatesThatNoClusterComesToAreRefused: counters that go on from them would wrap, or time
 // would end.
 func TestStatesThatNoClusterComesToAreRefused(t *testing.T) {
-	own, _ := lived(1, 9, 0)
-	for name, of := range map[string]func(m *Machine) *uint64{
+	followed, _ := lived(1, 9, 0)
+	for name, counter := range map[string]func(m *Machine) *uint64{
 		"place": func(m *Machine) *uint64 { return &m.places }, "epoch": func(m *Machine) *uint64 { return &m.epochs },
 		"order": func(m *Machine) *uint64 { return &m.orders },
 	} {
 		for value, sound := range map[uint64]bool{1 << 52: true, 1<<52 + 1: false, math.MaxUint64: false} {
 			m, _ := lived(2, 5, 0)
-			*of(m) = value
-			if err := m.Succeed(Succession{Own: own.Standing(), Index: 20}); (err == nil) != sound {
+			*counter(m) = value
+			if err := m.Succeed(Succession{Own: followed.Standing(), Index: 20}); (err == nil) != sound {
 				t.Errorf("%s %d: %v", name, value, err)
 			}
 		}
 	}
 	late, _ := lived(2, 5, 1<<52+1)
-	if late.Succeed(Succession{Own: own.Standing(), Index: 20}) == nil {
+	if late.Succeed(Succession{Own: followed.Standing(), Index: 20}) == nil {
 		t.Error("a time that no cluster comes to")
 	}
 	far, _ := lived(2, 1<<52+1, 0)
-	if far.Succeed(Succession{Own: own.Standing(), Index: 1<<52 + 2}) == nil {
+	if far.Succeed(Succession{Own: followed.Standing(), Index: 1<<52 + 2}) == nil {
 		t.Error("an index that no log comes to")
 	}
 }
@@ -129,9 +129,9 @@ func TestStatesThatNoClusterComesToAreRefused(t *testing.T) {
 // a client that read one before the restore must not change another by its version.
 func TestSettingsOfSucceededSemaphoresAreNew(t *testing.T) {
 	file, _ := lived(1, 5, 0, CreateSemaphore{Name: "first", Permits: 3}, CreateSemaphore{Name: "second", Permits: 3})
-	own, _ := lived(1, 9, 0, CreateSemaphore{Name: "first", Permits: 3}, PutSemaphore{Name: "first", Permits: Change[int64]{true, 4}})
+	followed, _ := lived(1, 9, 0, CreateSemaphore{Name: "first", Permits: 3}, PutSemaphore{Name: "first", Permits: Change[int64]{true, 4}})
 	m := reread(t, file)
-	if err := m.Succeed(Succession{Own: own.Standing(), Index: 20}); err != nil {
+	if err := m.Succeed(Succession{Own: followed.Standing(), Index: 20}); err != nil {
 		t.Fatal(err)
 	}
 	for name, version := range map[string]uint64{"first": 1 + 1<<32, "second": 1} {
@@ -144,7 +144,7 @@ func TestSettingsOfSucceededSemaphoresAreNew(t *testing.T) {
 // TestSucceededTimesKeepTheirDistance from cluster time, in every kind of record.
 func TestSucceededTimesKeepTheirDistance(t *testing.T) {
 	const gap = 1_000_000
-	own, _ := lived(1, 9, gap+500)
+	followed, _ := lived(1, 9, gap+500)
 	file, _ := lived(2, 9, 500, CreateSemaphore{Name: "db", Permits: 1}, CreateSemaphore{Name: "list", Permits: 0}, OpenSession{Session: 4, TTLMS: 5_000},
 		Acquire{Session: 4, Name: "db", Count: 1, TTLMS: KeepTTL}, AcquireOnce{Session: 5, Name: "db", Count: 1, TTLMS: 70, WaitMS: 90},
 		Down{Name: "db", Count: 1, Notice: "http://a.example/"}, OpenSession{Session: 6, TTLMS: 80}, EndSession{Session: 6},
@@ -157,7 +157,7 @@ func TestSucceededTimesKeepTheirDistance(t *testing.T) {
 	keyed := Envelope{Key: "k"}.Encode(AcquireOnce{Session: 7, Name: "new", Count: 1, TTLMS: 900})
 	file.Apply(10, EncodeEntry(500, append(encodeAll(plain(CreateSemaphore{Name: "new", Permits: 2})), keyed)))
 	m := reread(t, file)
-	if err := m.Succeed(Succession{Own: own.Standing(), Index: 50}); err != nil {
+	if err := m.Succeed(Succession{Own: followed.Standing(), Index: 50}); err != nil {
 		t.Fatal(err)
 	}
 	before, after := timesOf(file), timesOf(m)
@@ -172,7 +172,7 @@ func TestSucceededTimesKeepTheirDistance(t *testing.T) {
 	if k := m.keys.at(m.byKey[keyName{text: "k"}]); decodeResult(k.result).Grants[0].GrantedMS != gap+500 {
 		t.Errorf("a stored outcome has a grant at %d", decodeResult(k.result).Grants[0].GrantedMS)
 	}
-	if reread(t, file).Succeed(Succession{Own: own.Standing(), Index: 50, NowMS: math.MaxInt64 - 10}) == nil {
+	if reread(t, file).Succeed(Succession{Own: followed.Standing(), Index: 50, NowMS: math.MaxInt64 - 10}) == nil {
 		t.Error("a deadline beyond the end of time")
 	}
 }
@@ -200,7 +200,7 @@ func timesOf(m *Machine) (all []int64) {
 // TestSucceededStateCanEndAllSessions: their permits come back, no waiting request of
 // theirs is granted on the way, and their clients learn that they have ended.
 func TestSucceededStateCanEndAllSessions(t *testing.T) {
-	own, _ := lived(1, 9, 10)
+	followed, _ := lived(1, 9, 10)
 	var commands []Command
 	commands = append(commands, CreateSemaphore{Name: "db", Permits: 2})
 	for id := uint64(1); id <= 5000; id++ { // more than one entry may end
@@ -208,7 +208,7 @@ func TestSucceededStateCanEndAllSessions(t *testing.T) {
 	}
 	file, _ := lived(2, 9, 500, commands...)
 	m := reread(t, file)
-	if err := m.Succeed(Succession{Own: own.Standing(), Index: 50, EndSessions: true}); err != nil {
+	if err := m.Succeed(Succession{Own: followed.Standing(), Index: 50, EndSessions: true}); err != nil {
 		t.Fatal(err)
 	}
 	if semaphores, sessions, leases, waiting := m.Counts(); semaphores != 1 || sessions+leases+waiting != 0 || m.MoreDue() {
@@ -230,19 +230,19 @@ func TestSucceededStateCanEndAllSessions(t *testing.T) {
 func TestPropertySucceededStatesAreSound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		own, file := newSequence(t), newSequence(t)
-		own.run(30, nil)
+		followed, file := newSequence(t), newSequence(t)
+		followed.run(30, nil)
 		file.run(60, nil)
-		index := max(own.machine.Index(), file.machine.Index()) + 7
+		index := max(followed.machine.Index(), file.machine.Index()) + 7
 		m := reread(t, file.machine)
-		by := Succession{Own: own.machine.Standing(), Index: index, NowMS: own.machine.NowMS() + int64(own.g.below(5000)), EndSessions: own.g.chance(3)}
+		by := Succession{Own: followed.machine.Standing(), Index: index, NowMS: followed.machine.NowMS() + int64(followed.g.below(5000)), EndSessions: followed.g.chance(3)}
 		if err := m.Succeed(by); err != nil {
 			t.Fatal(err)
 		}
 		copied := reread(t, m)
-		for _, one := range []*Machine{m, copied} {
-			one.Apply(index+1, EncodeEntry(by.NowMS+10_000, encodeAll(plain(StartTerm{Term: 3, Leader: "n1", Limits: DefaultLimits(), Cluster: one.ClusterID()}))))
-			if err := one.check(); err != nil {
+		for _, state := range []*Machine{m, copied} {
+			state.Apply(index+1, EncodeEntry(by.NowMS+10_000, encodeAll(plain(StartTerm{Term: 3, Leader: "n1", Limits: DefaultLimits(), Cluster: state.ClusterID()}))))
+			if err := state.check(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -270,13 +270,13 @@ func TestNoTokenIsGivenTwiceAfterASuccession(t *testing.T) {
 		}
 		return slices.Compact(all) // a release names the token as well
 	}
-	file, given := lived(1, 5, 0, acquires(3)...)
-	own, more := lived(1, 9, 0, acquires(8)...)
-	seen := append(tokens(given), tokens(more)...)
+	file, before := lived(1, 5, 0, acquires(3)...)
+	followed, more := lived(1, 9, 0, acquires(8)...)
+	seen := append(tokens(before), tokens(more)...)
 	index := uint64(20)
 	for range 3 { // the same file again and again
 		m := reread(t, file)
-		if err := m.Succeed(Succession{Own: own.Standing(), Index: index}); err != nil {
+		if err := m.Succeed(Succession{Own: followed.Standing(), Index: index}); err != nil {
 			t.Fatal(err)
 		}
 		var results []Result
@@ -288,6 +288,6 @@ func TestNoTokenIsGivenTwiceAfterASuccession(t *testing.T) {
 			t.Fatalf("tokens %v after %v", next, seen)
 		}
 		seen = append(seen, next...)
-		own, index = m, index+10
+		followed, index = m, index+10
 	}
 }

@@ -162,7 +162,7 @@ func TestHeadsThatCantBeGrantedAreNotLeftOver(t *testing.T) {
 		expires := l.m.sessions.live
 		touched := touches(l.m, func() { applied = l.apply(EncodeEntry(1000, nil)) })
 		expires -= l.m.sessions.live
-		if most := 60*served + 40*expires; touched > most {
+		if bound := 60*served + 40*expires; touched > bound {
 			t.Errorf("entry %d touched %d records, beside %d sessions that expired", entry, touched, expires)
 		}
 	}

@@ -468,7 +468,7 @@ func (m *Machine) Queued(name string) (count, sinceMS int64) {
 	return count, sinceMS
 }
 
-// Group returns one group of a semaphore, if it is in use or has a limit of its own.
+// Group returns one group of a semaphore, if it is in use or has its own limit.
 func (m *Machine) Group(name, group string) (GroupView, bool) {
 	r, ok := m.byName[name]
 	if !ok {

@@ -34,9 +34,9 @@ func TestViewSums(t *testing.T) {
 			if i == 0 {
 				since = w.EnqueuedMS
 			}
-			for _, of := range w.Wants {
-				if of.Semaphore == name {
-					want += of.Count
+			for _, wish := range w.Wants {
+				if wish.Semaphore == name {
+					want += wish.Count
 				}
 			}
 		}
@@ -49,7 +49,7 @@ func TestViewSums(t *testing.T) {
 	}
 }
 
-// TestJoinsQueue: behind others, and without a lease of its own.
+// TestJoinsQueue: behind others, and without a lease.
 func TestJoinsQueue(t *testing.T) {
 	m, index := New(), uint64(0)
 	joins := func(step, name string, session uint64, want bool) {

@@ -166,7 +166,7 @@ func (m *Machine) empty(r ref, limit int) bool {
 }
 
 // emptyLane ends a waiting request of the first group of a deleted semaphore, or the limit of a
-// group that has none.
+// group without requests.
 func (m *Machine) emptyLane(r ref) {
 	_, first, _ := m.semaphores.at(r).groups.byName.Min()
 	if waiting := m.lanes.at(first).line; waiting != nil {
@@ -189,8 +189,8 @@ func (m *Machine) removeSemaphore(r ref) {
 func (m *Machine) endImpossible(r ref, limit int) bool {
 	for {
 		s := m.semaphores.at(r)
-		asked := s.asked()
-		left := asked != nil && asked.largest() > s.full()
+		counts := s.asked()
+		left := counts != nil && counts.largest() > s.full()
 		if s.shrunk != left {
 			m.semaphores.mut(r).shrunk = left
 			m.fileUnswept(r)
@@ -198,17 +198,17 @@ func (m *Machine) endImpossible(r ref, limit int) bool {
 		if !left || m.done.ended >= limit {
 			return !left
 		}
-		most := s.full()
-		for _, waiting := range asked.above(most, limit-m.done.ended) {
+		full := s.full()
+		for _, waiting := range counts.above(full, limit-m.done.ended) {
 			if m.done.ended >= limit {
 				break
 			}
-			m.loseMembers(waiting, r, most)
+			m.loseMembers(waiting, r, full)
 		}
 	}
 }
 
-// asked returns the requests for leases that wait for a semaphore's permits, nil if none waits.
+// asked returns the requests for leases that wait for a semaphore's permits, nil if it has no line.
 func (s *semaphore) asked() *askedCounts {
 	switch {
 	case s.pool() && s.groups != nil:
@@ -219,11 +219,11 @@ func (s *semaphore) asked() *askedCounts {
 	return nil
 }
 
-// loseMembers ends a request's wait in each line of a semaphore where it asks for more than most.
-func (m *Machine) loseMembers(waiting, semaphore ref, most int64) {
+// loseMembers ends a request's wait in each line of a semaphore where it asks for more than bound.
+func (m *Machine) loseMembers(waiting, semaphore ref, bound int64) {
 	r := *m.requests.at(waiting)
 	for _, want := range r.members {
-		if want.semaphore == semaphore && want.count > most {
+		if want.semaphore == semaphore && want.count > bound {
 			m.loseMember(waiting, want.target(), CauseNever, Never)
 			if m.byPlace[r.place] == 0 {
 				return
@@ -303,7 +303,7 @@ func (m *Machine) has(owner ref) (leases, requests int) {
 }
 
 // NextDeadline returns the earliest deadline of a session, end of a lease or time of a return, in
-// cluster time; ok is false if there is none.
+// cluster time; ok is false without a deadline.
 func (m *Machine) NextDeadline() (ms int64, ok bool) {
 	ms = NeverMS
 	if m.deadlines.due.length > 0 {

@@ -46,7 +46,7 @@ func (b *bounded) apply(commands ...Command) *Applied {
 	if !bytes.Equal(snapshotOf(b.t, restored.Freeze()), snapshotOf(b.t, b.m.Freeze())) {
 		b.t.Fatal("entry ", b.index, ": a restored machine has another state")
 	}
-	if most := 2*b.m.budget.ended + b.m.budget.served; len(applied.Effects) > 2*most {
+	if bound := 2*b.m.budget.ended + b.m.budget.served; len(applied.Effects) > 2*bound {
 		b.t.Fatalf("entry %d had %d effects", b.index, len(applied.Effects))
 	}
 	return applied
@@ -303,8 +303,8 @@ func TestCostOfWhatMayEndASession(t *testing.T) {
 		commands = append(commands, CreateSemaphore{Name: name, Permits: 1}, Acquire{Session: 1, Name: name, Count: 1, TTLMS: KeepTTL})
 	}
 	m.Apply(1, EncodeEntry(0, encodeAll(plain(commands...))))
-	for c, most := range map[Command]int{EndSession{Session: 1}: 5, RevokeLease{Session: 1, Name: "0"}: 5, Acquire{Session: 1}: 512} {
-		if fit := EntryWeight / Cost(c, m.SessionSize(CostlySession(c))); fit > most {
+	for c, bound := range map[Command]int{EndSession{Session: 1}: 5, RevokeLease{Session: 1, Name: "0"}: 5, Acquire{Session: 1}: 512} {
+		if fit := EntryWeight / Cost(c, m.SessionSize(CostlySession(c))); fit > bound {
 			t.Errorf("%v: %d share an entry, beside %d records", c.Op(), fit, leases)
 		}
 	}

@@ -43,13 +43,13 @@ func (w *worstCase) by() Envelope {
 
 // entry fills one entry with the commands of a case.
 func (w *worstCase) entry(m *Machine) (entry []byte, commands int) {
-	most := w.commands
-	if most == 0 {
-		most = EntryWeight
+	bound := w.commands
+	if bound == 0 {
+		bound = EntryWeight
 	}
 	var encoded [][]byte
 	weight, bytes := 0, 0
-	for i := range max(most, 0) {
+	for i := range max(bound, 0) {
 		c := w.command(i)
 		by := w.by()
 		by.Request = RequestID{1, uint64(i) + 1}
@@ -298,7 +298,7 @@ func (l *loader) keyed(n int) {
 	}
 }
 
-// oneShots makes n one-shot sessions, each with a lease of its own and so many keys that wait
+// oneShots makes n one-shot sessions, each with a lease and so many keys that wait
 // for its requests.
 func (l *loader) oneShots(n, keys int) {
 	requests := keys / maxRequestKeys
@@ -363,11 +363,11 @@ func again(i int) Command {
 
 // largest opens n sessions that have as much as any limits allow; the last one expires at lastMS.
 func (l *loader) largest(n int, lastMS int64) {
-	most, limits := MaxLimits(), DefaultLimits()
-	limits.SessionLeases, limits.SessionWaiting, limits.WaitList = most.SessionLeases, most.SessionWaiting, most.WaitList
+	highest, limits := MaxLimits(), DefaultLimits()
+	limits.SessionLeases, limits.SessionWaiting, limits.WaitList = highest.SessionLeases, highest.SessionWaiting, highest.WaitList
 	l.add(StartTerm{Term: 2, Limits: limits})
-	lists := int(most.SessionWaiting)/MaxMembers - 1
-	leases := int(most.SessionLeases) - lists - 4 // those that the requests may become count too
+	lists := int(highest.SessionWaiting)/MaxMembers - 1
+	leases := int(highest.SessionLeases) - lists - 4 // those that the requests may become count too
 	for i := range leases {
 		l.add(CreateSemaphore{Name: nameOf(i), Permits: 1 << 20})
 	}
@@ -387,7 +387,7 @@ func (l *loader) largest(n int, lastMS int64) {
 			l.add(Acquire{Session: s + 1, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
 		}
 	}
-	for i := range int(most.WaitList) {
+	for i := range int(highest.WaitList) {
 		for s := range uint64(n) {
 			l.add(ListAdd{Session: s + 1, Name: nameOf(i % leases), Count: 1})
 		}

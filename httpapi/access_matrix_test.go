@@ -33,7 +33,7 @@ const (
 	missing              // there is no semaphore N either
 	listed               // a permit of N waits on the list of 77 for its delivery
 	kept                 // 77 is a session of Consul's kind, and holds the item N
-	grouped              // as holds, and N has groups, of which acme has a limit of its own
+	grouped              // as holds, and N has groups, of which acme has an own limit
 	lost                 // a lease of N, with token 1, was lost
 )
 
@@ -49,7 +49,7 @@ type rights struct {
 	scene  scene
 	status int    // of the reply; 0: 200
 	shows  string // what the reply has, N in it too
-	reads  bool   // it changes nothing, though it is no GET
+	reads  bool   // it changes no state, though it is no GET
 }
 
 // routeRights has a row for each route, HEAD beside GET.
@@ -100,6 +100,7 @@ var routeRights = map[string]rights{
 	"DELETE /v1/cluster/members/:member":           {scope: access.Admin},
 	"POST /v1/cluster/leader":                      {scope: access.Admin},
 	"PUT /v1/cluster/level":                        {scope: access.Admin, body: `{"level":1}`},
+	"PUT /v1/cluster/tokens":                       {scope: access.Admin, body: `{"above":1000000}`},
 	"GET /v1/snapshot":                             {scope: access.Admin, shows: "SBBACKUP"},
 	"PUT /v1/snapshot":                             {scope: access.Admin, query: "?cluster=" + apitest.ClusterID, body: aBackup},
 	"GET /livez":                                   {shows: "Ok"},
@@ -371,7 +372,7 @@ type cell struct {
 	named string
 }
 
-// check sends the request of a cell, in a scene of its own.
+// check sends the request of a cell, in a new scene.
 func (c cell) check(authorization string) {
 	t := c.a
 	t.Helper()
@@ -469,6 +470,7 @@ var batchOperations = map[string]rights{
 	"item-acquire":   {scope: access.Use, named: true, body: `"item":"N","session":"77","value":"v"`, scene: idle},
 	"item-release":   {scope: access.Use, named: true, body: `"item":"N","session":"77","value":"v"`},
 	"item-delete":    {scope: access.Use, named: true, body: `"item":"N"`},
+	"raise-tokens":   {scope: access.Admin, body: `"above":1000000`},
 }
 
 // TestAccessOfBatches: each operation of a batch is refused or performed by itself: between two

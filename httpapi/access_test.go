@@ -122,7 +122,7 @@ func follow(t *testing.T, address, since, end string, header string) (names []st
 	return nil, ""
 }
 
-// limitedTokens are those of clients, the first of which has a limit.
+// limitedTokens are clients' tokens, the first of which has a limit.
 func limitedTokens(t *testing.T, limit string, clients ...client) *access.Tokens {
 	t.Helper()
 	path := accessFile(t, clients...)

@@ -1,6 +1,6 @@
 package httpapi
 
-// RouteNames returns the routes of a handler, "METHOD /path", those of its dialects too.
+// RouteNames returns the routes of a handler, "METHOD /path", its dialects' too.
 func (h *Handler) RouteNames() (names []string) {
 	for _, r := range h.echo.Routes() {
 		names = append(names, r.Method+" "+r.Path)

@@ -129,7 +129,7 @@ func rawBodies() []rawRequest {
 	}
 }
 
-// TestRawRequests sends each request over a connection of its own, plain and with TLS.
+// TestRawRequests sends each request over a new connection, plain and with TLS.
 func TestRawRequests(t *testing.T) {
 	list := hostile.Begin(t, "wire")
 	short := func(cfg *apitest.Config) { cfg.Exchange.BodyTimeout = 100 * time.Millisecond }

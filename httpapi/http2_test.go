@@ -279,7 +279,7 @@ func TestUnreadReplyOverHTTP2Ends(t *testing.T) {
 			must(t, deaf.WriteWindowUpdate(0, 1<<20))
 		}
 		synctest.Wait()
-		if n := a.Gauge("signalbox_http_requests_open"); n < 2 { // with the one that asks
+		if n := a.Gauge("signalbox_http_requests_open"); n < 2 { // with the asking request
 			t.Errorf("only %d requests are open", n)
 		}
 		time.Sleep(41 * time.Second) // virtual

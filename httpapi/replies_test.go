@@ -162,7 +162,7 @@ func (p *provoked) guards() {
 	p.a.Node.Set(func() { p.a.Node.StatusNow.Cluster = apitest.ClusterID })
 }
 
-// failures are those of the node.
+// failures are the node's.
 func (p *provoked) failures() {
 	for _, err := range append(errorsOf(p.route), errors.New("of no meaning")) {
 		p.set()
@@ -178,7 +178,7 @@ var full = []fsm.Command{
 	fsm.OpenSession{Session: 90, TTLMS: 600_000}, fsm.Acquire{Session: 90, Name: "ci/x", Count: 1, TTLMS: fsm.KeepTTL},
 }
 
-// settings are those of a put of ci/x.
+// settings are for a put of ci/x.
 func settings(c fsm.SettingsChange) fsm.Command { return fsm.PutSemaphore{Name: "ci/x", Settings: c} }
 
 func given[T any](value T) fsm.Change[T] { return fsm.Change[T]{Given: true, Value: value} }
@@ -316,7 +316,7 @@ func outside(r *http.Request) {
 // stalled has a body that does not come in time.
 func stalled(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(late{}), 5 }
 
-// key is that of a request and its repeats.
+// key is the key of a request and its repeats.
 const key = "the-key-of-one-request"
 
 // keys are repeats.
@@ -337,7 +337,11 @@ func (p *provoked) keys() {
 	p.ask(header("Idempotency-Key", key))
 	p.set()
 	p.ask(header("Idempotency-Key", key))
-	p.ask(header("Idempotency-Key", key), path("77", "78"), path("/lost/1", "/lost/2"))
+	p.ask(header("Idempotency-Key", key), path("77", "78"), path("/lost/1", "/lost/2"), func(r *http.Request) {
+		if r.URL.Path == "/v1/cluster/tokens" { // it names no object
+			body(`{"above":7}`)(r)
+		}
+	})
 }
 
 // TestEveryReplyIsReached provokes every reply that the description lists, by route, status and

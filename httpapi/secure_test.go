@@ -65,7 +65,7 @@ func secure(t *testing.T, change ...func(*apitest.Config)) *secured {
 	return s
 }
 
-// client returns a client of HTTP/1.1 or HTTP/2, with connections of its own, and how
+// client returns a client of HTTP/1.1 or HTTP/2, with its own connections, and how
 // many it has opened.
 func (s *secured) client(two bool) (*http.Client, *atomic.Int64) {
 	dialled := &atomic.Int64{}

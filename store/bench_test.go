@@ -24,7 +24,7 @@ func batchOf(first uint64, n, size int) []*raft.Log {
 	return made
 }
 
-// bareLog is raft-boltdb with the same options, and nothing around it.
+// bareLog is raft-boltdb with the same options, without layers around it.
 func bareLog(b *testing.B) raft.LogStore {
 	bolt, err := raftboltdb.New(raftboltdb.Options{Path: b.TempDir() + "/bare.db", BoltOptions: damage.BoltOptions()})
 	storetest.Must(b, err)

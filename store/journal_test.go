@@ -85,7 +85,7 @@ func TestReplacedFolderKeepsItsJournal(t *testing.T) {
 	}
 }
 
-// folderReplaced replaces the content by that of a new cluster, without entries.
+// folderReplaced replaces the content by a new cluster's, without entries.
 func folderReplaced(v *View) (string, error) {
 	path, err := folder.BeginReplacement(v.Facts.Path)
 	if err != nil {

@@ -148,10 +148,10 @@ type powerNode struct {
 	also    func() error // checks an opened folder further; may be nil
 }
 
-// dataFolder is the data folder in that of the record: the program makes the one above it as well.
+// dataFolder is the data folder in the record's folder: the program makes the one above it as well.
 var dataFolder = filepath.Join("var", "data")
 
-// options are those of the next start: a folder may be opened with and without a journal.
+// options are for the next start: a folder may be opened with and without a journal.
 func (n *powerNode) options() Options {
 	o := options(filepath.Join(n.path, dataFolder))
 	o.Journal = journaled == (n.r.IntN(8) > 0)

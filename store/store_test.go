@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(failed)
 }
 
-// options are those of node n1 in a folder.
+// options are for node n1 in a folder.
 func options(folder string) Options {
 	return Options{Folder: folder, NodeID: "n1", Journal: journaled, JournalHalf: 64 << 10}
 }

@@ -52,8 +52,8 @@ func Read(r io.Reader) (archive.Header, *fsm.Machine, error) {
 // Check reads and checks the state of a backup whose header has been read.
 func Check(a *archive.Reader) (*fsm.Machine, error) {
 	h := a.Header()
-	if h.Level > fsm.FeatureLevel {
-		return nil, refused(fmt.Errorf("%w, at feature level %d; this version knows %d", archive.ErrNewer, h.Level, fsm.FeatureLevel))
+	if err := fsm.CheckLevel(uint64(h.Level)); err != nil {
+		return nil, refused(fmt.Errorf("%w: %w", archive.ErrNewer, err))
 	}
 	state, err := fsm.Restore(a)
 	if err != nil {

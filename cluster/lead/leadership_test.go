@@ -376,7 +376,7 @@ func TestConfirmLooksAtDeadlinesOfItsIndex(t *testing.T) {
 			confirmed <- err
 		}()
 		time.Sleep(2 * time.Second) // virtual
-		l.raft.mu.Lock() // as loneRaft applies
+		l.raft.mu.Lock()            // as loneRaft applies
 		l.raft.feed.Apply(entry)
 		l.raft.mu.Unlock()
 		if err := <-confirmed; err != nil {

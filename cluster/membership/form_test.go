@@ -191,7 +191,7 @@ func TestFormationWaitsUntilAllProposeTheSame(t *testing.T) {
 	f := &formation{self: "n1", folder: bootstrapFolders["n1"], propose: func(fsm.ClusterID) {}}
 	want := formedID(bootstrapFolders)
 	answer := func(id string, state probe.State, forms fsm.ClusterID) probe.Answer {
-		return probe.Answer{Node: id, State: state, Folder: bootstrapFolders[id].String(), Forms: clusterText(forms)}
+		return probe.Answer{Node: id, State: state, Folder: bootstrapFolders[id].String(), Forms: ClusterText(forms)}
 	}
 	for name, c := range map[string]struct {
 		n2, n3 probe.Answer

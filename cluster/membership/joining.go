@@ -319,12 +319,12 @@ func (j *Joining) Describe(q *probe.Request) probe.Answer {
 	m := j.members.Load()
 	a := probe.Answer{
 		Node: j.config.Self.ID, Incarnation: j.identity.incarnation, Peers: peerList(j.config.Peers), Knows: fsm.FeatureLevel,
-		State: j.found, Folder: j.identity.folder.String(), Cluster: clusterText(j.identity.bound()), Restored: j.folderRestored,
+		State: j.found, Folder: j.identity.folder.String(), Cluster: ClusterText(j.identity.bound()), Restored: j.folderRestored,
 	}
 	a.Draining = j.config.Node.Draining()
 	a.StorageLow, a.StorageSpent = j.config.Node.Space()
 	if proposal := j.proposal.Load(); proposal != nil {
-		a.Forms = clusterText(*proposal)
+		a.Forms = ClusterText(*proposal)
 	}
 	if m != nil {
 		return m.describe(a, q)

@@ -288,7 +288,7 @@ func (m *Members) carryOut(ctx context.Context, q *probe.Request, conn net.Conn)
 			return probe.Reply{}, probe.ErrUnknownCall
 		}
 		term, err := m.changes.Readmit(ctx, q.ID, q.Address, peer.HelloOf(conn), conn.RemoteAddr().String())
-		return probe.Reply{Term: term, Cluster: clusterText(m.identity.bound())}, err
+		return probe.Reply{Term: term, Cluster: ClusterText(m.identity.bound())}, err
 	case probe.Add:
 		return probe.Reply{}, m.changes.add(ctx, q.ID, q.Address)
 	case probe.Remove:
@@ -363,8 +363,8 @@ func (m *Members) LeaderElsewhere(term uint64) (address, id string, latest uint6
 	return address, id, latest
 }
 
-// clusterText returns an id as probe messages carry it: "" for zero.
-func clusterText(id fsm.ClusterID) string {
+// ClusterText returns an id as probe messages carry it: "" for zero.
+func ClusterText(id fsm.ClusterID) string {
 	if id == (fsm.ClusterID{}) {
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
@@ -56,7 +57,7 @@ func inspectBackup(path string, top int) (report *Report, err error) {
 	h := reader.Header()
 	report.Backup = &BackupReport{
 		Index: h.Index, Term: h.Term, MadeAt: h.WallTime, ClusterTimeMS: h.ClusterTimeMS, FeatureLevel: h.Level,
-		Cluster: clusterText(fsm.ClusterID(h.Cluster)), Bytes: reader.Size(),
+		Cluster: membership.ClusterText(fsm.ClusterID(h.Cluster)), Bytes: reader.Size(),
 	}
 	switch {
 	case errors.Is(err, archive.ErrDamaged), errors.Is(err, archive.ErrCut):

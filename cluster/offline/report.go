@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -121,7 +122,7 @@ func describe(state *fsm.Machine, index uint64, top int) *State {
 	hash := state.Hash()
 	s := &State{
 		Index: index, EntryIndex: state.Index(), Term: state.Term(), Leader: state.Leader(), ClusterTimeMS: state.NowMS(),
-		FeatureLevel: state.FeatureLevel(), Cluster: clusterText(state.ClusterID()), Hash: hex.EncodeToString(hash[:]),
+		FeatureLevel: state.FeatureLevel(), Cluster: membership.ClusterText(state.ClusterID()), Hash: hex.EncodeToString(hash[:]),
 	}
 	s.Semaphores, s.Sessions, s.Leases, s.Waiting = state.Counts()
 	leases, waiting := ranking{size: top}, ranking{size: top}
@@ -141,13 +142,6 @@ func describe(state *fsm.Machine, index uint64, top int) *State {
 	}
 	s.MostLeases, s.MostWaiting = leases.list(), waiting.list()
 	return s
-}
-
-func clusterText(id fsm.ClusterID) string {
-	if id == (fsm.ClusterID{}) {
-		return ""
-	}
-	return id.String()
 }
 
 // ranking keeps the semaphores with the highest counts, by name where counts are equal.

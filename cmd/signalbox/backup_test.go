@@ -12,7 +12,7 @@ import (
 )
 
 // TestBackupAndRestoreCommands: a backup of a cluster of three, a change, a restore by
-// each node alone, whether it leads or not, and the state is that of the backup; with a schedule beside it.
+// each node alone, whether it leads or not, and the state is the backup's; with a schedule beside it.
 func TestBackupAndRestoreCommands(t *testing.T) {
 	folder := t.TempDir()
 	_, c, _ := startDev(t.Context(), t, 3)

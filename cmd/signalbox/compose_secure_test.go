@@ -78,7 +78,7 @@ func TestComposeSecure(t *testing.T) {
 }
 
 // machines is three containers as three machines: no network has all of them, and each
-// has files of its own.
+// has its own files.
 type machines struct {
 	*testing.T
 	root  string // of their file systems, each in a folder with its host's name

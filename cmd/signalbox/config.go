@@ -42,6 +42,7 @@ type config struct {
 	insecureHTTP      bool         // serve the API beyond loopback, without protection
 	hosts             []string     // further names of this node, see httpapi.Config
 	restored          bool         // the folder was put back, see cluster.Config
+	cell              int          // of session ids, see cluster.Config; 0: no cell
 	multiplier        int          // of Raft's times
 	minFree           size
 	queue             int // commands waiting for the log
@@ -114,6 +115,9 @@ func (c *config) validate() error {
 	}
 	if err := c.validatePeers(); err != nil {
 		return err
+	}
+	if c.cell < 0 || c.cell > cluster.MaxCell {
+		return fmt.Errorf("--cell: it is 1 to %d, or 0 for no cell", cluster.MaxCell)
 	}
 	if _, err := raftlib.Config("n", c.multiplier, hclog.NewNullLogger()); err != nil {
 		return fmt.Errorf("--raft-multiplier: %w", err)

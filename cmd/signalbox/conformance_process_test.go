@@ -70,8 +70,8 @@ func TestConformance(t *testing.T) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	must(t, decoder.Decode(&list))
-	if len(list.Cases) < 60 {
-		t.Errorf("there are %d cases, fewer than 60", len(list.Cases))
+	if len(list.Cases) < 110 {
+		t.Errorf("there are %d cases, fewer than 110", len(list.Cases))
 	}
 	c := startConforming(t)
 	began := time.Now()

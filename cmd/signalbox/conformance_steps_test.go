@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,11 @@ type conformanceStep struct {
 	MaxWaiting *int               `json:"max_waiting"`
 	WhenFull   *string            `json:"when_full"`
 	HeadStart  *float64           `json:"head_start"`
+	Window     *float64           `json:"window"`
+	Cooldown   *float64           `json:"cooldown"`
+	OnLost     *string            `json:"on_lost"`
+	MaxHold    *float64           `json:"max_hold"`
+	Slots      *bool              `json:"slots"`
 	Group      string             `json:"group"`
 	Limit      int64              `json:"limit"`
 	Waiting    bool               `json:"waiting"`
@@ -231,6 +237,8 @@ func (r *conformingRun) outcome(ctx context.Context, step *conformanceStep, clie
 		return map[string]any{"error": "lost"}
 	case errors.Is(err, signalbox.ErrClosed):
 		return map[string]any{"error": "closed"}
+	case errors.As(err, &refusal) && refusal.AvailableIn > 0:
+		return map[string]any{"error": refusal.Code, "available_in": true}
 	case errors.As(err, &refusal):
 		return map[string]any{"error": refusal.Code}
 	case errors.Is(err, signalbox.ErrUnavailable):
@@ -250,6 +258,8 @@ func (r *conformingRun) do(ctx context.Context, step *conformanceStep, client *s
 		return r.group(ctx, step, client)
 	case "lease", "session", "acquire", "acquire-all", "acquire-any":
 		return r.acquire(ctx, step, client)
+	case "settle", "lost-holds", "free-lost":
+		return r.returns(ctx, step, client)
 	case "join":
 		return <-r.waits[step.Of], nil
 	case "cancel":
@@ -379,7 +389,17 @@ func (s *conformanceStep) settings() (options []signalbox.SettingOption) {
 	options = appendSetting(options, s, "paused", s.Paused, signalbox.Paused)
 	options = appendSetting(options, s, "max_waiting", s.MaxWaiting, signalbox.MaxWaiting)
 	options = appendSetting(options, s, "when_full", s.WhenFull, signalbox.WhenFull)
-	return appendSetting(options, s, "head_start", s.HeadStart, func(d float64) signalbox.SettingOption { return signalbox.HeadStart(seconds(d)) })
+	options = appendSetting(options, s, "on_lost", s.OnLost, signalbox.OnLost)
+	options = appendSetting(options, s, "slots", s.Slots, signalbox.Slots)
+	options = appendSetting(options, s, "window", s.Window, inSeconds(signalbox.Window))
+	options = appendSetting(options, s, "cooldown", s.Cooldown, inSeconds(signalbox.Cooldown))
+	options = appendSetting(options, s, "max_hold", s.MaxHold, inSeconds(signalbox.MaxHold))
+	return appendSetting(options, s, "head_start", s.HeadStart, inSeconds(func(d time.Duration) signalbox.SettingOption { return signalbox.HeadStart(d) }))
+}
+
+// inSeconds makes a setting of seconds from a setting of a duration.
+func inSeconds(option func(time.Duration) signalbox.SettingOption) func(float64) signalbox.SettingOption {
+	return func(d float64) signalbox.SettingOption { return option(seconds(d)) }
 }
 
 // appendSetting adds a setting that the step has, or that is null.
@@ -400,7 +420,9 @@ func shown(s *signalbox.Semaphore) map[string]any {
 	}
 	result := map[string]any{"permits": s.Permits, "held": s.Held, "available": s.Available, "level": s.Level, "metadata": s.Metadata,
 		"holders": s.HolderCount, "waiters": s.WaiterCount, "groups": s.Groups, "per_group": s.PerGroup, "paused": s.Paused,
-		"max_waiting": s.MaxWaiting, "when_full": s.WhenFull, "head_start": s.HeadStart.Seconds()}
+		"max_waiting": s.MaxWaiting, "when_full": s.WhenFull, "head_start": s.HeadStart.Seconds(),
+		"window": s.Window.Seconds(), "cooldown": s.Cooldown.Seconds(), "on_lost": cmp.Or(s.OnLost, signalbox.Release), "max_hold": s.MaxHold.Seconds(),
+		"slots": s.Slots, "returning": s.Returning, "lost_count": s.LostCount}
 	if s.NoTotal {
 		result["permits"], result["available"] = nil, nil
 	}
@@ -439,6 +461,26 @@ func (r *conformingRun) group(ctx context.Context, step *conformanceStep, client
 		names = append(names, g.Group)
 	}
 	return map[string]any{"names": names}, nil
+}
+
+// returns carries out the steps about receipts and lost holds.
+func (r *conformingRun) returns(ctx context.Context, step *conformanceStep, client *signalbox.Client) (map[string]any, error) {
+	lease, _ := r.kept(step.Of).(*signalbox.Lease)
+	switch step.Do {
+	case "settle":
+		settled, err := lease.Settle(ctx, *step.Count)
+		return map[string]any{"settled": settled}, err
+	case "free-lost":
+		return nil, client.FreeLost(ctx, r.name(step), lease.Token, step.Reason)
+	}
+	holds := []map[string]any{}
+	for hold, err := range client.ListLost(ctx, r.name(step)) {
+		if err != nil {
+			return nil, err
+		}
+		holds = append(holds, map[string]any{"count": hold.Count, "group": hold.Group, "slots": append([]int{}, hold.Slots...), "comes_back": hold.BackIn != nil})
+	}
+	return map[string]any{"holds": holds}, nil
 }
 
 // awaitSemaphore reads a semaphore until it is as expected.
@@ -510,7 +552,8 @@ func (r *conformingRun) acquire(ctx context.Context, step *conformanceStep, clie
 		return nil, err
 	}
 	r.keep(step.As, lease)
-	return map[string]any{"count": lease.Count, "token": lease.Token, "group": lease.Group}, nil
+	return map[string]any{"count": lease.Count, "token": lease.Token, "group": lease.Group, "spent": lease.Spent(),
+		"slots": append([]int{}, lease.Slots()...)}, nil
 }
 
 func (r *conformingRun) acquireMany(ctx context.Context, step *conformanceStep) (map[string]any, error) {

@@ -35,5 +35,6 @@
 //   - dialects.go: interfaces of other systems, and the file of declared semaphores
 //   - dev.go: the subcommand dev, and its folder
 //   - run.go: the subcommands run and elect; the work is in internal/hold, the flags of the cluster in internal/cli
+//   - mcp.go: the subcommand mcp; the work is in internal/mcp
 //   - inspect.go: the subcommands healthcheck and version
 package main

@@ -33,6 +33,9 @@ func TestExamples(t *testing.T) {
 		{"worker-pool", nil, []string{"item 1\n", "item 10\n", "all items are done"}},
 		{"fenced-write", nil, []string{"the second writer has written", "the first writer was refused"}},
 		{"rate-limit", []string{"-period", "200ms", "-calls", "3"}, []string{"call 3"}},
+		{"tenant-pool", nil, []string{"16 jobs are done, never more than 3 of a tenant and 4 in all at once\n"}},
+		// Without the settling of its first two calls acme's third one would be above its tokens; its fourth one is above its requests.
+		{"model-gateway", nil, []string{strings.Repeat("acme: 200 Trains run on rails. (523 tokens)\n", 3) + "globex: 200 ", "\nacme: 429 "}},
 	} {
 		t.Run(example.program, func(t *testing.T) {
 			command := exec.CommandContext(ctx, filepath.Join(programs, example.program), example.arguments...)
@@ -49,7 +52,7 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	listed, err := filepath.Glob("../../client/examples/*/main.go")
-	if err != nil || len(listed) != 4 {
-		t.Errorf("%d examples exist (%v); this test runs 4", len(listed), err)
+	if err != nil || len(listed) != 6 {
+		t.Errorf("%d examples exist (%v); this test runs 6", len(listed), err)
 	}
 }

@@ -128,7 +128,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		command.Args = cli.Arguments(0, 0)
 		command.Flags().SortFlags = false
 	}
-	root.AddCommand(newRun(lookup), newElect(lookup))
+	root.AddCommand(newRun(lookup), newElect(lookup), newMCP(lookup))
 	root.AddCommand(verbs.Commands(lookup, parsePeers)...)
 	for all := root.Commands(); len(all) > 0; all = append(all[1:], all[0].Commands()...) {
 		if command, check := all[0], all[0].Args; check != nil {

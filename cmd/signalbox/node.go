@@ -132,6 +132,7 @@ func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) clust
 		Store:          n.store,
 		Limits:         c.machine,
 		Restored:       c.restored,
+		Cell:           c.cell,
 		RaftMultiplier: c.multiplier,
 		QueueSize:      c.queue,
 		HistoryEvents:  c.historyEvents,

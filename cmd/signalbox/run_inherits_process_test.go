@@ -80,7 +80,7 @@ func TestRunReaps(t *testing.T) {
 	}
 }
 
-// TestRunInRun: on a cluster with tokens the variable of the credentials stands beside that of the fencing token.
+// TestRunInRun: on a cluster with tokens the variable of the credentials stands beside the fencing token's.
 func TestRunInRun(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.toml")

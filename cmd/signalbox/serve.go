@@ -101,6 +101,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	addLogging(flags, &s.logs, "info")
 	flags.StringSliceVar(&c.cors, "cors-allow", nil, "origins whose pages may call this node from a browser; * for all")
 	flags.IntVar(&c.multiplier, "raft-multiplier", c.multiplier, "stretches Raft's times (500ms at 1) and the time-outs between nodes, for slow disks and networks; alike on all nodes")
+	flags.IntVar(&c.cell, "cell", 0, "the number of this cluster, 1 to 62, where several share the names: its session ids tell the number; alike on all nodes")
 	addDialects(flags, c)
 	flags.Var(&c.minFree, "min-free", "free space in the folder's file system below which writes are refused")
 	addSchedule(flags, &c.backups)

@@ -26,7 +26,7 @@ func TestTraces(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL+"/")
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20secret")
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=boxes")
-	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "600000") // nothing is sent before the end
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "600000") // so that no span is sent before the end
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	dev, c, _ := startDev(ctx, t, 3)

@@ -23,7 +23,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// TestStampedVersion: the version that the linker sets is that of GET /version, of the verb and of the flag;
+// TestStampedVersion: the version that the linker sets is in GET /version, the verb and the flag;
 // the verb alone has the commit.
 func TestStampedVersion(t *testing.T) {
 	before := stamped

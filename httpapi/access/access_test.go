@@ -32,8 +32,8 @@ func TestIdentitySeesNames(t *testing.T) {
 	if got := access.Everyone.Narrow("x"); !slices.Equal(got, []string{"x"}) || !access.Everyone.Sees("") || access.Everyone.SeesAll() != nil {
 		t.Errorf("everyone sees %q", got)
 	}
-	if access.Nobody.Sees("x") || access.Nobody.SeesSession("") || len(access.Nobody.Narrow("")) > 0 || access.Nobody.SeesAll() == nil ||
-		access.Of(t.Context()) != access.Nobody {
+	if access.Anonymous.Sees("x") || access.Anonymous.SeesSession("") || len(access.Anonymous.Narrow("")) > 0 || access.Anonymous.SeesAll() == nil ||
+		access.Of(t.Context()) != access.Anonymous {
 		t.Error("nobody sees something")
 	}
 }
@@ -96,6 +96,7 @@ var commandCases = []struct {
 	{func(_, _ string) fsm.Command { return fsm.ListDeliver{} }, access.Use, 0},
 	{func(_, _ string) fsm.Command { return fsm.NoticeDone{} }, 0, 0},
 	{func(_, _ string) fsm.Command { return fsm.RaiseLevel{} }, 0, 0},
+	{func(_, _ string) fsm.Command { return fsm.RaiseTokens{} }, access.Admin, 0},
 	{func(_, _ string) fsm.Command { return fsm.OpenHolder{} }, access.Use, 0},
 	{func(a, _ string) fsm.Command { return fsm.ItemPut{Name: a} }, access.Use, 1},
 	{func(a, _ string) fsm.Command { return fsm.ItemAcquire{Name: a} }, access.Use, 1},

@@ -50,8 +50,8 @@ type Identity struct {
 var (
 	// Everyone is the identity of each request to a node without tokens.
 	Everyone = &Identity{Scope: Admin}
-	// Nobody is the identity of a request without a token. It may use no name.
-	Nobody = &Identity{Prefixes: []string{}}
+	// Anonymous is the identity of a request without a token. It may use no name.
+	Anonymous = &Identity{Prefixes: []string{}}
 )
 
 // Denied is the refusal of a request that its identity may not make. Needs is the scope that would do;
@@ -180,10 +180,10 @@ func With(ctx context.Context, id *Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, id)
 }
 
-// Of returns the identity in a request's context, or the identity Nobody if there is no identity.
+// Of returns the identity in a request's context, or Anonymous if it has no identity.
 func Of(ctx context.Context) *Identity {
 	if id, ok := ctx.Value(identityKey{}).(*Identity); ok {
 		return id
 	}
-	return Nobody
+	return Anonymous
 }

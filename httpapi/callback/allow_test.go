@@ -110,7 +110,7 @@ func longText(length int) string {
 	return string(text)
 }
 
-// Addresses that a listed name may lead to by itself, and those that it may not.
+// Addresses that a listed name may lead to without a listed address, and the others.
 func TestPublicAddresses(t *testing.T) {
 	var nothing allowList
 	for text, public := range map[string]bool{

@@ -43,7 +43,7 @@ func hostileKeys() map[string]input {
 	return all
 }
 
-// hostileSessions are ids that are none.
+// hostileSessions are texts that are no ids.
 func hostileSessions() map[string]input {
 	all := map[string]input{}
 	for name, id := range map[string]string{

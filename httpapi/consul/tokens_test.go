@@ -71,7 +71,7 @@ func TestHolderFromBeforeTheTokens(t *testing.T) {
 	}
 }
 
-// TestTokensAreNotLogged, neither by the log of requests nor by that of changes.
+// TestTokensAreNotLogged, neither by the log of requests nor by the log of changes.
 func TestTokensAreNotLogged(t *testing.T) {
 	var requests bytes.Buffer
 	path := filepath.Join(t.TempDir(), "audit.log")

@@ -92,13 +92,13 @@ var settings = map[string]func(c *fsm.SettingsChange, in map[string]any, name st
 	},
 }
 
-// span reads a duration; "0s" clears the setting, whatever the least one is.
-func span(to *fsm.Change[int64], in map[string]any, name string, least, most int64) error {
+// span reads a duration; "0s" clears the setting, whatever lowest is.
+func span(to *fsm.Change[int64], in map[string]any, name string, lowest, highest int64) error {
 	text, ok := in[name].(string)
 	read, err := time.ParseDuration(text)
 	ms := read.Milliseconds()
-	if *to = (fsm.Change[int64]{Given: true, Value: ms}); !ok || err != nil || read < 0 || ms > most || ms < least && read != 0 {
-		return fmt.Errorf(`%s is a duration like "15m", from %v to %v`, name, time.Duration(least)*time.Millisecond, time.Duration(most)*time.Millisecond)
+	if *to = (fsm.Change[int64]{Given: true, Value: ms}); !ok || err != nil || read < 0 || ms > highest || ms < lowest && read != 0 {
+		return fmt.Errorf(`%s is a duration like "15m", from %v to %v`, name, time.Duration(lowest)*time.Millisecond, time.Duration(highest)*time.Millisecond)
 	}
 	return nil
 }
@@ -114,9 +114,9 @@ func choice[T any](to *fsm.Change[T], in map[string]any, name string, values map
 	return nil
 }
 
-// bound reads a number from 0, for no bound, to most.
-func bound(to *fsm.Change[int64], in map[string]any, name string, most int64) error {
-	n, err := integer(in, name, 0, most)
+// bound reads a number from 0, for no bound, to highest.
+func bound(to *fsm.Change[int64], in map[string]any, name string, highest int64) error {
+	n, err := integer(in, name, 0, highest)
 	*to = fsm.Change[int64]{Given: true, Value: n}
 	return err
 }

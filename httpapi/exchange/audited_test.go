@@ -15,7 +15,7 @@ func TestSessionsOfCommands(t *testing.T) {
 	makes := map[fsm.Op]bool{fsm.OpOpenSession: true, fsm.OpOpenHolder: true, fsm.OpAcquireOnce: true, fsm.OpDown: true} // or names it later
 	seen := map[fsm.Op]bool{}
 	for _, command := range []fsm.Command{
-		fsm.StartTerm{}, fsm.RaiseLevel{}, fsm.NoticeDone{}, fsm.PutSemaphore{}, fsm.CreateSemaphore{}, fsm.DeleteSemaphore{}, fsm.Up{}, fsm.Down{}, fsm.SetValue{}, fsm.GroupPut{}, fsm.FreeLost{},
+		fsm.StartTerm{}, fsm.RaiseLevel{}, fsm.RaiseTokens{}, fsm.NoticeDone{}, fsm.PutSemaphore{}, fsm.CreateSemaphore{}, fsm.DeleteSemaphore{}, fsm.Up{}, fsm.Down{}, fsm.SetValue{}, fsm.GroupPut{}, fsm.FreeLost{},
 		fsm.OpenSession{}, fsm.RestoreSession{}, fsm.EndSession{}, fsm.Renew{Renewals: []fsm.Renewal{{Session: 7}}},
 		fsm.Acquire{}, fsm.AcquireOnce{}, fsm.AcquireMany{}, fsm.Release{}, fsm.ResizeLease{}, fsm.RevokeLease{},
 		fsm.ListAdd{}, fsm.ListRemove{}, fsm.ListDeliver{},

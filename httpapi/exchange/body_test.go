@@ -108,7 +108,7 @@ func TestShutdownWaitsForNoBody(t *testing.T) {
 	}
 }
 
-// The limit of a head is the one that is documented, to the byte.
+// The limit of a head is as documented, to the byte.
 func TestHeadOf16KiB(t *testing.T) {
 	_, _, address := apitest.Serve(t)
 	for size, status := range map[int]int{16 << 10: 404, 16<<10 + 1: 431} {

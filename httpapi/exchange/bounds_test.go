@@ -43,7 +43,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	wide := fsm.DefaultLimits()
 	wide.SessionWaiting, wide.SessionLeases = 20_000, 20_000
 	commands := []fsm.Command{fsm.StartTerm{Term: 1, Leader: "n1", Limits: wide}, fsm.OpenSession{Session: 5000, TTLMS: 3_600_000}}
-	const requests = 160 // each for semaphores of its own: more than a reply shows
+	const requests = 160 // each for other semaphores: more than a reply shows
 	for i := range requests {
 		var wants []fsm.Want
 		for j := range fsm.MaxMembers {

@@ -31,7 +31,7 @@ var kinds = map[string]kind{
 	"forbidden":            {403, "Not allowed", "", "the identity's scope or prefixes do not allow it, see Tokens; or a page of another origin"},
 	"unknown-semaphore":    {404, "No such semaphore", "", "no semaphore has this name"},
 	"unknown-session":      {404, "No such session", "", "ended by its client, forgotten, or never there"},
-	"unknown-group":        {404, "No such group", "", "the semaphore has no such group: nothing names it, and it has no limit of its own"},
+	"unknown-group":        {404, "No such group", "", "no lease or request names the group, and it has no own limit"},
 	"unknown-item":         {404, "No such item", "", "no item has this name; `index` is its delete's, if remembered"},
 	"unknown-member":       {404, "No such member", "", "of the cluster"},
 	"not-lost":             {404, "Not lost", "", "the semaphore has no lost hold of this token, or only another identity may free it"},
@@ -166,7 +166,7 @@ func unavailable(r *fsm.Result) string {
 	return "Too few permits are available, or other requests wait before this one. Try again, or ask with a wait."
 }
 
-// Paused says why nothing is granted.
+// Paused says why grants stop.
 func Paused(reason string) string {
 	return "The semaphore is paused: " + strings.TrimSuffix(reason, ".") + "."
 }

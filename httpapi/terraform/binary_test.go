@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// configured is a Terraform configuration in a folder of its own, with resources that need no
+// configured is a Terraform configuration in a separate folder, with resources that need no
 // provider and no network.
 type configured struct {
 	*testing.T

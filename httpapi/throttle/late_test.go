@@ -44,7 +44,7 @@ func TestThrottleLateRelease(t *testing.T) {
 
 	s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok")
 	s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 1")
-	node.meanwhile = again // a release of nothing ends nothing either
+	node.meanwhile = again // a release without a lease ends no lease either
 	s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok")
 	s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 0")
 

@@ -161,7 +161,7 @@ func TestSpans(t *testing.T) {
 	request(traces, clientParent, do(cluster.Call{Command: fsm.ListDeliver{Session: 7}, Wait: time.Minute}))
 	request(traces, clientParent, func(ctx context.Context) error {
 		_, _ = over.Read(ctx, cluster.Consistency{})
-		_, _ = over.Read(ctx, cluster.Consistency{Stale: true}) // waits for nothing: no span
+		_, _ = over.Read(ctx, cluster.Consistency{Stale: true}) // does not wait: no span
 		return nil
 	})
 	traces.Committed(releaseParent, time.Now(), 3, 44)
@@ -258,7 +258,7 @@ func TestResource(t *testing.T) {
 	}
 }
 
-// TestSampler: which traces are sampled, of those that begin here and of those of clients.
+// TestSampler: which traces are sampled, whether they begin here or at clients.
 func TestSampler(t *testing.T) {
 	low, high := [16]byte{15: 1}, [16]byte{8: 0xff}
 	yes, no := &spanContext{sampled: true}, &spanContext{}

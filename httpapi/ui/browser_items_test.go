@@ -94,7 +94,7 @@ func TestItems(t *testing.T) {
 }
 
 // TestHostileItems: the name and the value of an item are texts, whatever they look like, and a
-// semaphore of the same name has a history of its own.
+// semaphore of the same name has another history.
 func TestHostileItems(t *testing.T) {
 	s := newSite(t)
 	api := s.api("n1")

@@ -487,7 +487,7 @@ func TestLongLists(t *testing.T) {
 	for _, session := range sessions[200:] {
 		ends = append(ends, fmt.Sprintf(`{"op":"end","session":%q}`, session))
 	}
-	s.batch(ends) // the rows of both pages, and those of others
+	s.batch(ends) // the rows of both pages, and of others
 	rows("holders", 100, sessions[100])
 	at("holders", "100 of 200, page 2")
 	b.shows("No request waits.")

@@ -30,7 +30,7 @@ const patience = 15 * time.Second
 
 var chromium context.Context // of the one browser
 
-// TestMain starts the browser that all tests share, each in a context of its own.
+// TestMain starts the browser that all tests share, each in its own context.
 func TestMain(m *testing.M) {
 	program := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -67,7 +67,7 @@ type site struct {
 	served    map[string]chan error
 }
 
-// newSite starts three nodes, with the console. The loopback addresses stay those of the nodes.
+// newSite starts three nodes, with the console. The loopback addresses stay the nodes'.
 func newSite(t *testing.T, change ...func(*apitest.Config)) *site {
 	t.Helper()
 	s := &site{t, apitest.NewCluster(t, append(change, withConsole)...), map[string]string{}, map[string]*httpapi.Server{}, map[string]chan error{}}

@@ -111,7 +111,7 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// A browser asks for a password of its own when it is offered Basic authentication: the
+// A browser asks for a password when it is offered Basic authentication: the
 // page is not.
 func TestNoBasicForThePage(t *testing.T) {
 	a := apitest.New(t, withConsole, withTokens(t))

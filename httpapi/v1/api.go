@@ -87,6 +87,7 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("PUT", "/v1/items/:name", api.perform(&opItem)),
 		exchange.On("DELETE", "/v1/items/:name", api.perform(&opItemDelete)),
 
+		exchange.On("PUT", "/v1/cluster/tokens", api.perform(&opRaiseTokens)),
 		exchange.On("POST", "/v1/batch", api.batch),
 		exchange.On("GET", "/v1/openapi.json", api.getOpenAPI),
 	}

@@ -257,7 +257,7 @@ func hostileQueries() (all []hostile) {
 		hostile{"another epoch", "DELETE /v1/semaphores/db?epoch=9223372036854775807", "", nil, 412, "precondition-failed", ""})
 }
 
-// hostileSettings: settings, groups and head starts. pool has groups, db has none.
+// hostileSettings: settings, groups and head starts. pool has groups, db has no groups.
 func hostileSettings() (all []hostile) {
 	for name, c := range map[string][2]string{
 		"groups of another kind": {`{"groups":"all"}`, "groups"}, "groups as a number": {`{"groups":1}`, "groups"}, "groups in capitals": {`{"groups":"REQUEST"}`, "groups"}, "empty groups": {`{"groups":""}`, "groups"},
@@ -322,7 +322,7 @@ func hostileBatches() []hostile {
 	}
 }
 
-// TestHostileInput sends each input through the real router. None of them changes the state.
+// TestHostileInput sends each input through the real router. No input changes the state.
 func TestHostileInput(t *testing.T) {
 	list := testinputs.Begin(t, "api")
 	a := apitest.New(t)

@@ -226,7 +226,7 @@ func irisManyConsumers(t *testing.T) {
 						e.err = told.Text
 					}
 					if told.Member("count") == "0" {
-						break // nothing is produced any more
+						break // the producer has ended
 					}
 					granted := int64(0)
 					if _, err := fmt.Sscan(told.Member("completed.0.granted"), &granted); err != nil || granted < 1 || granted > int64(1+i) {

@@ -29,10 +29,10 @@ type object = map[string]any
 type described struct {
 	summary string
 	op      *operation
-	query   string      // names of queryTypes; those of an operation are added
+	query   string      // names of queryTypes; an operation's are added
 	body    string      // names of members; "name!" is needed; "*": bytes
 	replies map[int]any // by status; a value of the body's type, an object for a schema, nil: no body
-	codes   string      // of problems, beyond those of its kind
+	codes   string      // of problems, beyond its kind's
 }
 
 const (
@@ -95,6 +95,7 @@ var describedRoutes = map[string]described{
 	"DELETE /v1/cluster/members/:member": {"Remove a member", nil, "", "", map[int]any{200: clusterSchema}, ofLeader + " member-refused unknown-member no-successor"},
 	"POST /v1/cluster/leader":            {"Hand the leadership over", nil, "", "id", map[int]any{200: clusterSchema}, ofLeader + " no-successor unknown-member"},
 	"PUT /v1/cluster/level":              {"Raise the feature level", nil, "", "feature_level!", map[int]any{200: clusterSchema}, ofLeader + " level-unknown"},
+	"PUT /v1/cluster/tokens":             {"Raise the tokens above another cluster's", &opRaiseTokens, "", "", map[int]any{200: tokensBody{}}, ""},
 	"GET /v1/snapshot":                   {"Fetch a backup", nil, "", "", map[int]any{200: "application/octet-stream"}, ""},
 	"PUT /v1/snapshot":                   {"Restore a backup", nil, "cluster! from sessions", "*", map[int]any{200: restoreSchema}, " precondition-failed no-leader not-leader backup-refused level-unknown storage-full states-differ not-applied outcome-unknown"},
 }
@@ -181,7 +182,7 @@ var memberTypes = object{
 	"op": text, "semaphore": name, "name": name, "session": sessionID, "permits": orNull(natural), "value": natural, "count": positive, "ttl": durationFrom(0), "wait": durationFrom(0),
 	"level":  object{"type": []string{"integer", "null"}, "format": "int32"},
 	"groups": oneOrNull("request", "owner"), "per_group": orNull(positive), "max_waiting": orNull(atMost(positive, fsm.MaxWaitingLimit)), "when_full": oneOrNull("refuse", "drop-oldest"),
-	"paused": object{"type": []string{"string", "null"}, "minLength": 1, "maxLength": 1024, "pattern": printable}, "limit": orNull(natural),
+	"paused": object{"type": []string{"string", "null"}, "minLength": 1, "maxLength": 1024, "pattern": printable}, "limit": orNull(natural), "above": object{"type": "integer", "format": "int64", "minimum": 0, "maximum": fsm.MaxRaise},
 	"group": group, "head_start": durationFrom(0), "window": spanOrNull(fsm.MinWindowMS), "cooldown": spanOrNull(0), "max_hold": spanOrNull(fsm.MinHoldMS), "slots": object{"type": []string{"boolean", "null"}},
 	"on_lost":  object{"oneOf": []any{oneOrNull("release", "quarantine"), durationFrom(1)}},
 	"metadata": object{"type": []string{"object", "null"}, "additionalProperties": text, "maxProperties": 16},
@@ -196,15 +197,15 @@ var memberTypes = object{
 }
 
 // orNull is a schema of numbers with null.
-func orNull(of object) object {
-	nullable := maps.Clone(of)
+func orNull(schema object) object {
+	nullable := maps.Clone(schema)
 	nullable["type"] = []string{"integer", "null"}
 	return nullable
 }
 
-func atMost(of object, most int64) object {
-	bounded := maps.Clone(of)
-	bounded["maximum"] = most
+func atMost(schema object, highest int64) object {
+	bounded := maps.Clone(schema)
+	bounded["maximum"] = highest
 	return bounded
 }
 
@@ -490,7 +491,7 @@ func (d described) allCodes(r exchange.Route) string {
 var groupSegment = object{"type": "string", "pattern": `^(-|[^-\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]{0,127}|--[^\x00-\x1f\x7f-\x9f]{0,127})$`,
 	"description": "The empty group is -, and a group that begins with - has another - before it."}
 
-// parameters describes those of the path, of the query and of the headers.
+// parameters describes the parameters of the path, of the query and of the headers.
 func (d described) parameters(r exchange.Route) []any {
 	parameters := []any{}
 	for _, m := range regexp.MustCompile(`:(\w+)`).FindAllStringSubmatch(r.Path, -1) {

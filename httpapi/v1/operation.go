@@ -64,7 +64,7 @@ var operations = []*operation{
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
 	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
 	&opListAdd, &opListRemove, &opListDeliver,
-	&opItemPut, &opItemAcquire, &opItemRelease, &opItemDelete,
+	&opItemPut, &opItemAcquire, &opItemRelease, &opItemDelete, &opRaiseTokens,
 }
 
 // perform returns the handler of a route that is one operation.
@@ -301,7 +301,8 @@ func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
 		if _, present := r.Header["If-None-Match"]; present && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
 			return exchange.Invalid("If-None-Match", noneMatchForm)
 		}
-		if _, present := r.Header["Idempotency-Key"]; present && changes && (strings.HasPrefix(path, "/v1/cluster") || path == "/v1/snapshot") {
+		keyless := path == "/v1/snapshot" || strings.HasPrefix(path, "/v1/cluster") && path != "/v1/cluster/tokens" // that is a command
+		if _, present := r.Header["Idempotency-Key"]; present && changes && keyless {
 			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
 		}
 		return next(c)

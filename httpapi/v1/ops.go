@@ -169,6 +169,17 @@ var opFreeLost = operation{
 	response: noContent,
 }
 
+// opRaiseTokens is for a name that moves here from another cluster.
+var opRaiseTokens = operation{
+	name:     "raise-tokens",
+	body:     fieldAbove,
+	required: fieldAbove,
+	command: func(p *params, _ exchange.Commands) fsm.Command {
+		return fsm.RaiseTokens{Above: uint64(p.above)}
+	},
+	response: func(_ *params, r *cluster.Reply) response { return ok(tokensBody{r.Value}) },
+}
+
 func valueResponse(_ *params, r *cluster.Reply) response { return ok(valueBody{r.Value}) }
 
 // downResponse is the reply to a down, also to a partial down that got no permit.
@@ -414,7 +425,12 @@ type downBody struct {
 	Value   int64 `json:"value"`
 }
 
-// ownLimitBody is the limit that a group has of its own, or null.
+// tokensBody is the highest token of the cluster.
+type tokensBody struct {
+	Highest int64 `json:"highest_token"`
+}
+
+// ownLimitBody is the own limit of a group, or null.
 type ownLimitBody struct {
 	Semaphore string `json:"semaphore"`
 	Epoch     uint64 `json:"epoch"`

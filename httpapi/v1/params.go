@@ -65,6 +65,7 @@ const (
 	fieldOnLost
 	fieldMaxHold
 	fieldSlots
+	fieldAbove
 )
 
 const (
@@ -125,6 +126,7 @@ type params struct {
 	maxWaiting  int64
 	dropOldest  bool
 	limit       int64
+	above       int64
 	windowMS    int64
 	cooldownMS  int64
 	onLostMS    int64
@@ -183,6 +185,7 @@ var bodyMembers = map[string]member{
 	"max_waiting": {fieldMaxWaiting, readBound(fsm.MaxWaitingLimit, func(p *params) *int64 { return &p.maxWaiting })},
 	"when_full":   {fieldWhenFull, readWhenFull},
 	"limit":       {fieldLimit, readLimit},
+	"above":       {fieldAbove, readAbove},
 	"window":      {fieldWindow, readSpan(fsm.MinWindowMS, fsm.MaxWindowMS, "100ms to 744h", func(p *params) *int64 { return &p.windowMS })},
 	"cooldown":    {fieldCooldown, readSpan(0, fsm.MaxCooldownMS, "0 to 24h", func(p *params) *int64 { return &p.cooldownMS })},
 	"on_lost":     {fieldOnLost, readOnLost},
@@ -262,7 +265,7 @@ func (p *params) readQuery(c echo.Context, op *operation) error {
 	return nil
 }
 
-// readHeader reads Idempotency-Key and the conditions If-Match and If-None-Match: *. It runs after
+// readHeader reads Idempotency-Key and the conditional headers. It runs after
 // refuseConditions.
 func (p *params) readHeader(header http.Header, op *operation) (err error) {
 	if p.key, err = exchange.IdempotencyKey(header); err != nil {
@@ -332,7 +335,7 @@ func readNatural(target func(*params) *int64) func(*params, string, strictjson.V
 	}
 }
 
-// readPermits reads a number of permits, or null for none in all.
+// readPermits reads a number of permits, or null for no total.
 func readPermits(p *params, name string, v strictjson.Value) error {
 	if p.permits, p.noTotal = 0, v.IsNull(); p.noTotal {
 		return nil
@@ -340,24 +343,34 @@ func readPermits(p *params, name string, v strictjson.Value) error {
 	return readNatural(func(p *params) *int64 { return &p.permits })(p, name, v)
 }
 
-// readBound returns a reader of a number from 1 to most, or of null for no bound.
-func readBound(most int64, target func(*params) *int64) func(*params, string, strictjson.Value) error {
+// readBound returns a reader of a number from 1 to highest, or of null for no bound.
+func readBound(highest int64, target func(*params) *int64) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		n, ok := v.Integer()
-		if !v.IsNull() && (!ok || n < 1 || n > most) {
-			return exchange.Invalid(name, fmt.Sprintf("This is not a whole number from 1 to %d, or null.", most))
+		if !v.IsNull() && (!ok || n < 1 || n > highest) {
+			return exchange.Invalid(name, fmt.Sprintf("This is not a whole number from 1 to %d, or null.", highest))
 		}
 		*target(p) = n // null is 0
 		return nil
 	}
 }
 
-// readLimit reads the limit of a group, or null for none of its own.
+// readLimit reads the limit of a group, or null for no own limit.
 func readLimit(p *params, name string, v strictjson.Value) error {
 	if p.limit = fsm.NoLimit; v.IsNull() {
 		return nil
 	}
 	return readNatural(func(p *params) *int64 { return &p.limit })(p, name, v)
+}
+
+// readAbove reads a token of another cluster.
+func readAbove(p *params, name string, v strictjson.Value) error {
+	n, ok := v.Integer()
+	if !ok || n < 0 || n > fsm.MaxRaise {
+		return exchange.Invalid(name, fmt.Sprintf("This is not a token: a whole number from 0 to %d.", fsm.MaxRaise))
+	}
+	p.above = n
+	return nil
 }
 
 // readChoice reads one of some texts, the first at 1, or null (0).
@@ -426,10 +439,10 @@ func checkHeadStart(p *params, setting bool) error {
 }
 
 // readSpan returns a reader of a duration, or of null, which clears the setting.
-func readSpan(least, most int64, bounds string, target func(*params) *int64) func(*params, string, strictjson.Value) error {
+func readSpan(lowest, highest int64, bounds string, target func(*params) *int64) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
-		ms, ok := exchange.JSONDuration(v, most)
-		if !v.IsNull() && (!ok || ms < least) {
+		ms, ok := exchange.JSONDuration(v, highest)
+		if !v.IsNull() && (!ok || ms < lowest) {
 			return exchange.Invalid(name, "A "+name+" is "+exchange.DurationForm+", from "+bounds+", or null.")
 		}
 		*target(p) = ms // null is 0

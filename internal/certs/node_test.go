@@ -58,7 +58,7 @@ func shake(dialler, acceptor *tls.Config) (names [2]string, err error) {
 }
 
 // TestOnlyTheNodesOwnCertificate: a source of a node refuses every other certificate,
-// at the start and when the files change, and goes on with the one that it has.
+// at the start and when the files change, and goes on with the certificate that it has.
 func TestOnlyTheNodesOwnCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, other := authority(t), authority(t)

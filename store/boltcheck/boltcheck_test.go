@@ -18,7 +18,7 @@ import (
 	"github.com/signalbox/signalbox/test/storetest"
 )
 
-// options are those of package store, as far as they matter to the format.
+// options are as in package store, as far as they matter to the format.
 var options = &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
 
 // walked returns "bucket/key=length checksum" of every key that Walk visits in a file.

@@ -49,7 +49,7 @@ func TestFirstDamageIsFinal(t *testing.T) {
 	}
 }
 
-// TestFailedWriteOtherThanFullIsFinal: after a failed sync nobody knows what the disk
+// TestFailedWriteOtherThanFullIsFinal: after a failed sync it is unknown what the disk
 // holds.
 func TestFailedWriteOtherThanFullIsFinal(t *testing.T) {
 	g := NewGuard("/data", nil)

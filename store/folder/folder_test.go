@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox/signalbox/test/storetest"
 )
 
-// configOf is that of node n1, with two files beside the folder's own.
+// configOf is the configuration of node n1, with two files beside the folder's own.
 func configOf(path string, with ...func(*Config)) Config {
 	c := Config{Path: path, NodeID: "n1", MinFree: 1 << 20, Guard: damage.NewGuard(path, nil), Logger: hclog.NewNullLogger()}
 	for _, name := range []string{"one.db", "two.db"} {

@@ -121,7 +121,7 @@ func TestWitnessTakesNoOtherBytes(t *testing.T) {
 	}
 }
 
-// TestWitnessIsForEver: the file of a new folder, and a slot with a value of its own in each
+// TestWitnessIsForEver: the file of a new folder, and a slot with a different value in each
 // field.
 func TestWitnessIsForEver(t *testing.T) {
 	path := t.TempDir()

@@ -206,7 +206,7 @@ func (c *cache) WriteAt(from []byte, at int64) (int, error) {
 func TestDamageIsDistinguishedFromATornEnd(t *testing.T) {
 	m := empty(1024, 0)
 	j, _ := open(t, m, 0)
-	last, first := uint64(0), uint64(0) // first is that of generation 2
+	last, first := uint64(0), uint64(0) // first: of generation 2
 	places := []int64{0}                // of the records
 	for j.Generation() < 3 || last < first+15 {
 		last++

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(failed)
 }
 
-// withoutJournal is for tests of the log in bbolt by itself.
+// withoutJournal is for tests of the log in bbolt alone.
 func withoutJournal(c *Config) { c.Journal = false }
 
 // withJournal is for tests of the journal, in both forms.

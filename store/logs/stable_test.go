@@ -247,7 +247,7 @@ func TestVoteIsOneWrite(t *testing.T) {
 func TestEachStableWriteHasAGeneration(t *testing.T) {
 	folder := t.TempDir()
 	s := openLogs(t, folder, withoutJournal)
-	for generation := uint64(2); generation <= 6; generation++ { // the first is that of a new folder
+	for generation := uint64(2); generation <= 6; generation++ { // the first is a new folder's
 		storetest.Must(t, s.Stable().SetUint64([]byte(keyCurrentTerm), 7))
 		if s.witness.stable != generation {
 			t.Errorf("the witness has seen generation %d and not %d", s.witness.stable, generation)

@@ -64,7 +64,7 @@ type API struct {
 	X       *exchange.Exchange
 }
 
-// New returns an API over a Node of its own.
+// New returns an API over a new Node.
 func New(t *testing.T, change ...func(*Config)) *API {
 	t.Helper()
 	node := NewNode()

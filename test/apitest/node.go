@@ -305,7 +305,7 @@ func (n *Node) EventsAfter(after replica.EventID) (replica.EventPage, error) {
 		return replica.EventPage{}, outcome.ErrHistoryGone
 	}
 	page := replica.EventPage{Next: replica.EventID{Index: n.Index}, News: n.news}
-	for _, e := range n.history[min(uint64(len(n.history)), max(after.Index, 1)-1):] { // the first is that of index 1
+	for _, e := range n.history[min(uint64(len(n.history)), max(after.Index, 1)-1):] { // the first has index 1
 		if e.Index == after.Index && after.Ordinal > 0 && after.Ordinal < len(e.Effects) {
 			e.Before, e.Effects = after.Ordinal, e.Effects[after.Ordinal:]
 			page.Entries = append(page.Entries, e)

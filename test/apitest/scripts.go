@@ -317,9 +317,9 @@ func (s *script) blocked() {
 	s.Helper()
 	synctest.Wait()
 	for _, all := range s.waiting {
-		for _, one := range all {
-			if len(one.done) > 0 {
-				s.Errorf("replied already: %s", one)
+		for _, call := range all {
+			if len(call.done) > 0 {
+				s.Errorf("replied already: %s", call)
 			}
 		}
 	}

@@ -291,7 +291,7 @@ func (s *Site) Later(line, body string) <-chan Answer {
 	return answer
 }
 
-// Semaphore makes or changes one; an empty level is none.
+// Semaphore makes or changes one; an empty level is no level.
 func (s *Site) Semaphore(name, permits, level string) {
 	s.Helper()
 	if level == "" {
@@ -331,7 +331,7 @@ func (s *Site) CaughtUp(done cluster.Reply) {
 	}
 }
 
-// Peer makes one with an id of its own.
+// Peer makes a peer with a new id.
 func (s *Site) Peer(id, ttl string) {
 	s.Helper()
 	s.Is(s.Ask("POST /restore", `{"expires_in":"`+ttl+`","peer_id":`+id+`,"acquired":{}}`), "200 text Ok")
@@ -343,7 +343,7 @@ type place func(*testing.T, ...func(*Config)) *Site
 var everywhere = map[string]place{"machine": onMachine, "leader": onLeader, "follower": OnFollower}
 
 // InEachPlace runs a test over the bare state machine, and over three nodes
-// through the leader and through another one, each in virtual time of its own.
+// through the leader and through another one, each in its own virtual time.
 func InEachPlace(t *testing.T, test func(s *Site), change ...func(*Config)) {
 	inPlaces(t, everywhere, test, change...)
 }

@@ -152,7 +152,7 @@ func (c *cluster) urls(first int) (list []string) {
 	return list
 }
 
-// start starts the process of a node, which must not end by itself.
+// start starts the process of a node, which must not end unasked.
 func (n *node) start() { n.launch(false) }
 
 // launch starts the process of a node. mayEnd: a fault may end the process.

@@ -69,7 +69,7 @@ func (c *cluster) possible() (list []fault) {
 	return list
 }
 
-// leaderOr returns the leader, or a node while there is none.
+// leaderOr returns the leader, or a node without a leader.
 func (r *run) leaderOr(random *rand.Rand) *node {
 	if leader := r.leader(); leader != nil {
 		return leader

@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox/signalbox/test/throttleclient"
 )
 
-// broke expects that a finding has the text want, or, for "", that there is none.
+// broke expects that a finding has the text want, or, for "", that there is no finding.
 func broke(t *testing.T, found []string, want string) {
 	t.Helper()
 	switch {

@@ -200,8 +200,8 @@ func (c *cluster) rollingRestart() {
 	}
 }
 
-// client returns a client of Consul for an address, with connections of its own, as a process has.
-// around gets the transport that it has by itself, and returns another one.
+// client returns a client of Consul for an address, with its own connections, as a process has.
+// around gets its default transport, and returns another one.
 func client(t *testing.T, address string, around ...func(*http.Transport) http.RoundTripper) *api.Client {
 	t.Helper()
 	config := api.DefaultConfig()

@@ -4,7 +4,7 @@
 //
 //	make consul
 //
-// The folder is a module of its own, so that the program does not depend on Consul's client. "./..." in
+// The folder is a separate module, so that the program does not depend on Consul's client. "./..." in
 // the root leaves it out.
 //
 //   - TestConsulClients: what Consul's own tests ask of each call, at each node; again after the

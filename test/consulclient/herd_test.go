@@ -162,7 +162,7 @@ func (r refusals) RoundTrip(request *http.Request) (*http.Response, error) {
 	return reply, err
 }
 
-// logged is what a node has applied: commands, and entries that have any. A tick has none.
+// logged is what a node has applied: commands, and entries that have any, so no tick.
 type logged struct{ commands, entries float64 }
 
 func (c *cluster) logged() logged {

@@ -41,7 +41,7 @@ func lockOfADestroyedSession(s *site) {
 	s.within(time.Second, s.loses(lost))
 }
 
-// lockWhoseKeyIsDeleted has ten rounds, each with a session of its own: an operator's delete
+// lockWhoseKeyIsDeleted has ten rounds, each with a new session: an operator's delete
 // lets a holder stop, and leaves no delay.
 func lockWhoseKeyIsDeleted(s *site) {
 	for range 10 {

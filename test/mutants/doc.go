@@ -18,7 +18,7 @@
 // environment selects which of them is in force.
 //
 // The quickest tests of a package run first, and a fault that one of them catches costs no
-// more. What survives the tests of a package below store meets those of store. A fault may take
+// more. What survives the tests of a package below store meets store's tests. A fault may take
 // a few times the processor time that the tests take without it, so that a busy machine is no
 // reason to call a fault caught. A run can be made in parts (-numbers), and several faults can be
 // tested at a time (-parallel).

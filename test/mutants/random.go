@@ -31,7 +31,7 @@ var (
 	}
 )
 
-// above has the folder whose tests run when a fault survives those of its own.
+// above has the folder whose tests run when a fault survives its folder's tests.
 var above = map[string]string{"store/folder": "store", "store/journal": "store", "store/logs": "store", "store/snapshots": "store"}
 
 // stages divides tests into those that take little time and the rest.

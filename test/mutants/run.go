@@ -212,7 +212,7 @@ func (p *program) blame(printed string, clones map[string][]clone) {
 	}
 }
 
-// options are those of the tests of a folder. Tests of random sequences neither look for a
+// options are for the tests of a folder. Tests of random sequences neither look for a
 // shorter one that fails nor keep it for the next fault.
 var options = map[string][]string{"fsm": {"-rapid.nofailfile", "-rapid.shrinktime=0"}}
 

@@ -43,7 +43,7 @@ func TestCheck(t *testing.T) {
 		line, header, body string
 		status             int
 		reply              string
-		want               string // "" for none
+		want               string // "": no error
 	}{
 		{acquire, "", `{"count":1}`, 200, lease, ""},
 		{acquire + "?try=true", "Idempotency-Key: 0123456789abcdef", "", 200, lease, ""},

@@ -15,7 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Description is an OpenAPI document, whose schemas are those of JSON Schema 2020-12.
+// Description is an OpenAPI document, with the schemas of JSON Schema 2020-12.
 type Description struct {
 	Document map[string]any
 	routes   []route

@@ -23,7 +23,7 @@ var (
 	Stat        = os.Stat
 )
 
-// FileMode is that of package os.
+// FileMode is os.FileMode.
 type FileMode = os.FileMode
 
 // The flags of package os.
@@ -48,7 +48,7 @@ type osFile interface {
 	Fd() uintptr
 }
 
-// File is a file or a folder that is open. Its methods are those of package os.
+// File is a file or a folder that is open. Its methods are as in package os.
 type File struct {
 	osFile
 	record *Record
@@ -56,10 +56,10 @@ type File struct {
 	synced bool
 }
 
-// Open is that of package os.
+// Open is as in package os.
 func Open(path string) (*File, error) { return OpenFile(path, O_RDONLY, 0) }
 
-// OpenFile is that of package os.
+// OpenFile is as in package os.
 func OpenFile(path string, flags int, mode FileMode) (*File, error) {
 	f := &File{record: current.Load(), synced: flags&syscall.O_DSYNC != 0}
 	if f.record == nil {
@@ -91,7 +91,7 @@ func OpenFile(path string, flags int, mode FileMode) (*File, error) {
 	return f, err
 }
 
-// Mkdir is that of package os.
+// Mkdir is as in package os.
 func Mkdir(path string, mode FileMode) error {
 	return change(path, func() error { return os.Mkdir(path, mode) }, func(r *Record, folder int, name string) event {
 		r.nodes++
@@ -100,7 +100,7 @@ func Mkdir(path string, mode FileMode) error {
 	})
 }
 
-// Rename is that of package os.
+// Rename is as in package os.
 func Rename(from, to string) error {
 	return change(from, func() error { return os.Rename(from, to) }, func(r *Record, folder int, name string) event {
 		target, otherName := r.find(to)
@@ -109,7 +109,7 @@ func Rename(from, to string) error {
 	})
 }
 
-// Remove is that of package os.
+// Remove is as in package os.
 func Remove(path string) error {
 	return change(path, func() error { return os.Remove(path) }, func(_ *Record, folder int, name string) event {
 		return event{kind: names, parts: []part{{folder, name, 0}}, note: "remove " + name}
@@ -131,7 +131,7 @@ func change(path string, act func() error, recorded func(r *Record, folder int, 
 	})
 }
 
-// RemoveAll is that of package os; each removal is a change of its own.
+// RemoveAll is as in package os; each removal is a separate change.
 func RemoveAll(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -164,7 +164,7 @@ func (f *File) do(synced bool, change func() (event, error)) error {
 	})
 }
 
-// WriteAt is that of package os.
+// WriteAt is as in package os.
 func (f *File) WriteAt(bytes []byte, at int64) (n int, err error) {
 	err = f.do(f.synced, func() (event, error) {
 		var err error
@@ -178,7 +178,7 @@ func (f *File) WriteAt(bytes []byte, at int64) (n int, err error) {
 	return n, err
 }
 
-// Write is that of package os.
+// Write is as in package os.
 func (f *File) Write(bytes []byte) (int, error) {
 	at, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -191,12 +191,12 @@ func (f *File) Write(bytes []byte) (int, error) {
 	return n, err
 }
 
-// Truncate is that of package os.
+// Truncate is as in package os.
 func (f *File) Truncate(size int64) error {
 	return f.do(false, func() (event, error) { return event{kind: truncate, at: size}, f.osFile.Truncate(size) })
 }
 
-// Sync is that of package os. Nothing is synced on the real disk.
+// Sync is as in package os, without a sync of the real disk.
 func (f *File) Sync() error {
 	return f.do(false, func() (event, error) {
 		info, err := f.Stat()

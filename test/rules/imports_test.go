@@ -15,6 +15,7 @@ var layers = map[string][]string{
 
 	"cmd/signalbox/verbs":               {"client", "client/items", "client/operator", "cmd/signalbox/internal/cli", "cmd/signalbox/internal/waiting", "cluster/offline", "cluster/peer", "cluster/probe", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
 	"cmd/signalbox/internal/hold":       {"client", "client/items", "client/operator", "cmd/signalbox/internal/cli", "cmd/signalbox/internal/waiting"},                                                                                                          // a command, run while permits are held
+	"cmd/signalbox/internal/mcp":        {"client"},                                                                                                                                                                                                             // permits for a language model
 	"cmd/signalbox/internal/waiting":    {"client", "cmd/signalbox/internal/cli"},                                                                                                                                                                               // what a request waits for, on a terminal
 	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                                    // systemd, and its watchdog
 	"cmd/signalbox/internal/tune":       {},                                                                                                                                                                                                                     // the heap and the timers of the process
@@ -89,17 +90,19 @@ var layers = map[string][]string{
 	"cmd/signalbox/internal/cli": {"client", "internal/credentials"}, // flags, output and exit statuses of subcommands
 
 	// One program each, for users to read.
-	"client/examples/cron-lock":    {"client"},
-	"client/examples/fenced-write": {"client"},
-	"client/examples/rate-limit":   {"client"},
-	"client/examples/worker-pool":  {"client"},
+	"client/examples/cron-lock":     {"client"},
+	"client/examples/fenced-write":  {"client"},
+	"client/examples/model-gateway": {"client"},
+	"client/examples/rate-limit":    {"client"},
+	"client/examples/tenant-pool":   {"client"},
+	"client/examples/worker-pool":   {"client"},
 
 	// What tests alone use.
 	"test/apitest":        {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "test/memnet", "test/openapitest", "store"},
 	"test/chaos":          {},                                                                                // real processes under faults: tests alone
 	"test/checks":         {"client", "cluster/replica", "fsm", "test/noderedclient", "test/throttleclient"}, // what a run under faults is held to
 	"test/comparison":     {"client"},                                                                        // a module: Signalbox and other systems, measured
-	"test/consulclient":   {},                                                                                // a module of its own, on Consul's client
+	"test/consulclient":   {},                                                                                // a separate module, on Consul's client
 	"test/hostile":        {},                                                                                // the list of hostile inputs
 	"test/logtest":        {},                                                                                // a log that the tests of nodes read
 	"test/memnet":         {},                                                                                // the network that cluster's tests break

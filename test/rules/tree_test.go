@@ -36,7 +36,7 @@ type page struct {
 	text string
 }
 
-// readTree parses every Go file but those of testdata and hidden folders, and reads the
+// readTree parses every Go file outside of testdata and hidden folders, and reads the
 // pages.
 func readTree(t *testing.T, files fs.FS) tree {
 	t.Helper()

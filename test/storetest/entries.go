@@ -77,7 +77,7 @@ func CheckEntries(t testing.TB, logs raft.LogStore, first, last, term uint64) {
 	}
 }
 
-// Configuration is that of a cluster of two.
+// Configuration is the configuration of a cluster of two.
 func Configuration() raft.Configuration {
 	return raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1:8711"}, {ID: "n2", Address: "n2:8711", Suffrage: raft.Nonvoter}}}
 }

@@ -39,7 +39,7 @@ type peer struct {
 	mu       sync.Mutex
 	acquired map[string]int64
 
-	cancel context.CancelFunc // ends the heartbeat, nil while there is none
+	cancel context.CancelFunc // ends the heartbeat, nil without a heartbeat
 	done   chan struct{}      // closed when the heartbeat has ended
 	ill    error              // the refusal that ended the heartbeat
 }

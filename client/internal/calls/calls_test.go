@@ -34,7 +34,7 @@ type rig struct {
 	at     []time.Time
 }
 
-// RoundTrip is that of http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (b *rig) RoundTrip(r *http.Request) (*http.Response, error) {
 	b.mu.Lock()
 	b.sent, b.at = append(b.sent, r), append(b.at, time.Now())
@@ -67,7 +67,7 @@ type users struct{ of *Refusal }
 func (u users) Error() string        { return fmt.Sprintf("%d %s%s", u.of.Status, u.of.Code, u.of.Text) }
 func (u users) Is(target error) bool { return target == u.of.Code }
 
-// post is a change; get is none.
+// post is a change; get is a read.
 func (b *rig) post(limit time.Duration) error { return b.send(limit, Call{Method: "POST", Key: "k"}) }
 func (b *rig) get(limit time.Duration) error  { return b.send(limit, Call{Method: "GET"}) }
 
@@ -542,7 +542,7 @@ func TestUnsureRefusal(t *testing.T) {
 	}
 }
 
-// Nothing but 0 becomes 0.
+// Only 0 becomes 0.
 func TestMilliseconds(t *testing.T) {
 	for d, want := range map[time.Duration]int64{0: 0, 1: 1, math.MinInt64: math.MinInt64/1_000_000 - 1, time.Millisecond: 1, time.Millisecond + 1: 2, -1: -1, -time.Millisecond: -1} {
 		if got := Milliseconds(d); got != want {

@@ -48,7 +48,7 @@ type ended struct {
 	err error
 }
 
-// begin makes a call of its own goroutine, and returns once it waits for its reply.
+// begin makes a call in a new goroutine, and returns once it waits for its reply.
 func (b *rig) begin(ctx context.Context, k Call) <-chan ended {
 	k.Method, k.Path = "POST", []string{"v1", "thing"}
 	out := make(chan ended, 1)

@@ -83,7 +83,8 @@ class Case:
             method: Callable[[Step, sb.Client], Result] = getattr(self, step["do"].replace("-", "_"))
             return method(step, client) or {}
         except sb.Refused as e:
-            return {"error": e.code}
+            told = getattr(e, "available_in", None) is not None
+            return {"error": e.code, **({"available_in": True} if told else {})}
         except (sb.Lost, sb.Closed, sb.Canceled, sb.Unreachable) as e:
             return {"error": type(e).__name__.lower()}
         except Exception as e:
@@ -102,7 +103,7 @@ class Case:
 
     # Steps
 
-    SETTINGS = ("groups", "per_group", "paused", "max_waiting", "when_full", "head_start")
+    SETTINGS = ("groups", "per_group", "paused", "max_waiting", "when_full", "head_start", "window", "cooldown", "on_lost", "max_hold", "slots")
 
     def create(self, step: Step, client: sb.Client) -> Result:
         settings = {key: step[key] for key in self.SETTINGS if key in step}
@@ -121,7 +122,9 @@ class Case:
     def shown(self, s: sb.Semaphore) -> Result:
         return {"permits": s.permits, "held": s.held, "available": s.available, "level": s.level, "metadata": dict(s.metadata),
                 "holders": s.holder_count, "waiters": s.waiter_count, "groups": s.groups or "", "per_group": s.per_group or 0, "paused": s.paused or "",
-                "max_waiting": s.max_waiting or 0, "when_full": s.when_full or "", "head_start": s.head_start}  # fmt: skip
+                "max_waiting": s.max_waiting or 0, "when_full": s.when_full or "", "head_start": s.head_start,
+                "window": s.window or 0, "cooldown": s.cooldown, "on_lost": s.on_lost, "max_hold": s.max_hold or 0, "slots": s.slots,
+                "returning": s.returning, "lost_count": s.lost_count}  # fmt: skip
 
     def await_(self, step: Step, client: sb.Client) -> Result:
         """Reads the semaphore until it is as expected."""
@@ -153,7 +156,7 @@ class Case:
 
     def leased(self, step: Step, lease: sb.Lease) -> Result:
         self.held[step["as"]] = lease
-        return {"count": lease.count, "token": lease.token, "group": lease.group}
+        return {"count": lease.count, "token": lease.token, "group": lease.group, "spent": lease.spent, "slots": lease.slots}
 
     def session(self, step: Step, client: sb.Client) -> None:
         self.held[step["as"]] = client.session(**self.options(step))
@@ -194,6 +197,16 @@ class Case:
             client.clear_group_limit(self.name(step), step["group"])
         else:
             client.set_group_limit(self.name(step), step["group"], step["limit"])
+
+    def settle(self, step: Step, client: sb.Client) -> Result:
+        return {"settled": self.held[step["of"]].settle(step["count"])}
+
+    def lost_holds(self, step: Step, client: sb.Client) -> Result:
+        holds = client.lost_holds(self.name(step))
+        return {"holds": [{"count": h.count, "group": h.group, "slots": list(h.slots), "comes_back": h.back_in is not None} for h in holds]}
+
+    def free_lost(self, step: Step, client: sb.Client) -> None:
+        client.free_lost(self.name(step), self.held[step["of"]].token, step.get("reason", ""))
 
     def release(self, step: Step, client: sb.Client) -> Result:
         return {} if self.held[step["of"]].release(20) else {"error": "not confirmed"}

@@ -273,7 +273,7 @@ func TestOldPlaces(t *testing.T) {
 		b.expect("b@10", "c@20")
 		b.ask("x", db)
 		b.ask("c", db)
-		b.ask("b", Query{Keys: Keys{Name: "db"}, Monitor: true}) // has no ticket, and takes none
+		b.ask("b", Query{Keys: Keys{Name: "db"}, Monitor: true}) // has no ticket, and takes no ticket
 		b.change("db", true)
 		pass(100)
 		slices.Sort(b.heard[:2])

@@ -9,7 +9,7 @@ import (
 )
 
 // Events say which item was changed by which change, who holds it and why it was released, and
-// never its value. The filters take names of items as those of semaphores.
+// never its value. The filters take names of items like names of semaphores.
 func TestEventsOfItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := apitest.New(t)
@@ -20,7 +20,7 @@ func TestEventsOfItems(t *testing.T) {
 		a.Must(200, "PUT /v1/items/b%2F1", `{"value":"s3cret too","session":"1001","release":true}`)
 		a.Must(201, "PUT /v1/items/b%2F2", `{"value":"s3cret","session":"1001"}`)
 		a.Must(201, "PUT /v1/items/c", `{"value":"s3cret"}`)
-		a.Must(200, "PUT /v1/items/c", `{"value":"s3cret"}`) // nothing differs
+		a.Must(200, "PUT /v1/items/c", `{"value":"s3cret"}`) // no difference
 		a.Must(204, "DELETE /v1/items/c", "")
 		a.Node.Advance(30_000)
 		synctest.Wait()

@@ -34,7 +34,7 @@ type semaphoreEvent struct {
 	exchange.SettingsBody
 }
 
-// groupEvent is the limit that a group has of its own, or null.
+// groupEvent is the own limit of a group, or null.
 type groupEvent struct {
 	eventBody
 	Limit *int64 `json:"limit"`

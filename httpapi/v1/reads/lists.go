@@ -238,9 +238,9 @@ func (p *part) waiters(m *fsm.Machine, after fsm.LinePlace, limit int) []fsm.Req
 
 // pageOfHolders returns up to limit of the holders after a token, fewer if they have more than
 // pageBytes.
-func pageOfHolders(m *fsm.Machine, of part, after uint64, limit int, nowMS int64, id *access.Identity) HoldersBody {
+func pageOfHolders(m *fsm.Machine, scope part, after uint64, limit int, nowMS int64, id *access.Identity) HoldersBody {
 	body, bytes := HoldersBody{Holders: []holderBody{}}, 0
-	found, next, more := of.holders(m, after, limit)
+	found, next, more := scope.holders(m, after, limit)
 	for i := range found {
 		l := &found[i]
 		bytes += memberBytes + pairBytes(l.Metadata) + len(l.Reason) + slotBytes(l.Slots)
@@ -260,15 +260,15 @@ func pageOfHolders(m *fsm.Machine, of part, after uint64, limit int, nowMS int64
 
 // pageOfWaiters returns up to limit of the waiting requests after a place, fewer if they have more
 // than pageBytes.
-func pageOfWaiters(m *fsm.Machine, of part, after fsm.LinePlace, limit int, nowMS int64, id *access.Identity) WaitersBody {
+func pageOfWaiters(m *fsm.Machine, scope part, after fsm.LinePlace, limit int, nowMS int64, id *access.Identity) WaitersBody {
 	body, bytes := WaitersBody{Waiters: []waiterBody{}}, 0
-	for _, w := range of.waiters(m, after, limit+1) {
+	for _, w := range scope.waiters(m, after, limit+1) {
 		w.Obstacles = slices.DeleteFunc(w.Obstacles, func(o fsm.Obstacle) bool { return !id.Sees(o.Semaphore) })
 		waiter := waiterBody{Session: shownID(m, w.Session, id), Group: w.Group, Position: w.Position, GroupsBefore: w.Ahead,
 			WaitingMS: Left(nowMS, w.EnqueuedMS), ExpiresInMS: Left(w.DeadlineMS, nowMS), Metadata: w.Metadata,
-			blockedBody: newBlockedBody(m, &w, of.name), Unowned: w.Unowned}
+			blockedBody: newBlockedBody(m, &w, scope.name), Unowned: w.Unowned}
 		for _, want := range w.Wants {
-			if want.Semaphore == of.name && want.Group == w.Group {
+			if want.Semaphore == scope.name && want.Group == w.Group {
 				waiter.Count = want.Count
 			}
 		}

@@ -188,13 +188,13 @@ func (api *API) listWaiters(c echo.Context, q exchange.Query) error {
 
 // listOfPart sends a page of a list that belongs to one semaphore, or to one of its groups.
 func listOfPart[P, B any](api *API, c echo.Context, q exchange.Query, parse func(cursor string) (P, error),
-	page func(m *fsm.Machine, of part, after P, limit int, nowMS int64, id *access.Identity) B) error {
+	page func(m *fsm.Machine, scope part, after P, limit int, nowMS int64, id *access.Identity) B) error {
 	name, epoch, err := api.readSemaphore(c, q)
 	if err != nil {
 		return err
 	}
-	of := part{name: name}
-	if of.group, of.grouped, err = q.Group(); err != nil {
+	scope := part{name: name}
+	if scope.group, scope.grouped, err = q.Group(); err != nil {
 		return err
 	}
 	limit, cursor, err := readPage(q)
@@ -209,7 +209,7 @@ func listOfPart[P, B any](api *API, c echo.Context, q exchange.Query, parse func
 		if _, err := findSemaphore(m, name, epoch); err != nil {
 			return nil, err
 		}
-		return page(m, of, after, limit, nowMS, api.x.Rights.Caller(c)), nil
+		return page(m, scope, after, limit, nowMS, api.x.Rights.Caller(c)), nil
 	})
 }
 

@@ -1,0 +1,225 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	signalbox "github.com/signalbox/signalbox/client"
+)
+
+// versions are the revisions of the protocol that the tools work with, the latest one first.
+var versions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+
+// longestMessage bounds a line of the input.
+const longestMessage = 1 << 20
+
+// Codes of errors of JSON-RPC.
+const (
+	notJSON       = -32700
+	notRequest    = -32600
+	unknownMethod = -32601
+	badParameters = -32602
+)
+
+// Server serves one client of the protocol.
+type Server struct {
+	version string // of this program
+	permits *permits
+
+	writing sync.Mutex
+	out     io.Writer
+
+	mu    sync.Mutex
+	calls map[string]context.CancelFunc // of tools, by the id of their request
+}
+
+// New returns a server for c that writes to out. ttl is how long permits outlive the server when it dies.
+func New(c *signalbox.Client, version string, ttl time.Duration, out io.Writer) *Server {
+	return &Server{version: version, permits: newPermits(c, ttl), out: out, calls: map[string]context.CancelFunc{}}
+}
+
+// message is a request, or a notification, which has no id.
+type message struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Method  string          `json:"method"`
+	Params  json.RawMessage `json:"params"`
+}
+
+type failure struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+type object = map[string]any
+
+// Serve reads messages until in or ctx ends. Then it ends all calls and the session, and blocks until
+// that is done, at most 2 s. It fails when in can't be read.
+func (s *Server) Serve(ctx context.Context, in io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	read := make(chan error, 1)
+	var calls sync.WaitGroup
+	go func() {
+		lines := bufio.NewScanner(in)
+		lines.Buffer(nil, longestMessage)
+		for lines.Scan() {
+			if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
+				s.receive(ctx, line, &calls)
+			}
+		}
+		read <- lines.Err()
+	}()
+	var err error
+	select {
+	case err = <-read:
+	case <-ctx.Done(): // a read of a terminal or a pipe can't be interrupted
+	}
+	cancel()
+	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer done()
+	s.permits.end(ending)
+	calls.Wait()
+	return err
+}
+
+// receive handles one message. The calls of tools go on in goroutines of their own.
+func (s *Server) receive(ctx context.Context, line []byte, calls *sync.WaitGroup) {
+	var m message
+	if err := json.Unmarshal(line, &m); err != nil {
+		s.refuse(nil, notJSON, "This is not one JSON object: "+err.Error())
+		return
+	}
+	switch {
+	case m.Method == "" && len(m.ID) > 0 && m.Version == "2.0":
+		return // a response, though the server asks nothing
+	case m.Version != "2.0" || m.Method == "":
+		s.refuse(m.ID, notRequest, `A request has "jsonrpc": "2.0" and a method.`)
+	case len(m.ID) == 0:
+		s.notified(&m)
+	case m.Method == "tools/call":
+		tool, arguments, err := parseCall(m.Params)
+		if err != nil {
+			s.refuse(m.ID, badParameters, err.Error())
+			return
+		}
+		called, cancel := context.WithCancel(ctx)
+		s.track(string(m.ID), cancel)
+		calls.Go(func() {
+			result := s.perform(called, tool, arguments)
+			if s.untrack(string(m.ID)); called.Err() == nil { // a cancelled request has no response
+				s.reply(m.ID, "result", result)
+			}
+			cancel()
+		})
+	default:
+		s.answer(&m)
+	}
+}
+
+// answer replies to a request that needs no call of the cluster.
+func (s *Server) answer(m *message) {
+	switch m.Method {
+	case "initialize":
+		var asked struct {
+			ProtocolVersion string `json:"protocolVersion"`
+			ClientInfo      struct {
+				Name string `json:"name"`
+			} `json:"clientInfo"`
+		}
+		if err := json.Unmarshal(m.Params, &asked); err != nil {
+			s.refuse(m.ID, badParameters, err.Error())
+			return
+		}
+		if !slices.Contains(versions, asked.ProtocolVersion) {
+			asked.ProtocolVersion = versions[0]
+		}
+		s.permits.nameClient(asked.ClientInfo.Name)
+		s.reply(m.ID, "result", object{"protocolVersion": asked.ProtocolVersion, "capabilities": object{"tools": object{}},
+			"serverInfo": object{"name": "signalbox", "version": s.version}, "instructions": instructions})
+	case "ping":
+		s.reply(m.ID, "result", object{})
+	case "tools/list":
+		s.reply(m.ID, "result", object{"tools": descriptions()})
+	default:
+		s.refuse(m.ID, unknownMethod, fmt.Sprintf("There is no method %q.", m.Method))
+	}
+}
+
+// notified handles a notification; unknown ones have no effect.
+func (s *Server) notified(m *message) {
+	var cancelled struct {
+		ID json.RawMessage `json:"requestId"`
+	}
+	if m.Method == "notifications/cancelled" && json.Unmarshal(m.Params, &cancelled) == nil {
+		s.mu.Lock()
+		cancel := s.calls[string(cancelled.ID)]
+		s.mu.Unlock()
+		if cancel != nil {
+			cancel()
+		}
+	}
+}
+
+func (s *Server) track(id string, cancel context.CancelFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[id] = cancel
+}
+
+func (s *Server) untrack(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.calls, id)
+}
+
+// perform calls a tool. A failure is a result too, so that the model reads it.
+func (s *Server) perform(ctx context.Context, t *tool, arguments *arguments) object {
+	value, err := t.call(ctx, s.permits, arguments)
+	if err != nil {
+		return object{"isError": true, "content": textOf(explain(err))}
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return object{"isError": true, "content": textOf(err.Error())}
+	}
+	return object{"content": textOf(string(text)), "structuredContent": json.RawMessage(text)}
+}
+
+func textOf(text string) []object { return []object{{"type": "text", "text": text}} }
+
+// explain adds to the failure of a call what a model can do about it.
+func explain(err error) string {
+	switch {
+	case errors.Is(err, signalbox.ErrUnknownSemaphore):
+		return err.Error() + ". The tool list shows the names."
+	case errors.Is(err, signalbox.ErrNever):
+		return err.Error() + ". The semaphore never has so many permits."
+	}
+	return err.Error()
+}
+
+func (s *Server) refuse(id json.RawMessage, code int, text string) {
+	s.reply(id, "error", failure{code, text})
+}
+
+// reply writes a response. A client that does not read any more has closed the input, too.
+func (s *Server) reply(id json.RawMessage, kind string, value any) {
+	if len(id) == 0 {
+		id = json.RawMessage("null")
+	}
+	line, err := json.Marshal(object{"jsonrpc": "2.0", "id": id, kind: value})
+	if err != nil {
+		return // an id is valid JSON, and the values are the server's
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_, _ = s.out.Write(append(line, '\n'))
+}

@@ -1,0 +1,134 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// instructions tell a model how the tools go together.
+const instructions = "Signalbox keeps semaphores: a number of permits that many programs share. Acquire permits before you use what they " +
+	"stand for, and release them at once after it. If acquire replies that the request waits, do other work or call acquire again with the " +
+	"same arguments: the request keeps its place in the line. All permits are given back when this server ends."
+
+// longestWait bounds how long an acquire waits, since clients end calls after a minute.
+const longestWait = 50 * time.Second
+
+// arguments are of all tools; each tool has some of them.
+type arguments struct {
+	Prefix    string   `json:"prefix"`
+	Semaphore string   `json:"semaphore"`
+	Group     string   `json:"group"`
+	Count     int64    `json:"count"`
+	Wait      *float64 `json:"wait_seconds"`
+	Used      *int64   `json:"used"`
+}
+
+// wait returns how long an acquire waits.
+func (a *arguments) wait() time.Duration {
+	if a.Wait == nil {
+		return longestWait
+	}
+	return time.Duration(min(*a.Wait, longestWait.Seconds()) * float64(time.Second))
+}
+
+type tool struct {
+	name, text string
+	properties []string // the first is required, but for list
+	changes    bool
+	call       func(ctx context.Context, p *permits, a *arguments) (any, error)
+}
+
+// tools returns the tools, in the order in which a client lists them.
+func tools() []tool {
+	return []tool{
+		{"list", "List the semaphores whose names begin with prefix, at most 100, and the permits that this server holds or waits for.",
+			[]string{"prefix"}, false,
+			func(ctx context.Context, p *permits, a *arguments) (any, error) { return p.list(ctx, a.Prefix) }},
+		{"why", "Show a semaphore with its first ten holders and waiting requests, and why each of these waits.",
+			[]string{"semaphore"}, false,
+			func(ctx context.Context, p *permits, a *arguments) (any, error) { return p.why(ctx, a.Semaphore) }},
+		{"acquire", "Acquire permits of a semaphore. Waits in line for at most wait_seconds; a reply with state \"waiting\" means: ask again " +
+			"with the same arguments, the request keeps its place for two minutes. Release the permits as soon as they are not needed any more.",
+			[]string{"semaphore", "group", "count", "wait_seconds"}, true,
+			func(ctx context.Context, p *permits, a *arguments) (any, error) {
+				return p.acquire(ctx, target{a.Semaphore, a.Group}, a.Count, a.wait())
+			}},
+		{"release", "Give back the permits of a semaphore, or withdraw the request for them.", []string{"semaphore", "group"}, true,
+			func(ctx context.Context, p *permits, a *arguments) (any, error) {
+				return p.release(ctx, target{a.Semaphore, a.Group})
+			}},
+		{"settle", "Say how many permits of a semaphore with a window were really used, such as tokens of a model, after an acquire of an estimate.",
+			[]string{"semaphore", "used", "group"}, true,
+			func(ctx context.Context, p *permits, a *arguments) (any, error) {
+				if a.Used == nil {
+					return nil, errors.New("used: this is needed")
+				}
+				return p.settle(ctx, target{a.Semaphore, a.Group}, *a.Used)
+			}},
+	}
+}
+
+// schemas are of the properties.
+func schemas() map[string]object {
+	return map[string]object{
+		"prefix":       {"type": "string", "description": "The beginning of the names; empty: all."},
+		"semaphore":    {"type": "string", "description": "The name of the semaphore."},
+		"group":        {"type": "string", "description": "The group, of a semaphore with groups, such as a tenant."},
+		"count":        {"type": "integer", "minimum": 1, "description": "How many permits; 1 by default."},
+		"wait_seconds": {"type": "number", "minimum": 0, "maximum": longestWait.Seconds(), "description": "How long this call waits; 50 by default."},
+		"used":         {"type": "integer", "minimum": 0, "description": "How many permits were used."},
+	}
+}
+
+// descriptions returns the tools as a client lists them.
+func descriptions() (all []object) {
+	known := schemas()
+	for _, t := range tools() {
+		properties, required := object{}, []string{}
+		for _, name := range t.properties {
+			properties[name] = known[name]
+			if name == "semaphore" || name == "used" {
+				required = append(required, name)
+			}
+		}
+		all = append(all, object{"name": t.name, "description": t.text, "annotations": object{"readOnlyHint": !t.changes, "destructiveHint": false},
+			"inputSchema": object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}})
+	}
+	return all
+}
+
+// parseCall reads the parameters of tools/call.
+func parseCall(params json.RawMessage) (*tool, *arguments, error) {
+	var asked struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	}
+	if err := json.Unmarshal(params, &asked); err != nil {
+		return nil, nil, err
+	}
+	for _, t := range tools() {
+		if t.name != asked.Name {
+			continue
+		}
+		a := arguments{Count: 1}
+		if len(asked.Arguments) > 0 {
+			d := json.NewDecoder(bytes.NewReader(asked.Arguments))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&a); err != nil {
+				return nil, nil, fmt.Errorf("the arguments of %s: %w", t.name, err)
+			}
+		}
+		if t.properties[0] == "semaphore" && a.Semaphore == "" {
+			return nil, nil, fmt.Errorf("the arguments of %s lack semaphore", t.name)
+		}
+		if a.Wait != nil && *a.Wait < 0 {
+			return nil, nil, errors.New("wait_seconds: this is less than 0")
+		}
+		return &t, &a, nil
+	}
+	return nil, nil, fmt.Errorf("there is no tool %q", asked.Name)
+}
