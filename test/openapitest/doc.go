@@ -4,4 +4,5 @@
 //
 //   - check.go: Record and Check, for one request and its reply
 //   - description.go: the description, its routes, and values compared with its schemas
+//   - surface.go: what clients rely on, and what breaks them
 package openapitest
