@@ -372,7 +372,7 @@ func describe(t *testing.T, routes []exchange.Route) []byte {
 	}
 	whole := object{
 		"openapi": "3.1.0",
-		"info": object{"title": "Signalbox", "version": "1", "description": "Semaphores that a cluster shares. docs/api.md and the pages that it lists have the whole contract.",
+		"info": object{"title": "Signalbox", "version": "0.2.0", "description": "Semaphores that a cluster shares. docs/api.md and the pages that it lists have the whole contract.",
 			"license": object{"name": "See LICENSE", "url": "https://github.com/signalbox/signalbox"}},
 		"servers": []any{object{"url": "/"}}, "tags": groups, "paths": paths,
 		"security":   []any{object{}, object{"bearer": []any{}}, object{"basic": []any{}}},

@@ -96,6 +96,31 @@ func TestImagePlatforms(t *testing.T) {
 	}
 }
 
+// TestOneVersion: all that carries a version has the version of the program; packages and images take it from the tag.
+func TestOneVersion(t *testing.T) {
+	want := regexp.MustCompile(`const release = "(\d+\.\d+\.\d+)"`).FindStringSubmatch(text(t, "cmd/signalbox/inspect.go"))
+	if want == nil {
+		t.Fatal("cmd/signalbox/inspect.go has no version")
+	}
+	for name, form := range map[string]string{
+		"packaging/helm/signalbox/Chart.yaml": `(?m)^(?:version|appVersion): (.*)$`,
+		"client/python/signalbox/__init__.py": `__version__ = "(.*)"`,
+		"httpapi/v1/openapi.json":             `"version": "(.*)"`,
+		"CHANGELOG.md":                        `(?m)^(?:The first release, |## )(\d+\.\d+\.\d+)`,
+		"docs/install.md":                     `signalbox[_-](\d+\.\d+\.\d+)`,
+	} {
+		found := regexp.MustCompile(form).FindAllStringSubmatch(text(t, name), -1)
+		if len(found) == 0 {
+			t.Errorf("%s has no version", name)
+		}
+		for _, version := range found {
+			if version[1] != want[1] {
+				t.Errorf("%s has the version %s, and the program %s", name, version[1], want[1])
+			}
+		}
+	}
+}
+
 // TestReleaseScript: a release is made of a tag alone, of the version that its source has.
 func TestReleaseScript(t *testing.T) {
 	dir := t.TempDir()
