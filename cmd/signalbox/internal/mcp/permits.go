@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	signalbox "github.com/signalbox/signalbox/client"
 )
@@ -13,8 +16,11 @@ import (
 const (
 	// keptFor is how long a request or a grant is kept for the next acquire of the same permits.
 	keptFor = 2 * time.Minute
-	// shown bounds the semaphores of a list, and firsts the holders and the waiting requests of a semaphore.
-	shown, firsts = 100, 10
+	// placeTimeout bounds the read of a request's place.
+	placeTimeout = 2 * time.Second
+	// maxListed bounds the semaphores of a list, maxWhy the holders and the waiting requests of a semaphore.
+	maxListed, maxWhy = 100, 10
+	maxClientName     = 64 // bytes
 )
 
 // target is what the session has at most one request or lease of.
@@ -29,43 +35,56 @@ func (t target) String() string {
 
 // permits are the requests and the leases of the server's session.
 type permits struct {
-	c   *signalbox.Client
-	ttl time.Duration
-
-	opening sync.Mutex // one call opens a session
+	c       *signalbox.Client
+	ttl     time.Duration
+	opening chan struct{} // of capacity 1: held by the call that opens a session
 
 	mu       sync.Mutex
 	client   string             // name of the client, for people
-	session  *signalbox.Session // nil: no acquire yet, or the session was lost
+	session  *signalbox.Session // nil: no acquire yet
 	requests map[target]*request
 }
 
-// request is one acquire, from the call that asks first to the release.
+// request is one acquire, from the call that asks first to the release. p.mu guards all but the channel.
 type request struct {
-	count    int64
-	withdraw context.CancelFunc
-	done     chan struct{} // closed once lease and err are set
-	lease    *signalbox.Lease
-	err      error
-	taken    bool        // an acquire has replied with the lease
-	expiry   *time.Timer // gives back what no acquire asks for any more
+	count     int64
+	withdraw  context.CancelFunc
+	done      chan struct{} // closed once lease and err are set
+	lease     *signalbox.Lease
+	err       error
+	callers   int       // calls that wait for it
+	delivered bool      // a call has replied with the lease
+	keptUntil time.Time // while there are neither callers nor a delivery
 }
 
 func newPermits(c *signalbox.Client, ttl time.Duration) *permits {
-	return &permits{c: c, ttl: ttl, requests: map[target]*request{}}
+	return &permits{c: c, ttl: ttl, opening: make(chan struct{}, 1), requests: map[target]*request{}}
 }
 
 // nameClient sets the name under which people see the session.
 func (p *permits) nameClient(name string) {
+	plain := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.client = name
+	p.client = plain[:min(len(plain), maxClientName)]
+	for !utf8.ValidString(p.client) { // a rune was cut
+		p.client = p.client[:len(p.client)-1]
+	}
 }
 
-// living returns the session, which it opens if there is none.
-func (p *permits) living(ctx context.Context) (*signalbox.Session, error) {
-	p.opening.Lock()
-	defer p.opening.Unlock()
+// openSession returns the session, which it opens if there is none, or if it was lost.
+func (p *permits) openSession(ctx context.Context) (*signalbox.Session, error) {
+	select {
+	case p.opening <- struct{}{}:
+		defer func() { <-p.opening }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	p.mu.Lock()
 	s, metadata := p.session, map[string]string{"tool": "signalbox mcp"}
 	if p.client != "" {
@@ -86,41 +105,84 @@ func (p *permits) living(ctx context.Context) (*signalbox.Session, error) {
 
 // acquire waits for a grant for as long as wait. The request goes on when the call returns before.
 func (p *permits) acquire(ctx context.Context, t target, count int64, wait time.Duration) (any, error) {
-	r, err := p.request(ctx, t, count)
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	r, err := p.joinRequest(ctx, t, count)
 	if err != nil {
 		return nil, err
 	}
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
 	select {
 	case <-r.done:
-	case <-timeout.C:
 	case <-ctx.Done():
 	}
-	granted, err := p.outcome(t, r)
+	granted, err := p.leaveRequest(ctx, t, r)
 	if granted == nil && err == nil {
-		return p.place(ctx, t), nil
+		return p.describePlace(t), nil
 	}
 	return granted, err
 }
 
-// outcome returns the grant of a request, or nil while it waits; it waits on for the next acquire.
-func (p *permits) outcome(t target, r *request) (any, error) {
+// joinRequest makes a call wait for the request for a target, which it begins if there is none.
+func (p *permits) joinRequest(ctx context.Context, t target, count int64) (*request, error) {
+	s, err := p.openSession(ctx)
+	if err != nil {
+		return nil, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.requests[t] != r {
-		return nil, errors.New("the request was withdrawn")
+	if r := p.requests[t]; r != nil && r.over() {
+		p.forget(t, r)
 	}
+	r := p.requests[t]
 	switch {
+	case r == nil:
+		r = p.beginRequest(s, t, count)
+	case r.count != count:
+		return nil, fmt.Errorf("this server holds or waits for %d of %s: release them before you acquire %d", r.count, t, count)
+	}
+	r.callers++
+	return r, nil
+}
+
+// over reports whether a request was refused, or its lease is lost.
+func (r *request) over() bool { return r.err != nil || r.lease != nil && r.lease.Err() != nil }
+
+// beginRequest asks the cluster in the background; p.mu is held.
+func (p *permits) beginRequest(s *signalbox.Session, t target, count int64) *request {
+	ctx, withdraw := context.WithCancel(context.Background())
+	r := &request{count: count, withdraw: withdraw, done: make(chan struct{})}
+	p.requests[t] = r
+	go func() {
+		lease, err := s.Acquire(ctx, t.semaphore, signalbox.Count(count), signalbox.Group(t.group))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		r.lease, r.err = lease, err
+		close(r.done)
+	}()
+	return r
+}
+
+// leaveRequest is the end of a call's wait: it returns the grant of the request, or nil while there
+// is none. The last call that leaves without a grant starts the time for which the request is kept.
+func (p *permits) leaveRequest(ctx context.Context, t target, r *request) (any, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.callers--
+	cancelled := errors.Is(ctx.Err(), context.Canceled) // then there is no reply
+	switch {
+	case p.requests[t] != r:
+		return nil, errors.New("the request was withdrawn")
 	case r.err != nil:
 		p.forget(t, r)
 		return nil, r.err
-	case r.lease == nil:
-		r.expiry.Reset(keptFor)
+	case r.lease == nil || cancelled && !r.delivered:
+		if r.callers == 0 {
+			r.keptUntil = time.Now().Add(keptFor)
+			time.AfterFunc(keptFor, func() { p.expire(t, r) })
+		}
 		return nil, nil
 	}
-	r.taken = true
-	r.expiry.Stop()
+	r.delivered = true
 	granted := object{"state": "granted", "semaphore": t.semaphore, "group": t.group, "count": r.lease.Count, "token": r.lease.Token}
 	if slots := r.lease.Slots(); slots != nil {
 		granted["slots"] = slots
@@ -131,78 +193,46 @@ func (p *permits) outcome(t target, r *request) (any, error) {
 	return granted, nil
 }
 
-// request returns the request for a target, which it begins if there is none.
-func (p *permits) request(ctx context.Context, t target, count int64) (*request, error) {
-	s, err := p.living(ctx)
-	if err != nil {
-		return nil, err
-	}
+// expire gives a request back that no call has joined for keptFor.
+func (p *permits) expire(t target, r *request) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r := p.requests[t]; r != nil {
-		lost := r.lease != nil && r.lease.Err() != nil
-		switch {
-		case lost:
-			p.forget(t, r)
-		case r.count != count:
-			return nil, fmt.Errorf("this server holds or waits for %d of %s: release them before you acquire %d", r.count, t, count)
-		default:
-			return r, nil
-		}
+	abandoned := p.requests[t] == r && r.callers == 0 && !r.delivered && !time.Now().Before(r.keptUntil)
+	if abandoned {
+		p.forget(t, r)
 	}
-	asking, withdraw := context.WithCancel(context.Background())
-	r := &request{count: count, withdraw: withdraw, done: make(chan struct{})}
-	r.expiry = time.AfterFunc(keptFor, func() { p.expire(t, r) })
-	p.requests[t] = r
-	go func() {
-		lease, err := s.Acquire(asking, t.semaphore, signalbox.Count(count), signalbox.Group(t.group))
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		r.lease, r.err = lease, err
-		close(r.done)
-	}()
-	return r, nil
+	p.mu.Unlock()
+	if abandoned {
+		_ = r.giveBack(context.Background()) // else the session's end does
+	}
 }
 
 // forget removes a request; p.mu is held.
 func (p *permits) forget(t target, r *request) {
-	r.expiry.Stop()
 	r.withdraw()
 	if p.requests[t] == r {
 		delete(p.requests, t)
 	}
 }
 
-// expire gives back what no acquire has asked for since keptFor.
-func (p *permits) expire(t target, r *request) {
-	p.mu.Lock()
-	taken := r.taken
-	if !taken {
-		p.forget(t, r)
-	}
-	p.mu.Unlock()
-	if !taken {
-		_ = r.giveBack(context.Background()) // else the session's end does
-	}
-}
-
-// place tells where a request waits.
-func (p *permits) place(ctx context.Context, t target) object {
-	waits := object{"state": "waiting", "semaphore": t.semaphore, "group": t.group,
+// describePlace tells where a request waits.
+func (p *permits) describePlace(t target) object {
+	place := object{"state": "waiting", "semaphore": t.semaphore, "group": t.group,
 		"next": "Call acquire again with the same arguments: the request keeps its place. Or call release to withdraw it."}
-	s, err := p.c.Get(ctx, t.semaphore, signalbox.Stale(), signalbox.Waiters(shown))
+	ctx, cancel := context.WithTimeout(context.Background(), placeTimeout)
+	defer cancel()
+	s, err := p.c.Get(ctx, t.semaphore, signalbox.Stale(), signalbox.Waiters(maxListed))
 	if err != nil {
-		return waits // the request goes on all the same
+		return place // the request goes on all the same
 	}
 	p.mu.Lock()
 	id := p.session.ID()
 	p.mu.Unlock()
 	for _, w := range s.Waiters {
 		if w.Session == id && (w.Group == t.group || s.Groups == signalbox.ByOwner) {
-			waits["position"], waits["why"] = w.Position, w.Reason
+			place["position"], place["why"] = w.Position, w.Reason
 		}
 	}
-	return waits
+	return place
 }
 
 // release gives back a lease, or withdraws a request.
@@ -237,9 +267,9 @@ func (r *request) giveBack(ctx context.Context) error {
 func (p *permits) settle(ctx context.Context, t target, used int64) (any, error) {
 	p.mu.Lock()
 	r := p.requests[t]
-	granted := r != nil && r.lease != nil
+	ok := r != nil && r.delivered
 	p.mu.Unlock()
-	if !granted {
+	if !ok {
 		return nil, fmt.Errorf("this server holds no permits of %s: acquire an estimate before", t)
 	}
 	settled, err := r.lease.Settle(ctx, used)
@@ -256,7 +286,7 @@ func (p *permits) list(ctx context.Context, prefix string) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found = append(found, s); len(found) == shown {
+		if found = append(found, s); len(found) == maxListed {
 			break
 		}
 	}
@@ -267,6 +297,8 @@ func (p *permits) list(ctx context.Context, prefix string) (any, error) {
 		switch {
 		case r.lease != nil && r.lease.Err() != nil:
 			state["state"], state["why"] = "lost", r.lease.Err().Error()
+		case r.lease != nil && !r.delivered:
+			state["state"] = "granted: call acquire to have it"
 		case r.lease != nil:
 			state["state"], state["token"] = "granted", r.lease.Token
 		case r.err != nil:
@@ -279,7 +311,7 @@ func (p *permits) list(ctx context.Context, prefix string) (any, error) {
 
 // why shows a semaphore, its holders, and why requests wait.
 func (p *permits) why(ctx context.Context, name string) (any, error) {
-	return p.c.Get(ctx, name, signalbox.Holders(firsts), signalbox.Waiters(firsts))
+	return p.c.Get(ctx, name, signalbox.Holders(maxWhy), signalbox.Waiters(maxWhy))
 }
 
 // end withdraws all requests and ends the session, with its leases.

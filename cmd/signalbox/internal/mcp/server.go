@@ -16,10 +16,13 @@ import (
 )
 
 // versions are the revisions of the protocol that the tools work with, the latest one first.
-var versions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+var versions = []string{"2025-11-25", "2025-06-18", "2024-11-05"} // the revision between them has batches
 
-// longestMessage bounds a line of the input.
-const longestMessage = 1 << 20
+const (
+	longestMessage = 1 << 20 // a line of the input
+	maxCalls       = 64      // of tools at a time
+	endTimeout     = 2 * time.Second
+)
 
 // Codes of errors of JSON-RPC.
 const (
@@ -67,37 +70,59 @@ func (s *Server) Serve(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	read := make(chan error, 1)
 	var calls sync.WaitGroup
-	go func() {
-		lines := bufio.NewScanner(in)
-		lines.Buffer(nil, longestMessage)
-		for lines.Scan() {
-			if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
-				s.receive(ctx, line, &calls)
-			}
-		}
-		read <- lines.Err()
-	}()
+	go func() { read <- s.read(ctx, bufio.NewReaderSize(in, longestMessage), &calls) }()
 	var err error
 	select {
 	case err = <-read:
 	case <-ctx.Done(): // a read of a terminal or a pipe can't be interrupted
 	}
 	cancel()
-	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	ending, done := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer done()
 	s.permits.end(ending)
-	calls.Wait()
+	ended := make(chan struct{})
+	go func() {
+		calls.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ending.Done(): // a client that lives may read no more
+	}
 	return err
+}
+
+// read handles the lines of the input until its end.
+func (s *Server) read(ctx context.Context, in *bufio.Reader, calls *sync.WaitGroup) error {
+	for {
+		line, err := in.ReadSlice('\n')
+		tooLong := errors.Is(err, bufio.ErrBufferFull)
+		for errors.Is(err, bufio.ErrBufferFull) { // the client may read replies only once it has sent all of it
+			_, err = in.ReadSlice('\n')
+		}
+		if tooLong {
+			s.refuse(nil, notRequest, fmt.Sprintf("A message has at most %d bytes.", longestMessage))
+		} else if line = bytes.TrimSpace(line); len(line) > 0 {
+			s.receive(ctx, line, calls)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // receive handles one message. The calls of tools go on in goroutines of their own.
 func (s *Server) receive(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	var m message
-	if err := json.Unmarshal(line, &m); err != nil {
-		s.refuse(nil, notJSON, "This is not one JSON object: "+err.Error())
-		return
-	}
+	err := json.Unmarshal(line, &m)
 	switch {
+	case !json.Valid(line):
+		s.refuse(nil, notJSON, "This is not JSON.")
+	case err != nil:
+		s.refuse(nil, notRequest, "This is not a request: "+err.Error())
 	case m.Method == "" && len(m.ID) > 0 && m.Version == "2.0":
 		return // a response, though the server asks nothing
 	case m.Version != "2.0" || m.Method == "":
@@ -111,13 +136,17 @@ func (s *Server) receive(ctx context.Context, line []byte, calls *sync.WaitGroup
 			return
 		}
 		called, cancel := context.WithCancel(ctx)
-		s.track(string(m.ID), cancel)
+		if !s.track(string(m.ID), cancel) {
+			cancel()
+			s.refuse(m.ID, notRequest, fmt.Sprintf("A client has at most %d calls at a time, each with another id.", maxCalls))
+			return
+		}
 		calls.Go(func() {
+			defer cancel()
 			result := s.perform(called, tool, arguments)
 			if s.untrack(string(m.ID)); called.Err() == nil { // a cancelled request has no response
 				s.reply(m.ID, "result", result)
 			}
-			cancel()
 		})
 	default:
 		s.answer(&m)
@@ -168,10 +197,15 @@ func (s *Server) notified(m *message) {
 	}
 }
 
-func (s *Server) track(id string, cancel context.CancelFunc) {
+// track records a call, if there is room for it.
+func (s *Server) track(id string, cancel context.CancelFunc) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.calls) == maxCalls || s.calls[id] != nil {
+		return false
+	}
 	s.calls[id] = cancel
+	return true
 }
 
 func (s *Server) untrack(id string) {

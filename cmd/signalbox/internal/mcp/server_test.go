@@ -118,13 +118,15 @@ func TestProtocol(t *testing.T) {
 	virtually(t, func(t *testing.T, cluster *clienttest.Cluster) {
 		m := start(t, cluster)
 		for _, c := range []struct{ send, want string }{
-			{`{"jsonrpc":"2.0","id":"a","method":"initialize","params":{"protocolVersion":"2025-03-26","clientInfo":{"name":"editor"}}}`,
+			{`{"jsonrpc":"2.0","id":"a","method":"initialize","params":{"protocolVersion":"2025-06-18","clientInfo":{"name":"editor"}}}`,
 				`{"id":"a","jsonrpc":"2.0","result":{"capabilities":{"tools":{}},"instructions":"Signalbox keeps`},
 			{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"1999-01-01"}}`, `"protocolVersion":"2025-11-25"`},
 			{`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n\n" + `{"jsonrpc":"2.0","id":2,"method":"ping"}`, `{"id":2,"jsonrpc":"2.0","result":{}}`},
 			{`{"jsonrpc":"2.0","id":3,"result":{}}` + "\n" + `{"jsonrpc":"2.0","id":4,"method":"resources/list"}`, `"error":{"code":-32601`},
 			{`{"id":5,"method":"ping"}`, `{"error":{"code":-32600`},
-			{`[1]`, `{"error":{"code":-32700,"message":"This is not one JSON object`},
+			{`{"jsonrpc"`, `{"error":{"code":-32700,"message":"This is not JSON`},
+			{`[1]`, `{"error":{"code":-32600,"message":"This is not a request`},
+			{`{"jsonrpc":"2.0","id":11,"method":"` + strings.Repeat("x", longestMessage) + `"}`, `{"error":{"code":-32600,"message":"A message has at most`},
 			{`{"jsonrpc":"2.0","id":6,"method":"tools/list"}`, `"required":["semaphore","used"]`},
 			{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"steal"}}`, `"error":{"code":-32602,"message":"there is no tool \"steal\""}`},
 			{`{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"acquire","arguments":{"semaphore":"db","permits":2}}}`, `unknown field \"permits\"`},
@@ -173,12 +175,12 @@ func TestAbandonedRequestIsWithdrawn(t *testing.T) {
 		holder, abandons, next := start(t, cluster), start(t, cluster), start(t, cluster)
 		holder.want("acquire", `{"semaphore":"db"}`, "granted")
 		abandons.want("acquire", `{"semaphore":"db","wait_seconds":1}`, "waiting")
-		time.Sleep(keptFor / 2) // virtual
-		abandons.want("acquire", `{"semaphore":"db","wait_seconds":1}`, "waiting")
+		time.Sleep(keptFor - 10*time.Second)                           // virtual
+		abandons.want("acquire", `{"semaphore":"db"}`, `"position":1`) // also beyond the two minutes
 		next.want("acquire", `{"semaphore":"db","wait_seconds":1}`, `"position":2`)
 		holder.want("release", `{"semaphore":"db"}`, "released")
 		next.want("acquire", `{"semaphore":"db"}`, `"position":1`) // the grant waits for its acquire
-		time.Sleep(keptFor/2 + 3*time.Second)                      // virtual
+		time.Sleep(keptFor)                                        // virtual
 		next.want("acquire", `{"semaphore":"db"}`, "granted")
 		abandons.want("release", `{"semaphore":"db"}`, "failed: this server neither holds")
 		for _, m := range []*model{holder, abandons, next} {
@@ -196,6 +198,10 @@ func TestCancelledCall(t *testing.T) {
 		synctest.Wait()
 		waits.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"w"}}`)
 		waits.want("list", `{}`, `"state":"waiting"`)
+		holder.want("release", `{"semaphore":"db"}`, "released")
+		synctest.Wait()
+		waits.want("list", `{}`, "granted: call acquire")
+		waits.want("acquire", `{"semaphore":"db","wait_seconds":0}`, `"state":"granted"`)
 		waits.want("release", `{"semaphore":"db"}`, "released")
 		waits.want("acquire", `{"semaphore":"none"}`, "failed: ", "The tool list shows the names.")
 		waits.want("acquire", `{"semaphore":"db","count":2}`, "failed: ", "never")

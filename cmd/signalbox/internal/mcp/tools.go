@@ -14,8 +14,12 @@ const instructions = "Signalbox keeps semaphores: a number of permits that many 
 	"stand for, and release them at once after it. If acquire replies that the request waits, do other work or call acquire again with the " +
 	"same arguments: the request keeps its place in the line. All permits are given back when this server ends."
 
-// longestWait bounds how long an acquire waits, since clients end calls after a minute.
-const longestWait = 50 * time.Second
+const (
+	// longestWait bounds how long an acquire waits, since clients end calls after a minute.
+	longestWait = 50 * time.Second
+	// shortestWait leaves the cluster time to grant free permits at once.
+	shortestWait = time.Second
+)
 
 // arguments are of all tools; each tool has some of them.
 type arguments struct {
@@ -32,7 +36,7 @@ func (a *arguments) wait() time.Duration {
 	if a.Wait == nil {
 		return longestWait
 	}
-	return time.Duration(min(*a.Wait, longestWait.Seconds()) * float64(time.Second))
+	return max(shortestWait, time.Duration(min(*a.Wait, longestWait.Seconds())*float64(time.Second)))
 }
 
 type tool struct {
@@ -79,7 +83,7 @@ func schemas() map[string]object {
 		"semaphore":    {"type": "string", "description": "The name of the semaphore."},
 		"group":        {"type": "string", "description": "The group, of a semaphore with groups, such as a tenant."},
 		"count":        {"type": "integer", "minimum": 1, "description": "How many permits; 1 by default."},
-		"wait_seconds": {"type": "number", "minimum": 0, "maximum": longestWait.Seconds(), "description": "How long this call waits; 50 by default."},
+		"wait_seconds": {"type": "number", "minimum": 0, "maximum": longestWait.Seconds(), "description": "How long this call waits if the permits are not free, at least 1; 50 by default."},
 		"used":         {"type": "integer", "minimum": 0, "description": "How many permits were used."},
 	}
 }
