@@ -208,9 +208,12 @@ func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 		if !utf8.ValidString(t.group) { // JSON would make it another one
 			return nil, errBadGroup
 		}
-		if c := s.claims[t]; c != nil && c.leaving != nil {
+		switch c := s.claims[t]; {
+		case c != nil && c.leaving != nil:
 			return c.leaving, nil
-		} else if c != nil || seen[t] {
+		case c != nil && c.lease != nil && c.lease.ctx.Err() != nil:
+			return s.leaveAfterMaxHold(c), nil
+		case c != nil || seen[t]:
 			return nil, leaseExists(t.semaphore)
 		}
 		seen[t] = true

@@ -151,7 +151,8 @@ func (s *Session) loseLease(l *Lease, why error) {
 var maxHoldOver = &Error{Status: http.StatusGone, Code: "revoked", Title: "Revoked", Detail: "It was held for the longest time that the semaphore allows, its max_hold.", Reason: "max-hold"}
 
 // endLeases ends the leases that have been held for as long as they may. They are not released: the
-// cluster ends them a moment later, and keeps the permits away if OnLost says so. verify releases them then.
+// cluster ends them a moment later, and keeps the permits away if OnLost says so. Then verify releases them, or
+// leaveAfterMaxHold, if an acquire comes first.
 func (s *Session) endLeases() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,6 +164,23 @@ func (s *Session) endLeases() {
 		s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", maxHoldOver)
 		l.cancel(fmt.Errorf("%w: %w", ErrLost, maxHoldOver))
 	}
+}
+
+// endsWithin is how long after Lease.ends the cluster has ended a lease.
+const endsWithin = time.Second
+
+// leaveAfterMaxHold starts to release a lease that endLeases has ended. It waits until the cluster has ended the lease:
+// an earlier release would be a release in time, for which OnLost does not count. s.mu is held.
+func (s *Session) leaveAfterMaxHold(c *claim) *departure {
+	l, d := c.lease, &departure{done: make(chan struct{})}
+	c.leaving = d
+	s.work.Go(func() {
+		defer close(d.done)
+		_ = calls.Sleep(s.ctx, s.c.calls.Until(l.ends)+endsWithin) // a session that is over has released everything
+		s.leave(l)
+		<-l.left.done
+	})
+	return d
 }
 
 // departure is the release of semaphores, or the withdrawal of a request for them, by a goroutine that goes on

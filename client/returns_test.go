@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -134,11 +135,21 @@ func TestMaxHoldLeavesTheNameFree(t *testing.T) {
 		first, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
 		<-first.Lost()
-		time.Sleep(12 * time.Second) // virtual: a renewal comes
 		second, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
 		if second.Token <= first.Token {
 			b.Errorf("%d, then %d", first.Token, second.Token)
+		}
+		<-second.Lost()
+		time.Sleep(12 * time.Second) // virtual: a renewal comes
+		third, err := s.Acquire(b.ctx, "db")
+		b.ok(err)
+		b.set("db", client.OnLost(client.Quarantine))
+		<-third.Lost()
+		ctx, cancel := context.WithTimeout(b.ctx, 10*time.Second)
+		defer cancel()
+		if _, err := s.Acquire(ctx, "db"); !errors.Is(err, client.ErrUnavailable) || b.get("db").LostCount != 1 {
+			b.Errorf("%v, %d lost: asking again does not free what is lost", err, b.get("db").LostCount)
 		}
 		b.ok(s.Close(b.ctx))
 	})
