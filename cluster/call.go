@@ -24,7 +24,7 @@ const (
 	// MaxCell is the highest Config.Cell.
 	MaxCell = 62
 	// redraws is how often a call draws another id before it gives up. With a million sessions, one first draw in nine
-	// billion collides.
+	// billion collides, and one in 140 million with a cell.
 	redraws = 8
 )
 

@@ -129,11 +129,11 @@ func (s *surface) schema(kind, name string, schema any, depth int) {
 		s.lines[fmt.Sprintf("%s %s: %v", kind, name, value)] = true
 	}
 	required, _ := o["required"].([]any)
-	for member, of := range object(o["properties"]) {
+	for member, schema := range object(o["properties"]) {
 		if kind == "takes" && slices.Contains(required, any(member)) {
 			s.lines["needs "+name+" "+member] = true
 		}
-		s.schema(kind, name+" "+member, of, depth+1)
+		s.schema(kind, name+" "+member, schema, depth+1)
 	}
 	if o["items"] != nil {
 		s.schema(kind, name+" []", o["items"], depth+1)

@@ -99,6 +99,7 @@ func (f *settingFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.perGroup, "per-group", "the limit of each group without an own limit")
 	flags.StringVar(&f.pause, "pause", "", "grant no permit, for this reason")
 	flags.Var(&f.maxWaiting, "max-waiting", "the most requests in a line")
+	cli.WithoutVariable(flags, "max-waiting") // it is a limit of serve
 	flags.StringVar(&f.whenFull, "when-full", "", "what a full line does to one more request: refuse, or drop-oldest: the first one ends in its place; none: refuse")
 	flags.Var(&f.headStart, "head-start", "the longest head start of a request; none: no head starts")
 	flags.Var(&f.window, "window", "what is granted comes back so long after its grant, and not before: --permits N --window 1m grants N a minute")

@@ -26,7 +26,7 @@ const asked = { prefix: "", facet: "all", order: "name" }; // stay when one come
 
 export function overview() {
   let cursors = [""], next = null, list = [], looked = 0, more = false, most = scanMost;
-  let cluster = null, storage = "", version = "", nodesAt = -Infinity, granted = null, countable = true;
+  let cluster = null, storage = "", version = "", nodesAt = -Infinity, granted = null, countedAt = -Infinity, countable = true;
   const ages = new Map(); // of queues, by epoch and modified_index
 
   const listPath = (limit, cursor) => `/v1/semaphores?limit=${limit}&prefix=${encode(asked.prefix)}` + (cursor ? "&cursor=" + encode(cursor) : "");
@@ -40,7 +40,7 @@ export function overview() {
       const got = await (scans() ? scan(min, signal) : readPage(min, signal));
       view.contact = got.contact;
       for (const s of list) record("semaphore " + s.epoch, used(s), s.waiter_count);
-      if (countable && !(performance.now() - granted?.at < countsEvery)) await countGrants(signal);
+      if (countable && performance.now() - countedAt > countsEvery) await countGrants(signal);
       await queueAges(signal);
       return got.index;
     },
@@ -87,6 +87,7 @@ export function overview() {
   async function countGrants(signal) {
     const text = await call("GET", "/metrics", { signal }).then((r) => String(r.body), (e) => { countable = e.status !== 403; return ""; });
     const before = granted, at = performance.now();
+    countedAt = at; // also of a failed read
     granted = text ? { at, total: Number(/^signalbox_effects_total\{kind="granted"\} (\S+)$/m.exec(text)?.[1] ?? 0) } : null;
     if (granted && granted.total >= before?.total && at - before.at < 30000) record("grants", (granted.total - before.total) * 1000 / (at - before.at));
   }

@@ -32,9 +32,8 @@ export function groups(name) {
   let rows = [], more = false;
   return {
     async load(s, min, signal) {
-      [rows, more] = [[], false];
-      if (!s.groups_count) return;
-      const waiting = [];
+      if (!s.groups_count) return void ([rows, more] = [[], false]);
+      const waiting = []; // rows stay as they are while pages are read
       let cursor = "";
       for (let page = 0; page < groupPages && cursor !== null; page++) {
         const { body } = await read(`${at}?waiting=true&limit=1000` + (cursor && "&cursor=" + encode(cursor)), min, signal);

@@ -255,7 +255,7 @@ func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 	case errors.Is(err, signalbox.ErrLost):
 		return err
 	case err != nil:
-		h.Log.Warn("the release was not confirmed; the session ends with its ttl", "name", h.Name, "within", h.TTL, "error", err)
+		h.Log.Warn("the release was not confirmed; the session ends with its ttl, and \"signalbox lost\" lists what then stays away", "name", h.Name, "within", h.TTL, "error", err)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (s *Server) read(ctx context.Context, in *bufio.Reader, calls *sync.WaitGro
 	}
 }
 
-// receive handles one message. The calls of tools go on in goroutines of their own.
+// receive handles one message. Calls of tools go on in goroutines.
 func (s *Server) receive(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	var m message
 	err := json.Unmarshal(line, &m)
@@ -157,21 +157,21 @@ func (s *Server) receive(ctx context.Context, line []byte, calls *sync.WaitGroup
 func (s *Server) answer(m *message) {
 	switch m.Method {
 	case "initialize":
-		var asked struct {
+		var parameters struct {
 			ProtocolVersion string `json:"protocolVersion"`
 			ClientInfo      struct {
 				Name string `json:"name"`
 			} `json:"clientInfo"`
 		}
-		if err := json.Unmarshal(m.Params, &asked); err != nil {
+		if err := json.Unmarshal(m.Params, &parameters); err != nil {
 			s.refuse(m.ID, badParameters, err.Error())
 			return
 		}
-		if !slices.Contains(versions, asked.ProtocolVersion) {
-			asked.ProtocolVersion = versions[0]
+		if !slices.Contains(versions, parameters.ProtocolVersion) {
+			parameters.ProtocolVersion = versions[0]
 		}
-		s.permits.nameClient(asked.ClientInfo.Name)
-		s.reply(m.ID, "result", object{"protocolVersion": asked.ProtocolVersion, "capabilities": object{"tools": object{}},
+		s.permits.nameClient(parameters.ClientInfo.Name)
+		s.reply(m.ID, "result", object{"protocolVersion": parameters.ProtocolVersion, "capabilities": object{"tools": object{}},
 			"serverInfo": object{"name": "signalbox", "version": s.version}, "instructions": instructions})
 	case "ping":
 		s.reply(m.ID, "result", object{})

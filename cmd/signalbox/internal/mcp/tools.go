@@ -107,20 +107,20 @@ func descriptions() (all []object) {
 
 // parseCall reads the parameters of tools/call.
 func parseCall(params json.RawMessage) (*tool, *arguments, error) {
-	var asked struct {
+	var call struct {
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
 	}
-	if err := json.Unmarshal(params, &asked); err != nil {
+	if err := json.Unmarshal(params, &call); err != nil {
 		return nil, nil, err
 	}
 	for _, t := range tools() {
-		if t.name != asked.Name {
+		if t.name != call.Name {
 			continue
 		}
 		a := arguments{Count: 1}
-		if len(asked.Arguments) > 0 {
-			d := json.NewDecoder(bytes.NewReader(asked.Arguments))
+		if len(call.Arguments) > 0 {
+			d := json.NewDecoder(bytes.NewReader(call.Arguments))
 			d.DisallowUnknownFields()
 			if err := d.Decode(&a); err != nil {
 				return nil, nil, fmt.Errorf("the arguments of %s: %w", t.name, err)
@@ -134,5 +134,5 @@ func parseCall(params json.RawMessage) (*tool, *arguments, error) {
 		}
 		return &t, &a, nil
 	}
-	return nil, nil, fmt.Errorf("there is no tool %q", asked.Name)
+	return nil, nil, fmt.Errorf("there is no tool %q", call.Name)
 }
