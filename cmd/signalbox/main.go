@@ -113,7 +113,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		Short: "A replicated semaphore service over HTTP",
 		Long: "A replicated semaphore service over HTTP.\n\n" +
 			"Every flag may also be given as an environment variable: " + variable("http-port") + " is --http-port.\n" +
-			"A flag on the command line wins; an empty variable counts as not set. --group, --slots, --max-waiting and the --limit of groups have no variable.",
+			"A flag on the command line wins; an empty variable counts as not set. --group has no variable, nor have --slots, --max-waiting and --limit of semaphores and groups.",
 		Version:       number,
 		SilenceErrors: true, // run prints them, in one line, and the advice in another
 		SilenceUsage:  true,
