@@ -32,6 +32,7 @@ EACH       ?= 20s
 ROLLS      ?= 100
 LIMIT      ?= 0
 BESIDE     ?=
+RACE       ?=
 COMPARISON ?=
 
 .DEFAULT_GOAL := help
@@ -58,8 +59,8 @@ conformance:  ## one list of cases with the clients in Go and Python
 	go test -tags processes,conformance -count 1 -v -run '^TestConformance$$' ./cmd/signalbox
 consul: build ## Consul's Go client, as it is, against three nodes; the cost of a crowd
 	cd test/consulclient && go vet ./... && SIGNALBOX="$(abspath $(BINARY))" go test -count 1 -v -timeout 10m ./...
-race:         ## the tests with the race detector
-	@scripts/race.sh
+race:         ## the tests with the race detector; RACE='./store/... ./client': of these packages
+	@$(BESIDE) scripts/race.sh $(RACE)
 properties:   ## random operations against a slow, obvious model
 	nice go test ./fsm -run TestProperty -rapid.checks=$(CHECKS) -timeout 30m
 exhaustion:   ## every sequence of commands in a small scope, up to STATES distinct states

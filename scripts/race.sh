@@ -4,14 +4,14 @@
 # address: hashicorp/raft v1.7.3 then reads the id of a follower, which stays, without the lock of its address
 # (updateLastAppended in replication.go). The detector's runtime fails a check now and then in tests that use
 # testing/synctest ("ThreadSanitizer: CHECK failed", golang/go#78156), or ends by SIGSEGV where it looks at a timer's
-# channel. Packages that ended so, and no others, run once more.
+# channel. Packages that ended so, and no others, run once more. Arguments are packages; default: all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=1
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 alone='^(TestVoterMoves|TestWayBackFromWrongAddresses)$'
-all=$(go list ./... | grep -vE '/(test/rules|fsm)$')
+all=$(go list "${@:-./...}" | grep -vE '/(test/rules|fsm)$')
 # shellcheck disable=SC2086 # a list
 go test -race -timeout 30m -skip "$alone" $all 2>&1 | tee "$output" && exit
 packages=$(awk '
