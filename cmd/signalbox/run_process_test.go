@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -107,6 +108,9 @@ func (s *runScene) statusOfSignal() {
 }
 
 func (s *runScene) handsOn() {
+	caught := make(chan os.Signal, 1) // nohup may have started the tests, and run hands on no signal that its caller ignores
+	signal.Notify(caught, syscall.SIGHUP)
+	defer signal.Stop(caught)
 	p := s.run()
 	child := s.next()
 	child.tell("fork")
