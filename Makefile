@@ -32,6 +32,7 @@ EACH       ?= 20s
 ROLLS      ?= 100
 LIMIT      ?= 0
 BESIDE     ?=
+FUZZ       ?=
 RACE       ?=
 COMPARISON ?=
 
@@ -102,8 +103,8 @@ chart:        ## the Helm chart, with helm
 	scripts/chart.sh
 sums:         ## lines, words and other counts of the tree, beside their ceilings
 	@scripts/sums.sh
-fuzz:         ## every fuzz target for FUZZTIME (30s, or 1000x: inputs)
-	nice scripts/fuzz.sh $(FUZZTIME)
+fuzz:         ## every fuzz target for FUZZTIME (30s, or 1000x: inputs); FUZZ='./fsm ./store': of these folders
+	nice scripts/fuzz.sh $(FUZZTIME) $(FUZZ)
 bench: comparison ## the tables of docs/performance.md
 	go test -v -run '^$$' -bench '^BenchmarkTable$$' -benchtime 1x -timeout 60m ./cmd/signalbox
 comparison: build ## cycles a second beside etcd, ZooKeeper, NATS and Redis, as far as they are installed
