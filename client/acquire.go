@@ -151,7 +151,7 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	if errors.Is(err, ErrOutcomeUnknown) {
 		unsure = &a.call
 	}
-	left := s.letGo(unsure, nil, a.targets()...)
+	left := s.letGo(unsure, nil, 0, a.targets()...)
 	s.mu.Unlock()
 	return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), afterwards(ctx, left, err))
 }
@@ -208,12 +208,9 @@ func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 		if !utf8.ValidString(t.group) { // JSON would make it another one
 			return nil, errBadGroup
 		}
-		switch c := s.claims[t]; {
-		case c != nil && c.leaving != nil:
+		if c := s.claims[t]; c != nil && c.leaving != nil {
 			return c.leaving, nil
-		case c != nil && c.lease != nil && c.lease.ctx.Err() != nil:
-			return s.leaveAfterMaxHold(c), nil
-		case c != nil || seen[t]:
+		} else if c != nil || seen[t] {
 			return nil, leaseExists(t.semaphore)
 		}
 		seen[t] = true

@@ -33,7 +33,9 @@ type Lease struct {
 	cancel  context.CancelCauseFunc
 	left    *departure // from Release; guarded by s.mu
 
-	ends calls.Moment // it is certainly held until then if its session lives; 0: as long as that, see MaxHold
+	// It is certainly held until ends if its session lives, and the cluster has ended it by endedBy, unless it had no
+	// leader for a while, see MaxHold. 0: it is held as long as its session lives.
+	ends, endedBy calls.Moment
 }
 
 // leaseBody is a lease in a reply, or a request that waits.
@@ -57,6 +59,7 @@ func (s *Session) newLease(r *calls.Reply, b *leaseBody, claimed target) *Lease 
 	l.ctx, l.cancel = context.WithCancelCause(s.ctx)
 	if b.EndsInMS != nil {
 		l.ends, _ = r.Deadline(b.WaitedMS, *b.EndsInMS)
+		l.endedBy = r.Latest(*b.EndsInMS)
 	}
 	s.claims[claimed] = &claim{lease: l}
 	return l
@@ -116,7 +119,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.s.mu.Lock()
 	if l.left == nil && l.ctx.Err() == nil {
 		l.cancel(ErrReleased)
-		l.left = l.s.letGo(nil, l, l.claimed)
+		l.left = l.s.letGo(nil, l, 0, l.claimed)
 	}
 	left := l.left
 	l.s.mu.Unlock()
@@ -144,15 +147,14 @@ func (s *Session) loseLease(l *Lease, why error) {
 	}
 	s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", why)
 	l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
-	l.left = s.letGo(nil, l, l.claimed)
+	l.left = s.letGo(nil, l, 0, l.claimed)
 }
 
 // maxHoldOver is the refusal with which a node would reply once MaxHold is over.
 var maxHoldOver = &Error{Status: http.StatusGone, Code: "revoked", Title: "Revoked", Detail: "It was held for the longest time that the semaphore allows, its max_hold.", Reason: "max-hold"}
 
-// endLeases ends the leases that have been held for as long as they may. They are not released: the
-// cluster ends them a moment later, and keeps the permits away if OnLost says so. Then verify releases them, or
-// leaveAfterMaxHold, if an acquire comes first.
+// endLeases ends the leases that have been held for as long as they may. Their release waits until the cluster has ended
+// them: an earlier release would be a release in time, for which OnLost does not count.
 func (s *Session) endLeases() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,24 +165,8 @@ func (s *Session) endLeases() {
 		}
 		s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", maxHoldOver)
 		l.cancel(fmt.Errorf("%w: %w", ErrLost, maxHoldOver))
+		l.left = s.letGo(nil, l, l.endedBy, l.claimed)
 	}
-}
-
-// endsWithin is how long after Lease.ends the cluster has ended a lease.
-const endsWithin = time.Second
-
-// leaveAfterMaxHold starts to release a lease that endLeases has ended. It waits until the cluster has ended the lease:
-// an earlier release would be a release in time, for which OnLost does not count. s.mu is held.
-func (s *Session) leaveAfterMaxHold(c *claim) *departure {
-	l, d := c.lease, &departure{done: make(chan struct{})}
-	c.leaving = d
-	s.work.Go(func() {
-		defer close(d.done)
-		_ = calls.Sleep(s.ctx, s.c.calls.Until(l.ends)+endsWithin) // a session that is over has released everything
-		s.leave(l)
-		<-l.left.done
-	})
-	return d
 }
 
 // departure is the release of semaphores, or the withdrawal of a request for them, by a goroutine that goes on
@@ -200,8 +186,8 @@ func (d *departure) await(ctx context.Context) error {
 
 // letGo starts to release a lease, or, without one, the lease or place in line of a request; s.mu is held. Until
 // it is confirmed, no other request for these targets is sent: the late release could withdraw it. A request that
-// may still be on its way to a node, unsure, is settled first.
-func (s *Session) letGo(unsure *calls.Call, lease *Lease, targets ...target) *departure {
+// may still be on its way to a node, unsure, is settled first. The release begins at notBefore; 0: at once.
+func (s *Session) letGo(unsure *calls.Call, lease *Lease, notBefore calls.Moment, targets ...target) *departure {
 	d := &departure{done: make(chan struct{})}
 	for _, t := range targets {
 		s.claims[t] = &claim{leaving: d}
@@ -212,6 +198,9 @@ func (s *Session) letGo(unsure *calls.Call, lease *Lease, targets ...target) *de
 		return d
 	}
 	s.work.Go(func() {
+		if notBefore != 0 {
+			_ = calls.Sleep(s.ctx, s.c.calls.Until(notBefore)) // a session that is over has released everything
+		}
 		if unsure != nil {
 			s.settle(*unsure)
 		}

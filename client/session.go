@@ -365,22 +365,9 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within
 		live[grant{l.Semaphore, l.Token}] = !l.Revoked
 	}
 	for _, l := range held {
-		switch {
-		case live[grant{l.Semaphore, l.Token}]:
-		case l.Err() != nil:
-			s.leave(l)
-		default:
+		if !live[grant{l.Semaphore, l.Token}] {
 			s.inquire(ctx, l)
 		}
-	}
-}
-
-// leave releases a lease that this process has lost before the cluster ended it.
-func (s *Session) leave(l *Lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l.left == nil {
-		l.left = s.letGo(nil, l, l.claimed)
 	}
 }
 

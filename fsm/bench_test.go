@@ -333,8 +333,7 @@ func sized(n int) int {
 	return n
 }
 
-// million has 1,000,000 leases, each of its own one-shot session, on
-// 100,000 semaphores.
+// million has 1,000,000 one-shot sessions with one lease each, on 100,000 semaphores.
 func million() *loader {
 	l := newLoader(sized(100_000))
 	for i := range sized(1_000_000) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestBackupAndRestoreCommands: a backup of a cluster of three, a change, a restore by
-// each node alone, whether it leads or not, and the state is the backup's; with a schedule beside it.
+// TestBackupAndRestoreCommands: after a backup of three nodes and a change, a restore through any one node, leader or
+// follower, brings back the state of the backup on all three. Scheduled backups run meanwhile.
 func TestBackupAndRestoreCommands(t *testing.T) {
 	folder := t.TempDir()
 	_, c, _ := startDev(t.Context(), t, 3)

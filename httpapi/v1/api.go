@@ -91,7 +91,10 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("POST", "/v1/batch", api.batch),
 		exchange.On("GET", "/v1/openapi.json", api.getOpenAPI),
 	}
-	routes = slices.Concat(routes, api.reads.Routes(), api.events.Routes(), api.members.Routes(), api.backups.Routes())
+	routes = slices.Concat(routes, api.reads.Routes(), api.events.Routes())
+	for _, r := range slices.Concat(api.members.Routes(), api.backups.Routes()) { // they change the cluster by no command
+		routes = append(routes, exchange.On(r.Method, r.Path, refuseKeys(r.Handler)))
+	}
 	for i, r := range routes {
 		routes[i] = exchange.On(r.Method, r.Path, refuseConditions(r.Handler))
 	}

@@ -3,7 +3,6 @@ package v1
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -289,8 +288,7 @@ var configuredLimits = map[fsm.Rule]configuredLimit{
 
 const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
 
-// refuseConditions refuses headers that a route can't heed: a condition, or a key where repeats
-// are not recognised. A read with a key passes, since it may always be repeated.
+// refuseConditions refuses a condition that a route can't heed.
 func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r, path := c.Request(), c.Path()
@@ -301,8 +299,16 @@ func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
 		if _, present := r.Header["If-None-Match"]; present && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
 			return exchange.Invalid("If-None-Match", noneMatchForm)
 		}
-		keyless := path == "/v1/snapshot" || strings.HasPrefix(path, "/v1/cluster") && path != "/v1/cluster/tokens" // that is a command
-		if _, present := r.Header["Idempotency-Key"]; present && changes && keyless {
+		return next(c)
+	}
+}
+
+// refuseKeys refuses a key where repeats are not recognised. A read with a key passes, since it may
+// always be repeated.
+func refuseKeys(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		if _, present := r.Header["Idempotency-Key"]; present && r.Method != http.MethodGet && r.Method != http.MethodHead {
 			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
 		}
 		return next(c)

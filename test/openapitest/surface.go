@@ -17,7 +17,7 @@ func Surface(description []byte) ([]string, error) {
 	}
 	for path, methods := range object(s.root["paths"]) {
 		for method, operation := range object(methods) {
-			s.add("route", strings.ToUpper(method)+" "+path, object(operation))
+			s.add(strings.ToUpper(method)+" "+path, object(operation))
 		}
 	}
 	return slices.Sorted(maps.Keys(s.lines)), nil
@@ -71,8 +71,8 @@ type surface struct {
 }
 
 // add adds a route.
-func (s *surface) add(kind, route string, operation map[string]any) {
-	s.lines[kind+" "+route] = true
+func (s *surface) add(route string, operation map[string]any) {
+	s.lines["route "+route] = true
 	parameters, _ := operation["parameters"].([]any)
 	for _, p := range parameters {
 		parameter := object(p)

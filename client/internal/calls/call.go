@@ -117,6 +117,12 @@ func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt Moment)
 	return granted.Add(left - left/driftParts - rounding), granted.Add(left / 3)
 }
 
+// Latest returns from when on what expires so soon is over by cluster time, unless that stood still: without a leader.
+func (r *Reply) Latest(expiresInMS int64) Moment {
+	left := duration(expiresInMS)
+	return r.Received.Add(left + left/driftParts + rounding)
+}
+
 // duration is a node's number of milliseconds, at most 200 years.
 func duration(ms int64) time.Duration {
 	const limit = 200 * 365 * 24 * time.Hour

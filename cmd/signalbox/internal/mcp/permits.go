@@ -1,9 +1,12 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +34,10 @@ func (t target) String() string {
 		return t.semaphore
 	}
 	return t.semaphore + " (" + t.group + ")"
+}
+
+func (t target) compare(other target) int {
+	return cmp.Or(strings.Compare(t.semaphore, other.semaphore), strings.Compare(t.group, other.group))
 }
 
 // permits are the requests and the leases of the server's session.
@@ -292,7 +299,8 @@ func (p *permits) list(ctx context.Context, prefix string) (any, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for t, r := range p.requests {
+	for _, t := range slices.SortedFunc(maps.Keys(p.requests), target.compare) {
+		r := p.requests[t]
 		state := object{"semaphore": t.semaphore, "group": t.group, "count": r.count, "state": "waiting"}
 		switch {
 		case r.lease != nil && r.lease.Err() != nil:

@@ -129,8 +129,9 @@ func TestProtocol(t *testing.T) {
 			{`{"jsonrpc":"2.0","id":11,"method":"` + strings.Repeat("x", longestMessage) + `"}`, `{"error":{"code":-32600,"message":"A message has at most`},
 			{`{"jsonrpc":"2.0","id":6,"method":"tools/list"}`, `"required":["semaphore","used"]`},
 			{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"steal"}}`, `"error":{"code":-32602,"message":"there is no tool \"steal\""}`},
-			{`{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"acquire","arguments":{"semaphore":"db","permits":2}}}`, `unknown field \"permits\"`},
+			{`{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"acquire","arguments":{"semaphore":"db","permits":2}}}`, `acquire has no argument \"permits\"`},
 			{`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"why"}}`, `the arguments of why lack semaphore`},
+			{`{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"name":"list","arguments":{"used":1}}}`, `list has no argument \"used\"`},
 			{`{"jsonrpc":"2.0","id":10,"method":"tools/call","params":{"name":"acquire","arguments":{"semaphore":"db","wait_seconds":-1}}}`, `wait_seconds: this is less than 0`},
 		} {
 			m.send(c.send)
@@ -219,7 +220,7 @@ func TestSettle(t *testing.T) {
 		}
 		m.want("settle", `{"semaphore":"tpm","used":3}`, "failed: this server holds no permits of tpm")
 		m.want("acquire", `{"semaphore":"tpm","group":"acme","count":60}`, "granted", "Call settle")
-		m.want("settle", `{"semaphore":"tpm","group":"acme"}`, "failed: used: this is needed")
+		m.want("settle", `{"semaphore":"tpm","group":"acme"}`, "refused: the arguments of settle lack used")
 		m.want("settle", `{"semaphore":"tpm","group":"acme","used":20}`, `"settled":true`)
 		m.want("acquire", `{"semaphore":"tpm","count":80}`, "granted")
 		m.end()

@@ -1,11 +1,11 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -23,25 +23,23 @@ const (
 
 // arguments are of all tools; each tool has some of them.
 type arguments struct {
-	Prefix    string   `json:"prefix"`
-	Semaphore string   `json:"semaphore"`
-	Group     string   `json:"group"`
-	Count     int64    `json:"count"`
-	Wait      *float64 `json:"wait_seconds"`
-	Used      *int64   `json:"used"`
+	Prefix    string  `json:"prefix"`
+	Semaphore string  `json:"semaphore"`
+	Group     string  `json:"group"`
+	Count     int64   `json:"count"`
+	Wait      float64 `json:"wait_seconds"`
+	Used      int64   `json:"used"`
 }
 
 // wait returns how long an acquire waits.
 func (a *arguments) wait() time.Duration {
-	if a.Wait == nil {
-		return longestWait
-	}
-	return max(shortestWait, time.Duration(min(*a.Wait, longestWait.Seconds())*float64(time.Second)))
+	return max(shortestWait, time.Duration(min(a.Wait, longestWait.Seconds())*float64(time.Second)))
 }
 
 type tool struct {
 	name, text string
-	properties []string // the first is required, but for list
+	required   []string // properties
+	optional   []string
 	changes    bool
 	call       func(ctx context.Context, p *permits, a *arguments) (any, error)
 }
@@ -50,28 +48,25 @@ type tool struct {
 func tools() []tool {
 	return []tool{
 		{"list", "List the semaphores whose names begin with prefix, at most 100, and the permits that this server holds or waits for.",
-			[]string{"prefix"}, false,
+			nil, []string{"prefix"}, false,
 			func(ctx context.Context, p *permits, a *arguments) (any, error) { return p.list(ctx, a.Prefix) }},
 		{"why", "Show a semaphore with its first ten holders and waiting requests, and why each of these waits.",
-			[]string{"semaphore"}, false,
+			[]string{"semaphore"}, nil, false,
 			func(ctx context.Context, p *permits, a *arguments) (any, error) { return p.why(ctx, a.Semaphore) }},
 		{"acquire", "Acquire permits of a semaphore. Waits in line for at most wait_seconds; a reply with state \"waiting\" means: ask again " +
 			"with the same arguments, the request keeps its place for two minutes. Release the permits as soon as they are not needed any more.",
-			[]string{"semaphore", "group", "count", "wait_seconds"}, true,
+			[]string{"semaphore"}, []string{"group", "count", "wait_seconds"}, true,
 			func(ctx context.Context, p *permits, a *arguments) (any, error) {
 				return p.acquire(ctx, target{a.Semaphore, a.Group}, a.Count, a.wait())
 			}},
-		{"release", "Give back the permits of a semaphore, or withdraw the request for them.", []string{"semaphore", "group"}, true,
+		{"release", "Give back the permits of a semaphore, or withdraw the request for them.", []string{"semaphore"}, []string{"group"}, true,
 			func(ctx context.Context, p *permits, a *arguments) (any, error) {
 				return p.release(ctx, target{a.Semaphore, a.Group})
 			}},
 		{"settle", "Say how many permits of a semaphore with a window were really used, such as tokens of a model, after an acquire of an estimate.",
-			[]string{"semaphore", "used", "group"}, true,
+			[]string{"semaphore", "used"}, []string{"group"}, true,
 			func(ctx context.Context, p *permits, a *arguments) (any, error) {
-				if a.Used == nil {
-					return nil, errors.New("used: this is needed")
-				}
-				return p.settle(ctx, target{a.Semaphore, a.Group}, *a.Used)
+				return p.settle(ctx, target{a.Semaphore, a.Group}, a.Used)
 			}},
 	}
 }
@@ -92,15 +87,12 @@ func schemas() map[string]object {
 func descriptions() (all []object) {
 	known := schemas()
 	for _, t := range tools() {
-		properties, required := object{}, []string{}
-		for _, name := range t.properties {
+		properties := object{}
+		for _, name := range slices.Concat(t.required, t.optional) {
 			properties[name] = known[name]
-			if name == "semaphore" || name == "used" {
-				required = append(required, name)
-			}
 		}
 		all = append(all, object{"name": t.name, "description": t.text, "annotations": object{"readOnlyHint": !t.changes, "destructiveHint": false},
-			"inputSchema": object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}})
+			"inputSchema": object{"type": "object", "properties": properties, "required": append([]string{}, t.required...), "additionalProperties": false}})
 	}
 	return all
 }
@@ -114,25 +106,35 @@ func parseCall(params json.RawMessage) (*tool, *arguments, error) {
 	if err := json.Unmarshal(params, &call); err != nil {
 		return nil, nil, err
 	}
-	for _, t := range tools() {
-		if t.name != call.Name {
-			continue
-		}
-		a := arguments{Count: 1}
-		if len(call.Arguments) > 0 {
-			d := json.NewDecoder(bytes.NewReader(call.Arguments))
-			d.DisallowUnknownFields()
-			if err := d.Decode(&a); err != nil {
-				return nil, nil, fmt.Errorf("the arguments of %s: %w", t.name, err)
-			}
-		}
-		if t.properties[0] == "semaphore" && a.Semaphore == "" {
-			return nil, nil, fmt.Errorf("the arguments of %s lack semaphore", t.name)
-		}
-		if a.Wait != nil && *a.Wait < 0 {
-			return nil, nil, errors.New("wait_seconds: this is less than 0")
-		}
-		return &t, &a, nil
+	all := tools()
+	i := slices.IndexFunc(all, func(t tool) bool { return t.name == call.Name })
+	if i < 0 {
+		return nil, nil, fmt.Errorf("there is no tool %q", call.Name)
 	}
-	return nil, nil, fmt.Errorf("there is no tool %q", call.Name)
+	a, err := all[i].readArguments(call.Arguments)
+	return &all[i], a, err
+}
+
+// readArguments reads the arguments of a call, as its schema describes them.
+func (t *tool) readArguments(text json.RawMessage) (*arguments, error) {
+	a, present := arguments{Count: 1, Wait: longestWait.Seconds()}, map[string]json.RawMessage{}
+	if len(text) > 0 {
+		if err := errors.Join(json.Unmarshal(text, &present), json.Unmarshal(text, &a)); err != nil {
+			return nil, fmt.Errorf("the arguments of %s: %w", t.name, err)
+		}
+	}
+	for _, name := range t.required {
+		if present[name] == nil {
+			return nil, fmt.Errorf("the arguments of %s lack %s", t.name, name)
+		}
+	}
+	for name := range present {
+		if !slices.Contains(t.required, name) && !slices.Contains(t.optional, name) {
+			return nil, fmt.Errorf("%s has no argument %q", t.name, name)
+		}
+	}
+	if a.Wait < 0 {
+		return nil, errors.New("wait_seconds: this is less than 0")
+	}
+	return &a, nil
 }
