@@ -282,9 +282,13 @@ func (m *model) totalHasRoom(r *modelRequest, want modelMember) bool {
 	return m.totalRoomWith(r, want, 0)
 }
 
-// totalRoomWith: there is room once so many more are available.
+// totalRoomWith: there is room once so many more are available. What the groups of a family have
+// stays within 64 bits.
 func (m *model) totalRoomWith(r *modelRequest, want modelMember, more int64) bool {
-	return want.semaphore.settings.Family || m.available(want.semaphore)+more >= r.least(want)
+	if want.semaphore.settings.Family {
+		return m.taken(want.semaphore)-more <= math.MaxInt64-r.least(want)
+	}
+	return m.available(want.semaphore)+more >= r.least(want)
 }
 
 func (m *model) roomWith(r *modelRequest, want modelMember, total, group int64) bool {

@@ -150,7 +150,7 @@ func (m *Machine) hasRoom(s *semaphore, r *request, w member) bool {
 	}
 	least := r.atLeast(w.count)
 	enough := s.available() >= least
-	if s.settings.Family {
+	if s.settings.Family { // it has no total, but restores may bring the sum of its leases to 64 bits
 		enough = s.taken() <= math.MaxInt64-least
 	}
 	return s.settings.Paused == "" && enough && (w.lane == 0 || m.groupHasRoom(w.lane, r))
