@@ -330,6 +330,9 @@ func (m *model) restore(c RestoreSession) Result {
 	r := &modelRequest{mode: All, members: listed, restores: true}
 	for i, want := range listed {
 		s := want.semaphore
+		if s.settings.Family && s.settings.WindowMS == 0 && m.used(s, want.group) > 1<<36-want.count {
+			return m.refusal(Overflow, want)
+		}
 		held := big.NewInt(m.taken(s))
 		for _, other := range listed[:i+1] {
 			if other.semaphore == s && s.settings.WindowMS == 0 {

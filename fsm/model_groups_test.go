@@ -43,6 +43,18 @@ func (s *modelSemaphore) limit(group string) int64 {
 	return NoLimit
 }
 
+// bound returns what a group may use at most.
+func (s *modelSemaphore) bound(group string) int64 {
+	bound := int64(math.MaxInt64)
+	if limit := s.limit(group); limit != NoLimit {
+		bound = limit
+	}
+	if s.settings.Family {
+		bound = min(bound, 1<<36)
+	}
+	return bound
+}
+
 // groupNamed returns a group, which it makes if it does not exist.
 func (m *model) groupNamed(s *modelSemaphore, name string) *modelGroup {
 	g := s.group(name)
@@ -274,21 +286,16 @@ func (m *model) groupHasRoom(r *modelRequest, want modelMember) bool {
 }
 
 func (m *model) groupRoomWith(r *modelRequest, want modelMember, more int64) bool {
-	limit := want.semaphore.limit(want.group)
-	return !want.semaphore.grouped() || limit == NoLimit || r.least(want) <= limit-m.used(want.semaphore, want.group)+more
+	return !want.semaphore.grouped() || r.least(want) <= want.semaphore.bound(want.group)-m.used(want.semaphore, want.group)+more
 }
 
 func (m *model) totalHasRoom(r *modelRequest, want modelMember) bool {
 	return m.totalRoomWith(r, want, 0)
 }
 
-// totalRoomWith: there is room once so many more are available. What the groups of a family have
-// stays within 64 bits.
+// totalRoomWith: there is room once so many more are available.
 func (m *model) totalRoomWith(r *modelRequest, want modelMember, more int64) bool {
-	if want.semaphore.settings.Family {
-		return m.taken(want.semaphore)-more <= math.MaxInt64-r.least(want)
-	}
-	return m.available(want.semaphore)+more >= r.least(want)
+	return want.semaphore.settings.Family || m.available(want.semaphore)+more >= r.least(want)
 }
 
 func (m *model) roomWith(r *modelRequest, want modelMember, total, group int64) bool {
@@ -301,8 +308,8 @@ func (m *model) mostRoom(want modelMember) int64 {
 	if want.semaphore.settings.Family {
 		room = math.MaxInt64
 	}
-	if limit := want.semaphore.limit(want.group); want.semaphore.grouped() && limit != NoLimit {
-		room = min(room, limit-m.used(want.semaphore, want.group))
+	if want.semaphore.grouped() {
+		room = min(room, want.semaphore.bound(want.group)-m.used(want.semaphore, want.group))
 	}
 	return room
 }

@@ -165,7 +165,7 @@ func (m *model) put(c PutSemaphore) Result {
 	if (after.Groups != s.settings.Groups || after.Family != s.settings.Family) && len(m.waiters(s)) > 0 {
 		return m.refusal(RequestsWaiting, modelMember{semaphore: s, whole: true})
 	}
-	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.taken(s))) {
+	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.taken(s))) || after.Family && m.taken(s) > 1<<62 {
 		return m.refusal(Overflow, modelMember{semaphore: s, whole: true})
 	}
 	m.change(s, c, after)

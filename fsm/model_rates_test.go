@@ -28,6 +28,8 @@ func (m *model) checkGrant(want modelMember, count int64, token uint64) {
 	s := want.semaphore
 	limit := s.limit(want.group)
 	switch {
+	case s.settings.Family && m.used(s, want.group) > s.bound(want.group):
+		m.breaks("%q: group %q of a family uses %d after a grant", s.name, want.group, m.used(s, want.group))
 	case s.settings.Paused != "":
 		m.breaks("%q is paused, and grants", s.name)
 	case !s.settings.Family && m.available(s) < 0:

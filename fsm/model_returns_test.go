@@ -180,8 +180,10 @@ func (m *model) settle(l *modelLease, c ResizeLease) Result {
 	t := m.spends(s, l.in, l.dueMS)
 	switch {
 	case c.Count == l.count || l.void || l.dueMS <= m.nowMS || t == nil:
-	case !legal(s.permits, big.NewInt(s.offset), after):
-		return m.refusal(Overflow, modelMember{semaphore: s, count: c.Count, whole: true})
+	case s.settings.Family && c.Count > l.count && (c.Count > 1<<36 || l.in.grouped && m.used(s, l.in.group) > 1<<36-(c.Count-l.count)):
+		return m.refusal(Overflow, modelMember{s, l.in.group, c.Count, !l.in.grouped})
+	case !s.settings.Family && !legal(s.permits, big.NewInt(s.offset), after):
+		return m.refusal(Overflow, modelMember{s, l.in.group, c.Count, !l.in.grouped})
 	default:
 		t.count += c.Count - l.count
 		larger := c.Count > l.count

@@ -421,8 +421,8 @@ func (m *model) available(s *modelSemaphore) int64 {
 
 // full is the most that one lease of a group could ever have.
 func full(s *modelSemaphore, group string) int64 {
-	if limit := s.limit(group); s.grouped() && limit != NoLimit {
-		return min(total(s), limit)
+	if s.grouped() {
+		return min(total(s), s.bound(group))
 	}
 	return total(s)
 }
@@ -430,7 +430,7 @@ func full(s *modelSemaphore, group string) int64 {
 // total is the most that one lease could ever have if no group had a limit.
 func total(s *modelSemaphore) int64 {
 	if s.settings.Family {
-		return math.MaxInt64
+		return 1 << 36
 	}
 	sum := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
 	if !sum.IsInt64() {

@@ -95,7 +95,8 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 	case with.kind() != before.kind() && s.waiting() > 0:
 		m.refuse(&result, RequestsWaiting, member{semaphore: r})
 		return result
-	case c.Permits.Given && !s.allows(c.Permits.Value), !with.fits(c.permitsOf(s) + s.offset):
+	case c.Permits.Given && !s.allows(c.Permits.Value), !with.fits(c.permitsOf(s) + s.offset),
+		with.Family && s.taken() > maxFamilyTaken:
 		m.refuse(&result, Overflow, member{semaphore: r})
 		return result
 	}

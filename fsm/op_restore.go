@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"math"
 	"slices"
 )
 
@@ -140,18 +139,19 @@ func (m *Machine) restoreLiving(living ref, members []member) Result {
 
 func (c RestoreSession) restore(m *Machine, members []member) Result {
 	var result Result
-	more, slots := map[ref]int64{}, false // of a semaphore, by the groups before
+	more, slots := map[ref]int64{}, false // of a semaphore that is no family, by the groups before
 	for _, want := range members {
 		s := m.semaphores.at(want.semaphore)
 		if slots = slots || s.hasSlots(); s.with().WindowMS != 0 {
 			continue
 		}
-		held := s.taken() + more[want.semaphore]
-		if held > math.MaxInt64-want.count || !sumFits(s.permits+s.offset, -(held+want.count)) {
+		if !m.fits(want, addInt(more[want.semaphore], want.count)) {
 			m.refuse(&result, Overflow, want)
 			return result
 		}
-		more[want.semaphore] += want.count
+		if !s.family() {
+			more[want.semaphore] += want.count
+		}
 	}
 	named, ok := make([]*slotList, len(members)), true
 	if slots {

@@ -128,10 +128,10 @@ func (m *Machine) groupHasRoom(lane ref, r *request) bool {
 
 // groupRoom returns how much more a group may use; lane 0 has no limit.
 func (m *Machine) groupRoom(lane ref) int64 {
-	if lane == 0 || m.lanes.at(lane).limit == NoLimit {
+	if lane == 0 {
 		return math.MaxInt64
 	}
-	return m.lanes.at(lane).limit - m.lanes.at(lane).used()
+	return m.groupBound(lane) - m.lanes.at(lane).used()
 }
 
 // atLeast returns how many permits a request must get of a member's count.
@@ -148,11 +148,7 @@ func (m *Machine) hasRoom(s *semaphore, r *request, w member) bool {
 	if s.settings == nil {
 		return s.available() >= r.atLeast(w.count)
 	}
-	least := r.atLeast(w.count)
-	enough := s.available() >= least
-	if s.settings.Family { // it has no total, but restores may bring the sum of its leases to 64 bits
-		enough = s.taken() <= math.MaxInt64-least
-	}
+	enough := s.settings.Family || s.available() >= r.atLeast(w.count)
 	return s.settings.Paused == "" && enough && (w.lane == 0 || m.groupHasRoom(w.lane, r))
 }
 

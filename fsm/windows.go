@@ -1,7 +1,5 @@
 package fsm
 
-import "math"
-
 // In a window a grant is spent: its lease is a receipt and holds no permits. They come back one window
 // after the grant, whatever its client does but for settling.
 
@@ -66,7 +64,7 @@ func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool)
 	if open = open && l.due > m.nowMS && l.token > s.forgotten; !open || by == 0 {
 		return by == 0
 	}
-	if by > 0 && (s.taken() > math.MaxInt64-by || !sumFits(s.permits+s.offset, -(s.taken()+by))) {
+	if by > 0 && !m.fits(member{l.semaphore, l.lane, count}, by) {
 		m.refuse(result, Overflow, member{l.semaphore, l.lane, count})
 		return false
 	}
