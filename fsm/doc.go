@@ -45,7 +45,9 @@
 //   - queue.go: requests in their lines, and the withdrawal of one
 //   - settings.go: the optional settings of a semaphore
 //   - lane.go: groups and their lanes, and what a session has in a group
-//   - pool.go: the order of lines, the choice of a pool, and where requests stand (ADR 21)
+//   - room.go: how much may be taken, in all and by a group
+//   - pool.go: the choice of a pool among its groups (ADR 21)
+//   - fronts.go: lists that stand in the line of a pool only while they are ready elsewhere
 //   - sweep.go: another limit reaches all groups of a semaphore
 //   - returns.go: permits that no lease holds and that come back later, and the ends of long holds (ADR 22)
 //   - windows.go: what is spent in a window, and receipts

@@ -1,8 +1,6 @@
 package fsm
 
 import (
-	"math"
-
 	"github.com/tidwall/btree"
 )
 
@@ -26,14 +24,6 @@ type lane struct {
 
 	returning int64 // derived: the sum of its returns
 }
-
-// A family has no total that could bound the sum of what its groups use, so the groups are bounded:
-// maxFamilyGroup is the most that a group of a family uses, and maxFamilyTaken is what the leases of
-// a semaphore that becomes a family may have. So the sum stays below 2^63 with 2^26 leases and returns.
-const (
-	maxFamilyGroup int64 = 1 << 36
-	maxFamilyTaken int64 = 1 << 62
-)
 
 // used returns what counts against the group's limit.
 func (l *lane) used() int64 { return l.held + l.returning }
@@ -284,52 +274,6 @@ func (m *Machine) lineOf(t target) *line {
 		return m.lanes.at(ref(t &^ laneBit)).line
 	}
 	return m.semaphores.at(ref(t)).line
-}
-
-// limit returns what a lease of a member could have at most: the semaphore's full count, and no
-// more than the limit of its group.
-func (m *Machine) limit(w member) int64 {
-	s := m.semaphores.at(w.semaphore)
-	bound := s.full()
-	if s.family() {
-		bound = maxFamilyGroup
-	}
-	if w.lane != 0 && s.grouped() {
-		bound = min(bound, m.groupBound(w.lane))
-	}
-	return bound
-}
-
-// groupBound returns what a group may use at most: its limit, and in a family no more than maxFamilyGroup.
-func (m *Machine) groupBound(lane ref) int64 {
-	bound := m.lanes.at(lane).limit
-	if bound == NoLimit {
-		bound = math.MaxInt64
-	}
-	if m.semaphores.at(m.lanes.at(lane).semaphore).family() {
-		bound = min(bound, maxFamilyGroup)
-	}
-	return bound
-}
-
-// fits reports whether the counters of a semaphore, or of a group of a family, stay in their range when
-// so many permits more are taken for a lease that has the member's count then.
-func (m *Machine) fits(w member, more int64) bool {
-	s := m.semaphores.at(w.semaphore)
-	if s.family() {
-		return w.count <= maxFamilyGroup && (w.lane == 0 || more <= maxFamilyGroup-m.lanes.at(w.lane).used())
-	}
-	return s.taken() <= math.MaxInt64-more && sumFits(s.permits+s.offset, -(s.taken()+more))
-}
-
-// needsTotal reports whether a semaphore has a number of permits in all; taking says that a window
-// serves as well. If not, result is the refusal.
-func (m *Machine) needsTotal(w member, taking bool, result *Result) bool {
-	if s := m.semaphores.at(w.semaphore); s.family() && !(taking && s.settings.WindowMS != 0) {
-		m.refuse(result, NoTotal, w)
-		return false
-	}
-	return true
 }
 
 // entryNamed returns the entry of a session's wait list for what a request asks for, or 0.

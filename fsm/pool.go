@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"math"
 
 	"github.com/tidwall/btree"
 )
@@ -15,31 +14,6 @@ import (
 
 // passedAtMost bounds how often in a row the head of lowest rank is passed.
 const passedAtMost = 1_000
-
-// rank is the order within a line, and the order in which heads of several lines are served. A request
-// with a higher place comes first only if it was granted a head start.
-type rank struct {
-	ms    int64 // when the request began to wait, less its head start
-	place uint64
-}
-
-func (r *request) rank() rank { return rank{r.rankMS, r.place} }
-
-// before reports whether r comes before other.
-func (r rank) before(other rank) bool {
-	return r.ms < other.ms || r.ms == other.ms && r.place < other.place
-}
-
-// lowestRank returns a rank before every request: a head start may reach back to before the cluster began.
-func lowestRank() rank { return rank{ms: math.MinInt64} }
-
-// next returns the lowest rank after r.
-func (r rank) next() rank {
-	if r.place == math.MaxUint64 {
-		return rank{r.ms + 1, 0}
-	}
-	return rank{r.ms, r.place + 1}
-}
 
 // head is the first standing request of a group, if the group has room for it.
 type head struct {
@@ -120,49 +94,6 @@ func (m *Machine) refile(r ref) {
 	m.touch(member{semaphore: l.semaphore, lane: r})
 }
 
-// groupHasRoom reports whether a group may use what a request asks for in it.
-func (m *Machine) groupHasRoom(lane ref, r *request) bool {
-	l := m.lanes.at(lane)
-	return r.atLeast(countOf(r.members, targetOf(l.semaphore, lane))) <= m.groupRoom(lane)
-}
-
-// groupRoom returns how much more a group may use; lane 0 has no limit.
-func (m *Machine) groupRoom(lane ref) int64 {
-	if lane == 0 {
-		return math.MaxInt64
-	}
-	return m.groupBound(lane) - m.lanes.at(lane).used()
-}
-
-// atLeast returns how many permits a request must get of a member's count.
-func (r *request) atLeast(count int64) int64 {
-	if r.partial {
-		return 1
-	}
-	return count
-}
-
-// hasRoom reports whether a request has room in one of its members: permits enough are available,
-// and its group may use them.
-func (m *Machine) hasRoom(s *semaphore, r *request, w member) bool {
-	if s.settings == nil {
-		return s.available() >= r.atLeast(w.count)
-	}
-	enough := s.settings.Family || s.available() >= r.atLeast(w.count)
-	return s.settings.Paused == "" && enough && (w.lane == 0 || m.groupHasRoom(w.lane, r))
-}
-
-// isFirst reports whether a request is the first in one of its lines, or would be if it is new. In
-// a pool it is the choice.
-func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
-	if waiting := m.lineIn(s, w); waiting != nil {
-		if first, ok := waiting.first(); ok && first.rank.before(r.rank()) {
-			return false
-		}
-	}
-	return !s.pool() || m.isChoice(s, r, w)
-}
-
 // isChoice reports whether a request is the choice of a pool, or would be if it stood first in the
 // line of its group.
 func (m *Machine) isChoice(s *semaphore, r *request, w member) bool {
@@ -179,9 +110,6 @@ func (m *Machine) otherBefore(s *semaphore, r *request, w member) bool {
 // drawTurn is a grant to a group: its turn is over, and its pool counts whether the grant passed
 // the head that waits longest.
 func (m *Machine) drawTurn(r *request, w member) {
-	if w.lane == 0 {
-		return
-	}
 	defer m.takeTurn(w.lane)
 	s := m.semaphores.at(w.semaphore)
 	if !s.pool() {
@@ -209,104 +137,6 @@ func (m *Machine) takeTurn(lane ref) {
 	m.turns++
 	m.lanes.mut(lane).turn = m.turns
 	m.refile(lane)
-}
-
-// A request for all of a list stands in the line of its pool only while it is ready in all of its
-// other lines: first there, with room. So a request that waits elsewhere delays
-// no other request in the pool. It is the front of these other lines then.
-
-// standsAside reports whether a request stands in the line of its pool only at times.
-func (m *Machine) standsAside(r *request) bool {
-	return r.mode == All && len(r.members) > 1 && m.poolOf(r) >= 0
-}
-
-// poolOf returns the index of the member of a list that is a pool, or -1.
-func (m *Machine) poolOf(r *request) int {
-	for i, w := range r.members {
-		if w.lane != 0 && m.semaphores.at(w.semaphore).pool() {
-			return i
-		}
-	}
-	return -1
-}
-
-// readyIn reports whether a request is first with room in a line that is no pool's.
-func (m *Machine) readyIn(r *request, w member) bool {
-	s := m.semaphores.at(w.semaphore)
-	return m.isFirst(s, r, w) && m.hasRoom(s, r, w)
-}
-
-// restand makes requests stand or step aside after a change of a line that is no pool's. Whether a
-// request stands depends on the state alone, so that a machine from a snapshot agrees.
-func (m *Machine) restand(t target, waiting *line) {
-	if waiting.front != 0 {
-		r := m.requests.at(waiting.front)
-		if !m.readyIn(r, memberOf(r.members, t)) {
-			m.stepAside(waiting.front)
-		}
-	}
-	if first, ok := waiting.first(); ok && waiting.front != first.request {
-		if r := m.requests.at(first.request); m.standsAside(r) && m.readyElsewhere(r) {
-			m.stand(first.request)
-		}
-	}
-}
-
-// readyElsewhere reports whether a request is ready in each of its lines that is no pool's.
-func (m *Machine) readyElsewhere(r *request) bool {
-	pool := m.poolOf(r)
-	for i, w := range r.members {
-		if i != pool && !m.readyIn(r, w) {
-			return false
-		}
-	}
-	return true
-}
-
-// stand puts a request into the line of its pool, at its rank. The requests that were the fronts of
-// its other lines step aside before: a head start may put one list before another.
-func (m *Machine) stand(waiting ref) {
-	r := m.requests.at(waiting)
-	pool := m.poolOf(r)
-	for i, w := range r.members {
-		if i == pool {
-			continue
-		}
-		if other := m.lineOf(w.target()); other.front != waiting {
-			if other.front != 0 {
-				m.stepAside(other.front)
-			}
-			other.front = waiting
-		}
-	}
-	w := r.members[pool]
-	in := m.lineOf(w.target())
-	in.aside.Delete(waiter{r.rank(), waiting})
-	in.order.Set(waiter{r.rank(), waiting})
-	m.refile(w.lane)
-}
-
-// stepAside takes a front out of the line of its pool. It keeps its rank.
-func (m *Machine) stepAside(waiting ref) {
-	r := m.requests.at(waiting)
-	w := r.members[m.poolOf(r)]
-	in := m.lineOf(w.target())
-	in.order.Delete(waiter{r.rank(), waiting})
-	in.putAside(waiter{r.rank(), waiting})
-	m.leaveFronts(r, waiting)
-	m.refile(w.lane)
-}
-
-// leaveFronts makes a request the front of no line.
-func (m *Machine) leaveFronts(r *request, waiting ref) {
-	if !m.standsAside(r) {
-		return
-	}
-	for _, w := range r.members {
-		if other := m.lineOf(w.target()); other != nil && other.front == waiting {
-			other.front = 0
-		}
-	}
 }
 
 // groupsAhead returns how many groups of a pool are chosen before a group, or would be: 0 for a

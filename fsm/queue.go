@@ -1,6 +1,35 @@
 package fsm
 
-import "github.com/tidwall/btree"
+import (
+	"math"
+
+	"github.com/tidwall/btree"
+)
+
+// rank is the order within a line, and the order in which heads of several lines are served. A request
+// with a higher place comes first only if it was granted a head start.
+type rank struct {
+	ms    int64 // when the request began to wait, less its head start
+	place uint64
+}
+
+func (r *request) rank() rank { return rank{r.rankMS, r.place} }
+
+// before reports whether r comes before other.
+func (r rank) before(other rank) bool {
+	return r.ms < other.ms || r.ms == other.ms && r.place < other.place
+}
+
+// lowestRank returns a rank before every request: a head start may reach back to before the cluster began.
+func lowestRank() rank { return rank{ms: math.MinInt64} }
+
+// next returns the lowest rank after r.
+func (r rank) next() rank {
+	if r.place == math.MaxUint64 {
+		return rank{r.ms + 1, 0}
+	}
+	return rank{r.ms, r.place + 1}
+}
 
 // waiter is a waiting request in a line.
 type waiter struct {
@@ -10,6 +39,17 @@ type waiter struct {
 
 func newWaiters() *btree.BTreeG[waiter] {
 	return btree.NewBTreeGOptions(func(a, b waiter) bool { return a.rank.before(b.rank) }, btree.Options{NoLocks: true})
+}
+
+// isFirst reports whether a request is the first in one of its lines, or would be if it is new. In
+// a pool it is the choice.
+func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
+	if waiting := m.lineIn(s, w); waiting != nil {
+		if first, ok := waiting.first(); ok && first.rank.before(r.rank()) {
+			return false
+		}
+	}
+	return !s.pool() || m.isChoice(s, r, w)
 }
 
 // enqueue gives a request the next place, and so the end of each of its lines. opened says that

@@ -516,7 +516,9 @@ func (m *Machine) grant(r *request, i int) Result {
 	}
 	for _, want := range members {
 		m.useLane(want.lane)
-		m.drawTurn(r, want)
+		if want.lane != 0 {
+			m.drawTurn(r, want)
+		}
 		if r.unowned {
 			m.take(r, want, &result)
 		} else {
