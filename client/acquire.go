@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/signalbox/signalbox/client/internal/calls"
@@ -18,6 +19,10 @@ type Want struct {
 	Name  string `json:"name"`
 	Count int64  `json:"count"` // 0 means 1
 	Group string `json:"group,omitempty"`
+
+	// HeadStart places the whole request in its lines as if it had been made that much earlier, at most
+	// as each semaphore's HeadStart allows; of several wants the largest counts.
+	HeadStart time.Duration `json:"-"`
 }
 
 // target is where a session has at most one lease or request: a group of a semaphore.
@@ -65,7 +70,7 @@ func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOpt
 	for _, o := range opts {
 		o.acquire(&a)
 	}
-	a.wants = []Want{{name, a.count, a.group}}
+	a.wants = []Want{{Name: name, Count: a.count, Group: a.group}}
 	a.body["count"] = a.count
 	a.call.Body = a.body
 	a.call.Operation = calls.Operation{Name: "acquire", Semaphore: name, Session: s.id}
@@ -95,13 +100,18 @@ func (s *Session) AcquireAny(ctx context.Context, wants ...Want) (*Lease, error)
 
 func (s *Session) acquireMany(ctx context.Context, mode string, wants []Want) ([]*Lease, error) {
 	a := acquiring{many: true, wants: make([]Want, len(wants))}
+	var headStart time.Duration
 	for i, w := range wants {
 		if a.wants[i] = w; w.Count == 0 {
 			a.wants[i].Count = 1
 		}
+		headStart = max(headStart, w.HeadStart)
 	}
-	a.call = calls.Call{Method: http.MethodPost, Path: []string{"v1", "sessions", s.id, "acquire"},
-		Body: map[string]any{"semaphores": a.wants, "mode": mode}}
+	body := map[string]any{"semaphores": a.wants, "mode": mode}
+	if headStart > 0 {
+		body["head_start"] = calls.Milliseconds(headStart)
+	}
+	a.call = calls.Call{Method: http.MethodPost, Path: []string{"v1", "sessions", s.id, "acquire"}, Body: body}
 	return s.acquire(ctx, &a)
 }
 

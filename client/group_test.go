@@ -410,8 +410,10 @@ func TestHeadStartPassesLaterRequests(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
 		b.set("release", client.Permits(1), client.HeadStart(15*time.Minute))
 		free := b.occupy("release", 1)
+		b.set("release-2", client.Permits(1), client.HeadStart(15*time.Minute))
+		defer b.occupy("release-2", 1)()
 		s := b.session(24 * time.Hour)
-		order := make(chan string, 4)
+		order := make(chan string, 5)
 		var released sync.WaitGroup
 		ask := func(name string, acquire func() (*client.Lease, error)) {
 			released.Go(func() {
@@ -434,9 +436,13 @@ func TestHeadStartPassesLaterRequests(t *testing.T) {
 			order <- "down"
 			b.up("release")
 		})
+		ask("list", func() (*client.Lease, error) {
+			other := b.session(24 * time.Hour)
+			return other.AcquireAny(b.ctx, client.Want{Name: "release"}, client.Want{Name: "release-2", HeadStart: 210 * time.Second})
+		})
 		time.Sleep(time.Minute) // virtual
 		free()
-		if got := fmt.Sprint(<-order, <-order, <-order, <-order); got != "sessiondownhotfixdeploy" {
+		if got := fmt.Sprint(<-order, <-order, <-order, <-order, <-order); got != "sessiondownhotfixlistdeploy" {
 			b.Error(got)
 		}
 		released.Wait()

@@ -18,7 +18,7 @@ const mostCertificates = 5
 
 // NodeTLS returns the settings of TLS between nodes, for both ends: version 1.3, and a certificate from each side.
 // Sessions are not resumed, so that each connection is judged by the authorities at its time. Host names don't count,
-// only the common name: see [NodeName].
+// only the common name, which is the id of the node.
 func (s *Source) NodeTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -78,12 +78,4 @@ func (m *material) checkNode(id string) error {
 		return fmt.Errorf("it is the certificate of %q, and this is node %q", name, id)
 	}
 	return verifyNode(chain, m.roots)
-}
-
-// NodeName returns the id of the node at the other end of a connection, after its handshake.
-func NodeName(state tls.ConnectionState) string {
-	if len(state.PeerCertificates) == 0 {
-		return ""
-	}
-	return state.PeerCertificates[0].Subject.CommonName
 }

@@ -54,7 +54,12 @@ func shake(dialler, acceptor *tls.Config) (names [2]string, err error) {
 	failed := make(chan error, 1)
 	go func() { failed <- server.Handshake() }()
 	err = errors.Join(client.Handshake(), <-failed)
-	return [2]string{NodeName(client.ConnectionState()), NodeName(server.ConnectionState())}, err
+	for i, state := range []tls.ConnectionState{client.ConnectionState(), server.ConnectionState()} {
+		if len(state.PeerCertificates) > 0 {
+			names[i] = state.PeerCertificates[0].Subject.CommonName
+		}
+	}
+	return names, err
 }
 
 // TestOnlyTheNodesOwnCertificate: a source of a node refuses every other certificate,
