@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 
 from ._credentials import Credentials
 from ._errors import Canceled, Refused, SignalboxError, Unavailable, Unreachable, WaitEnded, final, no_effect, of_node, refusal
+from ._flight import Flights, Silent, Untried, shareable
 from ._http import NotSent, Pool
 from ._nodes import Node, Nodes, encode
 from ._reactor import GRACE, Reactor
@@ -32,6 +33,7 @@ _SHORTEST_SHARE = 0.5  # seconds that one attempt has at least: a healthy node n
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _MOST = 200 * 365 * 86_400_000  # milliseconds: durations of a node are shorter
 _DRIFT = 1024  # spans of cluster time are shortened by 1/_DRIFT: this clock may run that much slower than the leader's
+_CONTENDED, _MOST_CONTENDED = 1.0, 1024  # seconds for which a semaphore counts as contended, and how many are remembered
 _ROUNDING = 0.001  # the nodes' clocks count whole milliseconds
 
 
@@ -63,6 +65,9 @@ class Call:
     max_pause: Optional[float] = None  # bounds the pause after failures
     elsewhere: bool = False  # begin at another node than the last that worked
     failed: Optional[Callable[[Exception], None]] = None  # is called with each failed attempt
+    operation: str = ""  # of ``POST /v1/batch``, with which it may share a request
+    semaphore: str = ""  # of the operation
+    session: str = ""  # of the operation
 
 
 @dataclass
@@ -103,8 +108,9 @@ def _seconds(ms: int) -> float:
     return min(max(ms, 0), _MOST) / 1000
 
 
-class _Silent(OSError):
-    """The node did not reply in time."""
+def end_of(session: str) -> Call:
+    """Returns the call that ends a session."""
+    return Call("DELETE", ("v1", "sessions", session), operation="end", session=session)
 
 
 class Live(Protocol):
@@ -125,6 +131,8 @@ class Caller:
         self._attempt_timeout, self._longest_wait, self.give_up_after = attempt_timeout, longest_wait, give_up_after
         self._pool = Pool(credentials)
         self._reactor, self._pid = Reactor(self._pool.close), os.getpid()
+        self._flights: Dict[int, Flights] = {}  # by the id of the node
+        self._contended: Dict[Tuple[str, str], float] = {}  # places that were not free at once, and until when that counts
         self.sessions: Dict[str, Live] = {}  #: that are renewed
         _callers.add(self)
 
@@ -144,6 +152,9 @@ class Caller:
     def forked(self) -> None:
         """Begins again in a child process. The parent keeps its connections and sessions."""
         self._pid = os.getpid()
+        for flights in self._flights.values():
+            flights.abandon()
+        self._flights = {}
         self._reactor.abandon()
         sessions, self.sessions = list(self.sessions.values()), {}
         for session in sessions:
@@ -208,6 +219,8 @@ class Caller:
                     least = e.retry_after * (1 + random.random() / 4)
                     if call.listen or call.until is not None:
                         since = time.monotonic()  # the cluster is there; the wait goes on
+            except Untried:
+                continue
             except OSError as e:
                 if not isinstance(e, (NotSent, ssl.SSLCertVerificationError)):
                     ambiguous = True
@@ -217,7 +230,7 @@ class Caller:
                     if of_nodes >= len(self.nodes):
                         raise _given_up(cancel, deadline, last, ambiguous and call.method != "GET") from e
                 held = call.until is not None and wait > 0  # it may hold the request, which is no fault
-                self.nodes.failed(node, silent=isinstance(e, _Silent) and not held)
+                self.nodes.failed(node, silent=isinstance(e, Silent) and not held)
             failures += 1
             if failures == 1:
                 since = time.monotonic()
@@ -245,8 +258,20 @@ class Caller:
         return total, total - min(patience, max(total / 4, _SHORTEST_SHARE / 2))
 
     async def _attempt(self, node: Node, call: Call, body: Optional[bytes], total: float, wait: float, cancel: Cancel) -> Reply:
-        """One request to a node, and its reply; a second one if the node refuses the token and its file has another by now."""
+        """One attempt at a call, which may share its request with others."""
         end = time.monotonic() + total
+        if not shareable(call, wait):
+            return await self._alone(node, call, body, end, wait, cancel)
+        flights = self._flights.get(id(node))
+        if flights is None:
+            batch = Call("POST", ("v1", "batch"))
+            flights = self._flights[id(node)] = Flights(
+                str(node), lambda body, end, cancel: self._alone(node, batch, body, end, 0.0, cancel), lambda work: self._reactor.spawn(work)
+            )
+        return await flights.attempt(call, end, cancel, lambda: self._alone(node, call, body, end, wait, cancel))
+
+    async def _alone(self, node: Node, call: Call, body: Optional[bytes], end: float, wait: float, cancel: Cancel) -> Reply:
+        """One request to a node, and its reply; a second one if the node refuses the token and its file has another by now."""
         authorization = self._credentials.authorization(node)
         try:
             return await self._request(node, call, body, end, wait, cancel, authorization)
@@ -285,7 +310,7 @@ class Caller:
             except OSError as e:
                 exchange.end()
                 if time.monotonic() >= end and not isinstance(e, NotSent):
-                    raise _Silent(f"{node} did not reply in time") from e
+                    raise Silent(f"{node} did not reply in time") from e
                 if cancel.canceled or not exchange.used:
                     raise
                 continue  # the node has closed an idle connection: a new one shows whether it is there
@@ -310,6 +335,16 @@ class Caller:
                 raise SignalboxError(f"the reply of {node} can't be read")
             replayed = response.headers.get("idempotency-replayed") == "true"
             return Reply(response.status, sent, received, wait, replayed, index, decoded)
+
+    def contended(self, place: Tuple[str, str]) -> bool:
+        """Reports whether a call could not have its permits at once there a short time ago."""
+        return time.monotonic() < self._contended.get(place, 0.0)
+
+    def contend(self, place: Tuple[str, str]) -> None:
+        """Remembers a call that could not have its permits at once."""
+        if len(self._contended) >= _MOST_CONTENDED:
+            self._contended.clear()
+        self._contended[place] = time.monotonic() + _CONTENDED
 
     def growing(self) -> Callable[[], float]:
         """The patience of a call whose caller waits for a short time, and which goes on after that: twice as long in each round over all nodes."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
 from . import _values as values
-from ._calls import Call, Caller, Reply, back_off, new_key, wait_ended
+from ._calls import Call, Caller, Reply, back_off, end_of, new_key, wait_ended
 from ._credentials import Credentials
 from ._decorator import limited
 from ._errors import Canceled, Closed, LimitReached, Over, SignalboxError, Unavailable, Unreachable
@@ -172,11 +172,11 @@ class Operations:
 
     def up(self, name: str, count: int = 1, *, epoch: Optional[int] = None) -> int:
         """Adds permits without an owner, and returns how many are available after the grants that this caused."""
-        return self._send(_change(name, "POST", "up", body={"count": values.whole("count", count)}, epoch=epoch), _value)
+        return self._send(_change(name, "POST", "up", body={"count": values.whole("count", count)}, epoch=epoch, operation="up"), _value)
 
     def set_value(self, name: str, value: int, *, epoch: Optional[int] = None) -> int:
         """Makes that many permits available, and returns how many are left after the grants that this caused."""
-        return self._send(_change(name, "PUT", "value", body={"value": values.whole("value", value, -values.LARGEST)}, epoch=epoch), _value)
+        return self._send(_change(name, "PUT", "value", body={"value": values.whole("value", value, -values.LARGEST)}, epoch=epoch, operation="set"), _value)
 
     def page(self, prefix: str = "", cursor: str = "") -> Tuple[List[Semaphore], Optional[str]]:
         """Reads a page of the semaphores whose names begin with the prefix, by name, and the cursor of the next page, if there is one."""
@@ -238,8 +238,11 @@ class Operations:
         return self._send(Call("DELETE", ("v1", "sessions", values.text("session", session)), key=new_key()), void)
 
 
-def _change(name: str, method: str, *more: str, body: Optional[Dict[str, Any]] = None, epoch: Optional[int] = None, group: str = "") -> Call:
-    return Call(method, ("v1", "semaphores", values.semaphore(name), *more), query=values.query(epoch, group), body=body, key=new_key())
+def _change(
+    name: str, method: str, *more: str, body: Optional[Dict[str, Any]] = None, epoch: Optional[int] = None, group: str = "", operation: str = ""
+) -> Call:
+    path = ("v1", "semaphores", values.semaphore(name), *more)
+    return Call(method, path, query=values.query(epoch, group), body=body, key=new_key(), operation=operation, semaphore=name)
 
 
 def _group_path(name: str, group: str) -> Tuple[str, ...]:
@@ -366,7 +369,8 @@ class Client(Operations, Unpicklable):
     ) -> Work[Lease]:  # fmt: skip
         life, want = self._life(ttl, margin, metadata), values.want(name, count, group)
         asked = {"count": want.count, **values.head_start(head_start)}
-        one = Call("POST", ("v1", "semaphores", name, "leases"), query=values.query(epoch, group), body={**asked, **life.body})
+        one = Call("POST", ("v1", "semaphores", name, "leases"), query=values.query(epoch, group), body={**asked, **life.body},
+                   operation="acquire-once", semaphore=name)  # fmt: skip
         wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
 
         async def start() -> Lease:
@@ -380,6 +384,7 @@ class Client(Operations, Unpicklable):
         try:
             reply = await self._once(one, deadline if wait else None, cancel)
         except Unavailable:
+            self._calls.contend(place)
             if wait == 0:
                 raise
         else:
@@ -394,7 +399,7 @@ class Client(Operations, Unpicklable):
                 raise wait_ended(place[0]) from e
             raise
         call = session._lease_call("PUT", place, **one.query)
-        call.body = asked
+        call.body, call.operation = asked, "acquire"
         try:
             return (await session._acquire([place], call, None if deadline is None else max(0.001, deadline - time.monotonic()), cancel))[0]
         except Exception:
@@ -436,7 +441,7 @@ class Client(Operations, Unpicklable):
                 kept = keep(reply) if reply.status != 202 else None
                 if kept is not None or "session" not in reply.body:
                     return kept
-                await self._calls.do(Call("DELETE", ("v1", "sessions", reply.body["session"])), grace)
+                await self._calls.do(end_of(reply.body["session"]), grace)
         except SignalboxError as e:
             if not isinstance(e, SETTLED + (Over, LimitReached)):
                 raise
@@ -458,7 +463,7 @@ class Client(Operations, Unpicklable):
         return Work(start, left, lambda session: session.begin_close())
 
     async def _open(self, life: _Life, one_shot: bool, deadline: Optional[float], cancel: Cancel) -> Session:
-        call = Call("POST", ("v1", "sessions"), body=life.body)
+        call = Call("POST", ("v1", "sessions"), body=life.body, operation="open")
         while True:
             call.key = new_key()
             try:
@@ -540,7 +545,7 @@ class Client(Operations, Unpicklable):
         async def give_back(taken: int) -> None:
             shown = await self._calls.do(Call("GET", ("v1", "semaphores", name), query=values.query(epoch)))
             if "window_ms" not in shown.body:  # else they come back by themselves, and an ``up`` would be one more time
-                await self._calls.do(_change(name, "POST", "up", body={"count": taken}, epoch=epoch))
+                await self._calls.do(_change(name, "POST", "up", body={"count": taken}, epoch=epoch, operation="up"))
 
         def undo(taken: int) -> Any:
             return self._calls.reactor.submit(give_back(taken))

@@ -247,7 +247,12 @@ def refusal(status: int, kind: Optional[str], retry_after: Optional[str], body: 
     if not isinstance(members, dict):
         members = {"detail": body[:200].decode("utf-8", "replace").strip(), "code": ""}
     seconds = int(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 0
-    return _CLASSES.get(str(members.get("code")), Refused)(status, members, float(min(seconds, _MAX_RETRY_AFTER)), address)
+    return refused(status, members, float(min(seconds, _MAX_RETRY_AFTER)), address)
+
+
+def refused(status: int, members: Dict[str, Any], retry_after: float, address: str) -> Refused:
+    """Returns the error of a problem document."""
+    return _CLASSES.get(str(members.get("code")), Refused)(status, members, retry_after, address)
 
 
 def is_plain(e: Refused) -> bool:

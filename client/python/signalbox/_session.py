@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 from . import _values as values
-from ._calls import Call, Caller, Reply, back_off, new_key, wait_ended
+from ._calls import Call, Caller, Reply, back_off, end_of, new_key, wait_ended
 from ._errors import (
     Canceled, Closed, Deleted, ExpiredSession, Hierarchy, InvalidRequest, LeaseExists, LimitReached, LineFull, Lost, Never, NoTotal, NotHeld, NotRenewed, Over,
     PreconditionFailed, Refused, Revoked, SignalboxError, Superseded, Unavailable, UnknownSemaphore, UnknownSession, Unreachable,
@@ -267,7 +267,7 @@ class Session(_Holder):
     ) -> Work[Lease]:  # fmt: skip
         want = values.want(name, count, group)
         call = self._lease_call("PUT", want.place, **values.query(epoch))
-        call.body = {"count": want.count, **values.head_start(head_start)}
+        call.body, call.operation = {"count": want.count, **values.head_start(head_start)}, "acquire"
         return self._work([want.place], call, wait, cancel, lambda leases: leases[0])
 
     def _to_acquire_all(self, wants: Wants, *, head_start: float = 0.0, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Work[List[Lease]]:
@@ -285,7 +285,7 @@ class Session(_Holder):
     def _lease_call(self, method: str, place: Place, **query: str) -> Call:
         """Returns a call about the lease, or the request, in a group of a semaphore."""
         name, group = place
-        return Call(method, ("v1", "sessions", self.id, "leases", name), query={**query, "group": group} if group else query)
+        return Call(method, ("v1", "sessions", self.id, "leases", name), query={**query, "group": group} if group else query, semaphore=name, session=self.id)
 
     def _work(self, places: List[Place], call: Call, wait: Optional[float], cancel: Optional[Cancel], pick: Callable[[List[Lease]], T]) -> Work[T]:
         wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
@@ -347,10 +347,16 @@ class Session(_Holder):
                 raise wait_ended(places[0][0])
 
     async def _ask(self, call: Call, wait: Optional[float], deadline: Optional[float], cancel: Cancel) -> Reply:
-        """Repeats the request until it is granted or refused. All repeats are one request to the cluster, and have one place."""
-        call.key, call.key_optional, call.listen = new_key(), True, wait != 0
-        if wait == 0:
+        """Repeats the request until it is granted or refused. All repeats are one request to the cluster, and have one place.
+
+        Unless the semaphore is contended, a try comes first, which may share a request with other calls.
+        """
+        place = (call.semaphore, call.query.get("group", ""))
+        first = wait != 0 and call.operation == "acquire" and not self._calls.contended(place)
+        call.key, call.key_optional, call.listen = new_key(), True, wait != 0 and not first
+        if not call.listen:
             call.query["try"] = "true"
+        if wait == 0:
             deadline = None  # the call has no time limit but its attempts'
         waits, early = False, 0
         while True:
@@ -363,6 +369,12 @@ class Session(_Holder):
                 early = early + 1 if reply.early else 0
             except Over:  # granted to an attempt whose reply was lost
                 call.key, early = new_key(), early + 1
+            except Unavailable:
+                self._calls.contend(place)
+                if not first:
+                    raise
+                del call.query["try"]
+                first, call.key, call.listen = False, new_key(), True
             except LimitReached as e:
                 if not waits:
                     raise
@@ -565,7 +577,7 @@ class Session(_Holder):
     async def _release(self, place: Place, token: Optional[int]) -> None:
         """Asks until a node confirms, or the session is over. It names the token and has a key: a request that arrives late must not release a later lease."""
         call = self._lease_call("DELETE", place, **({} if token is None else {"token": str(token)}))
-        call = replace(call, key=new_key(), key_optional=True, patience=self._calls.growing())
+        call = replace(call, key=new_key(), key_optional=True, patience=self._calls.growing(), operation="release")
         rounds = 0
         while not self._over.canceled:
             rounds += 1
@@ -607,7 +619,7 @@ class Session(_Holder):
         while time.monotonic() < until:
             rounds += 1
             try:
-                await self._calls.do(Call("DELETE", ("v1", "sessions", self.id), patience=self._calls.growing(), max_pause=self.ttl / 12), until)
+                await self._calls.do(replace(end_of(self.id), patience=self._calls.growing(), max_pause=self.ttl / 12), until)
             except _SESSION_GONE:
                 pass
             except (SignalboxError, OSError):

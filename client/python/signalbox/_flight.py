@@ -1,0 +1,198 @@
+"""Shared requests: calls that come while a request to a node is under way share the next one, ``POST /v1/batch``.
+
+The first call leaves at once. The next request leaves when the one under way has returned, or after 10 ms. So a lone caller waits for no other, and the
+busier a process is, the more of its calls share a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Union
+
+from ._errors import Refused, SignalboxError, refused
+from ._http import NotSent
+from ._time import Cancel, in_loop
+
+if TYPE_CHECKING:
+    from ._calls import Call, Reply
+
+_SLOW = 0.01  # seconds after which the next request leaves although the one under way has not returned: the node is far away, or silent
+_MOST, _MOST_BYTES = 256, 256 << 10  # of one shared request, well below a node's limits
+_PAUSE = 1.0  # the Retry-After of an overloaded node, which a member of a shared request lacks
+_GIVES_BACK = frozenset(("release", "end", "up"))  # alone in a request, an overloaded node takes them before others
+
+
+class Silent(OSError):
+    """The node did not reply in time."""
+
+
+class Untried(NotSent):
+    """The caller gave up while the call waited for other calls: that does not count against the node."""
+
+
+class _Separate(Exception):
+    """The node did not take the shared request: each call is sent separately."""
+
+
+@dataclass
+class _Member:
+    operation: bytes
+    result: asyncio.Future[Union[Reply, Exception]]  # an exception as a result: a child process retrieves none
+
+
+@dataclass
+class _Shared:
+    """One request of several calls."""
+
+    end: float = 0.0  # of its time
+    members: List[_Member] = field(default_factory=list)
+    size: int = 0
+    timer: Optional[asyncio.TimerHandle] = None
+    sent: bool = False
+    present: int = 0  # members whose callers still wait
+    cancel: Cancel = field(default_factory=Cancel)
+
+
+def shareable(call: Call, wait: float) -> bool:
+    """Reports whether a call may share a request. A call that waits may not: a node would hold the request, and so the replies to the others."""
+    return bool(call.operation) and not call.listen and wait == 0 and not call.headers and (call.key is not None or call.operation == "end")
+
+
+class Flights:
+    """The requests to one node. Its loop alone uses it."""
+
+    def __init__(
+        self, node: str, request: Callable[[bytes, float, Cancel], Coroutine[Any, Any, Reply]], spawn: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        self._node, self._request, self._spawn = node, request, spawn
+        self._under_way = 0  # requests
+        self._crowded = 0.0  # until then, calls that give permits back are sent separately
+        self._next: Optional[_Shared] = None  # has the calls for the next request
+
+    def abandon(self) -> None:
+        """Sends no request any more, in a child process: the calls that end there are the parent's."""
+        self._spawn = lambda work: work.close()
+
+    async def attempt(self, call: Call, end: float, cancel: Cancel, alone: Callable[[], Coroutine[Any, Any, Reply]]) -> Reply:
+        """Makes one attempt at a call: alone, or in a shared request."""
+        if self._under_way == 0 or call.operation in _GIVES_BACK and time.monotonic() < self._crowded:
+            self._under_way += 1
+            try:
+                return await alone()
+            finally:
+                self._finish()
+        loop = asyncio.get_running_loop()
+        member = _Member(_operation(call), loop.create_future())
+        shared = self._join(member, end)
+
+        def give_up() -> None:
+            self._leave(shared, member, end)
+
+        timer = loop.call_at(end, give_up)
+        try:
+            with cancel.notify(in_loop(loop, give_up)):
+                result = await member.result
+            if isinstance(result, Exception):
+                raise result
+            return result
+        except _Separate:
+            return await alone()
+        except Refused as e:
+            if e.code != "overloaded" or call.operation not in _GIVES_BACK:
+                raise
+            self._crowded = time.monotonic() + _PAUSE
+            return await alone()
+        finally:
+            timer.cancel()
+
+    def _join(self, member: _Member, end: float) -> _Shared:
+        if self._next is not None and self._next.size + len(member.operation) > _MOST_BYTES:
+            self._send(self._next)
+        shared = self._next
+        if shared is None:
+            shared = self._next = _Shared()
+            shared.timer = asyncio.get_running_loop().call_later(_SLOW, self._send, shared)
+        shared.members.append(member)
+        shared.size, shared.present, shared.end = shared.size + len(member.operation) + 1, shared.present + 1, max(shared.end, end)
+        if len(shared.members) == _MOST:
+            self._send(shared)
+        return shared
+
+    def _leave(self, shared: _Shared, member: _Member, end: float) -> None:
+        """Ends a call that does not wait any longer. The last one that leaves a request aborts it."""
+        if member.result.done():
+            return
+        shared.present -= 1
+        if not shared.sent:
+            shared.members.remove(member)
+            member.result.set_result(Untried("the call waited for others"))
+            return
+        late = time.monotonic() >= end
+        member.result.set_result(Silent(f"{self._node} did not reply in time") if late else OSError("the call was given up"))
+        if shared.present == 0:
+            shared.cancel.cancel()
+
+    def _finish(self) -> None:
+        """Ends a request that was under way, and sends the next one after the last."""
+        self._under_way -= 1
+        if self._under_way == 0 and self._next is not None:
+            self._send(self._next)
+
+    def _send(self, shared: _Shared) -> None:
+        if shared.sent:
+            return
+        shared.sent, self._next = True, None
+        if shared.timer is not None:
+            shared.timer.cancel()
+        if shared.members:
+            self._under_way += 1
+            self._spawn(self._fly(shared))
+
+    async def _fly(self, shared: _Shared) -> None:
+        body = b'{"operations":[' + b",".join(member.operation for member in shared.members) + b"]}"
+        outcomes: List[Union[Reply, Exception]]
+        try:
+            reply = await self._request(body, shared.end, shared.cancel)
+            outcomes = self._results(reply, len(shared.members))
+        except Exception as e:
+            outcomes = [_again(e) for _ in shared.members]
+        finally:
+            self._finish()
+        for member, outcome in zip(shared.members, outcomes):
+            if not member.result.done():
+                member.result.set_result(outcome)
+
+    def _results(self, reply: Reply, count: int) -> List[Union[Reply, Exception]]:
+        """Returns the reply or the refusal of each member."""
+        results = reply.body.get("results")
+        if not isinstance(results, list) or len(results) != count:
+            raise SignalboxError(f"the reply of {self._node} can't be read")
+        outcomes: List[Union[Reply, Exception]] = []
+        for result in results:
+            status, body = result["status"], result.get("body") or {}
+            if 200 <= status < 300:
+                outcomes.append(replace(reply, status=status, body=body, replayed=result.get("replayed", False)))
+            else:
+                outcomes.append(refused(status, body, _PAUSE if status in (429, 503) else 0.0, self._node))
+        return outcomes
+
+
+def _again(error: Exception) -> Exception:
+    """Returns the error of a whole request for one of its calls. If the node has no such route, or smaller limits, the calls are sent separately."""
+    if isinstance(error, Refused) and (error.status in (400, 404, 405, 413) or error.status == 403 and not error.code):
+        return _Separate()
+    again = copy.copy(error)
+    again.__cause__ = error.__cause__
+    return again
+
+
+def _operation(call: Call) -> bytes:
+    """Returns the call as a member of ``POST /v1/batch``, which names the members of its query and of its body alike."""
+    names = {"semaphore": call.semaphore, "session": call.session, "key": call.key, "group": call.query.get("group")}
+    query = {name: json.loads(value) for name, value in call.query.items() if name != "group"}  # numbers, and true
+    members: Dict[str, Any] = {"op": call.operation, **{name: value for name, value in names.items() if value}, **query, **(call.body or {})}
+    return json.dumps(members).encode()
