@@ -96,6 +96,7 @@ type modelLease struct {
 	dueMS     int64 // of a receipt
 	void      bool  // a receipt whose spends a set forgot
 	endsMS    int64 // 0: with its session
+	slots     []uint32
 }
 
 // modelList identifies a request for several semaphores, so that a repeat is recognized.
@@ -130,6 +131,7 @@ type modelRequest struct {
 	supersedes       []modelVictim
 	reserved         int64 // of the room for leases and returns
 	restores         bool
+	slots            map[modelMember][]uint32 // that a restore names
 }
 
 type modelEnded struct {
@@ -433,10 +435,14 @@ func total(s *modelSemaphore) int64 {
 		return math.MaxInt64
 	}
 	sum := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
-	if !sum.IsInt64() {
-		return math.MaxInt64
+	most := int64(math.MaxInt64)
+	if s.settings.Slots {
+		most = mostLeaseSlots
 	}
-	return sum.Int64()
+	if !sum.IsInt64() {
+		return most
+	}
+	return min(sum.Int64(), most)
 }
 
 // legal: permits + offset, held and available stay within 64 bits.
