@@ -38,6 +38,7 @@ type model struct {
 	// The conclusions and effects of this entry so far.
 	conclusions []Conclusion
 	effects     []Effect
+	passing     int // grants that passed the head of lowest rank
 	// spent are the sessions to which this command gave a deadline that is not
 	// in the future: they end as its last step.
 	spent []*modelSession
@@ -181,7 +182,7 @@ func newModel() *model {
 // apply applies one entry.
 func (m *model) apply(index uint64, stampMS int64, commands []modelCommand) []Result {
 	m.index = index
-	m.conclusions, m.effects = nil, nil
+	m.conclusions, m.effects, m.passing = nil, nil, 0
 	m.done = work{}
 	m.nowMS = max(m.nowMS, stampMS)
 	m.expire()

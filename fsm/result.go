@@ -155,6 +155,7 @@ type Result struct {
 	// Set in refusals, to explain them.
 	Subject     string // the semaphore that the refusal is about
 	Rule        Rule
+	More        bool   // no refusal, but an item-delete-all: others are left. It stands here since it needs no space so
 	Limit       int64  // of the owner or of the group, for its rules
 	Reason      string // the operator's, for Revoked
 	Asked       int64  // the count asked
@@ -169,7 +170,6 @@ type Result struct {
 	// Of items.
 	Locks   uint64 // how often a session acquired the item while no session held it
 	DelayMS int64  // RuleDelay: the time left; Unavailable: the time until enough of a window comes back
-	More    bool   // item-delete-all: others are left
 
 	// Of groups.
 	Group string // Waiting, RuleGroupLimit, RuleOtherGroups: the group of the request
@@ -292,6 +292,7 @@ type Applied struct {
 	Conclusions []Conclusion
 	Effects     []Effect
 	Term        uint64 // of a StartTerm, else 0
+	Passing     int    // grants of pools that passed the head that waits longest; for metrics, in no state hash
 	Jump        bool   // of a StartTerm: tokens, places and epochs were skipped
 	MoreDue     bool   // work is left over, see Machine.MoreDue: the leader logs a tick
 }
