@@ -191,7 +191,7 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	}
 	applied := m.applied
 	m.applied = nil
-	applied.Conclusions, applied.Effects = take(&m.conclusions), take(&m.effects)
+	applied.Conclusions, applied.Effects = take(&m.conclusions, maxScratchConclusions), take(&m.effects, maxScratchEffects)
 	m.keepUnserved()
 	m.trim()
 	applied.MoreDue = m.MoreDue()
@@ -248,16 +248,19 @@ func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
 // effect records one change.
 func (m *Machine) effect(e Effect) { m.effects = append(m.effects, e) }
 
-// maxScratch bounds the effects of an entry whose scratch space serves the next one, and the conclusions.
-const maxScratch = 8192
+// The effects and conclusions of an entry whose scratch space serves the next one are no more than these.
+const (
+	maxScratchEffects     = 8192
+	maxScratchConclusions = 512
+)
 
-// take returns what scratch space has of the entry, in a slice of its length.
-func take[T any](scratch *[]T) []T {
+// take returns what scratch space has of the entry, in a slice of its length. The scratch space of more than most is not kept.
+func take[T any](scratch *[]T, most int) []T {
 	all := *scratch
 	if len(all) == 0 {
 		return nil
 	}
-	if len(all) > maxScratch { // too many to copy, or to keep as scratch space
+	if len(all) > most { // too many to copy, or to keep as scratch space
 		*scratch = nil
 		return all
 	}

@@ -155,7 +155,6 @@ type Result struct {
 	// Set in refusals, to explain them.
 	Subject     string // the semaphore that the refusal is about
 	Rule        Rule
-	More        bool   // no refusal, but an item-delete-all: others are left. It stands here since it needs no space so
 	Limit       int64  // of the owner or of the group, for its rules
 	Reason      string // the operator's, for Revoked
 	Asked       int64  // the count asked
@@ -170,6 +169,7 @@ type Result struct {
 	// Of items.
 	Locks   uint64 // how often a session acquired the item while no session held it
 	DelayMS int64  // RuleDelay: the time left; Unavailable: the time until enough of a window comes back
+	More    bool   // item-delete-all: others are left
 
 	// Of groups.
 	Group string // Waiting, RuleGroupLimit, RuleOtherGroups: the group of the request
