@@ -173,6 +173,43 @@ func BenchmarkPairs(b *testing.B) {
 	}
 }
 
+// BenchmarkHandOver: one operation is an acquire that waits for a strict semaphore, and the release that
+// grants it. Two sessions take turns at each of 1,000 semaphores.
+func BenchmarkHandOver(b *testing.B) {
+	const semaphores = 1000
+	for _, each := range []int{1, 250} {
+		l := newLoader(0)
+		l.open(2)
+		for i := range semaphores {
+			l.add(CreateSemaphore{Name: nameOf(i), Permits: 1})
+			l.add(Acquire{Session: 2, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
+		}
+		must(b, l.flush())
+		var take, give [][]byte
+		for session := range uint64(2) {
+			var acquires, releases []Command
+			for i := range semaphores {
+				acquires = append(acquires, Acquire{Session: 1 + session, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
+				releases = append(releases, Release{Session: 2 - session, Name: nameOf(i)})
+			}
+			take, give = append(take, entries(acquires, each)...), append(give, entries(releases, each)...)
+		}
+		at := 0
+		b.Run(fmt.Sprintf("commands=%d", each), func(b *testing.B) {
+			b.ReportAllocs()
+			before := processor(b)
+			for i := 0; i < b.N; i += each {
+				must(b, l.apply(take[at]))
+				if done := l.apply(give[at]); len(done.Conclusions) != each {
+					b.Fatalf("%d waits ended", len(done.Conclusions))
+				}
+				at = (at + 1) % len(take)
+			}
+			perSecond(b, "pairs", b.N, processor(b)-before)
+		})
+	}
+}
+
 // BenchmarkOneShot: one operation is an acquire that makes its own session,
 // and the end of that session.
 func BenchmarkOneShot(b *testing.B) {

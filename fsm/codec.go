@@ -364,8 +364,9 @@ func decodeResult(text string) Result {
 }
 
 func (e *encoder) result(r *Result) {
+	mask := r.mask()
 	e.byte(byte(r.Code))
-	e.uint(r.mask())
+	e.uint(mask)
 	for _, v := range r.ids() {
 		if *v != 0 {
 			e.uint(*v)
@@ -389,10 +390,11 @@ func (e *encoder) result(r *Result) {
 	if r.Rule != RuleNone {
 		e.byte(byte(r.Rule))
 	}
-	e.resultLists(r)
+	e.resultLists(r, mask)
 }
 
-func (e *encoder) resultLists(r *Result) {
+func (e *encoder) resultLists(r *Result, mask uint64) {
+	has := func(bit int) bool { return mask&(1<<bit) != 0 }
 	if len(r.Grants) > 0 {
 		e.uint(uint64(len(r.Grants)))
 		for _, g := range r.Grants {
@@ -422,7 +424,7 @@ func (e *encoder) resultLists(r *Result) {
 			e.bool(c.Deleted)
 		}
 	}
-	if r.hasGroups() {
+	if has(bitGroups) {
 		for i := range r.Grants {
 			e.string(r.Grants[i].Group)
 		}
@@ -430,16 +432,16 @@ func (e *encoder) resultLists(r *Result) {
 			e.string(r.Completed[i].Group)
 		}
 	}
-	if r.Semaphore != nil && r.Semaphore.hasSettings() {
+	if has(bitSettings) {
 		e.semaphoreSettings(r.Semaphore)
 	}
-	if r.hasTimes() {
+	if has(bitTimes) {
 		for i := range r.Grants {
 			e.int(r.Grants[i].DueMS)
 			e.int(r.Grants[i].EndsMS)
 		}
 	}
-	if r.hasSlots() {
+	if has(bitSlots) {
 		for i := range r.Grants {
 			e.slotRuns(r.Grants[i].Slots)
 		}

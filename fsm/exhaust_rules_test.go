@@ -21,6 +21,7 @@ type heldLease struct {
 	semaphore string
 	count     int64
 	revoked   bool
+	slots     string
 }
 
 type waiting struct {
@@ -34,7 +35,7 @@ func standingOf(m *Machine) standing {
 		s.sessions[owner.id] = owner.oneShot
 	}
 	for _, l := range m.leases.all() {
-		s.leases[l.token] = heldLease{m.sessionID(l.session), m.semaphores.at(l.semaphore).name, l.count, l.revoked}
+		s.leases[l.token] = heldLease{m.sessionID(l.session), m.semaphores.at(l.semaphore).name, l.count, l.revoked, slotsText(l.slots.all())}
 	}
 	for _, q := range m.requests.all() {
 		w := waiting{session: m.sessionID(q.session)}
@@ -55,7 +56,7 @@ func (s standing) differs(m *Machine, by move, applied *Applied) error {
 		return err
 	}
 	for _, e := range applied.Effects {
-		if e.Kind == EffectGranted {
+		if e.Kind == EffectGranted && !(by.restores && e.Place == 0) { // a restore goes beyond permits
 			if err := s.granted(m, by, e); err != nil {
 				return err
 			}
@@ -139,6 +140,11 @@ func (s standing) granted(m *Machine, by move, e Effect) error {
 	for _, l := range m.lanes.all() {
 		if l.group == e.Group && granted.grouped() && l.limit != NoLimit && l.used() > l.limit {
 			return fmt.Errorf("%s: group %q is granted %d beyond its limit", by.name, l.group, l.used()-l.limit)
+		}
+	}
+	if len(e.Slots) > 0 {
+		if err := slotsRight(m, r, e); err != nil {
+			return fmt.Errorf("%s: %w", by.name, err)
 		}
 	}
 	if granted.line == nil {

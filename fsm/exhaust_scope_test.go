@@ -16,6 +16,8 @@ type move struct {
 	allowed func(*Machine) bool // nil: always
 	apply   func(*Machine) *Applied
 	ends    func(session uint64, semaphore string) bool // leases and requests that the move may take away; nil: it takes no lease
+
+	restores bool
 }
 
 // scopeTick is the unit of time of a scope, in milliseconds.

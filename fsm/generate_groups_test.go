@@ -44,7 +44,8 @@ func (g *generator) busySetup() (commands []Command) {
 		if g.chance(4) {
 			kind.MaxWaiting, kind.DropOldest = given(int64(1+g.below(3))), given(!g.chance(3))
 		}
-		commands = append(commands, CreateSemaphore{Name: drawnNames[i], Permits: oneOf(g, []int64{1, 2, 3}), Settings: g.returning(kind)})
+		settings := g.slotted(g.returning(kind))
+		commands = append(commands, CreateSemaphore{Name: drawnNames[i], Permits: g.permits(oneOf(g, []int64{1, 2, 3}), settings), Settings: settings})
 	}
 	for id := range uint64(6) {
 		commands = append(commands, OpenSession{Session: id + 1, TTLMS: 600_000})

@@ -29,6 +29,7 @@ func (g *generator) restore() Command {
 				c.Leases = []Want{{s.name, 1, v.group}}
 			}
 		}
+		c.Slots = g.slotsOf(c.Leases)
 		return c
 	}
 	if s := g.m.session(c.Session); s != nil && g.chance(2) { // its own leases
@@ -38,6 +39,7 @@ func (g *generator) restore() Command {
 	} else if !g.chance(4) {
 		c.Leases = g.wants()
 	}
+	c.Slots = g.slotsOf(c.Leases)
 	return c
 }
 

@@ -36,7 +36,8 @@ type generator struct {
 	groups []string       // the groups that this sequence draws from, if any
 	busy   bool           // see chooseGroups
 
-	returns int // see chooseReturns
+	returns int  // see chooseReturns
+	slots   bool // leases name slots
 }
 
 var (
@@ -193,6 +194,7 @@ func (g *generator) setup() sentEntry {
 	g.choose()
 	g.chooseGroups()
 	g.chooseReturns()
+	g.chooseSlots()
 	if g.busy {
 		return g.plain(g.busySetup())
 	}
@@ -201,7 +203,9 @@ func (g *generator) setup() sentEntry {
 		commands = append(commands, StartTerm{Term: 1, Leader: "n1", Limits: g.limits()})
 	}
 	for _, name := range drawnNames[:1+g.below(4)] {
-		commands = append(commands, CreateSemaphore{Name: name, Permits: oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), Level: oneOf(g, drawnLevels), Settings: g.returning(g.kind())})
+		settings := g.slotted(g.returning(g.kind()))
+		permits := g.permits(oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), settings)
+		commands = append(commands, CreateSemaphore{Name: name, Permits: permits, Level: oneOf(g, drawnLevels), Settings: settings})
 	}
 	for id := range 1 + uint64(g.below(4)) {
 		commands = append(commands, OpenSession{Session: id + 1, TTLMS: 30_000, Keep: g.chance(4)})
@@ -316,6 +320,8 @@ func (g *generator) count(name string) int64 {
 		return oneOf(g, []int64{1, 1, 1, 2, 2, 3})
 	}
 	switch {
+	case g.slots && g.chance(4):
+		return oneOf(g, slotCounts)
 	case g.chance(40):
 		return oneOf(g, wildCounts)
 	case s != nil && g.chance(4):
@@ -404,13 +410,14 @@ func (g *generator) ofSemaphore(op Op) Command {
 	count, epoch := g.count(name), g.epoch()
 	switch op {
 	case OpAcquire:
-		return Acquire{Session: session, Name: name, Count: count, TTLMS: g.ttl(), Try: g.chance(5), Epoch: epoch,
+		return Acquire{Session: session, Name: name, Count: count, TTLMS: g.ttl(), Try: g.chance(5) || g.busy && g.chance(4), Epoch: epoch,
 			Group: group, HeadStartMS: g.headStart()}
 	case OpAcquireOnce:
 		return AcquireOnce{Name: name, Count: count, TTLMS: g.life(), Metadata: oneOf(g, drawnPairs),
 			Epoch: epoch, WaitMS: g.wait(), Session: g.fresh(), Group: group, HeadStartMS: g.headStart()}
 	case OpCreateSemaphore:
-		return CreateSemaphore{Name: name, Permits: count, Level: oneOf(g, drawnLevels), Metadata: oneOf(g, drawnPairs), Settings: g.returning(g.kind())}
+		settings := g.slotted(g.returning(g.kind()))
+		return CreateSemaphore{Name: name, Permits: g.permits(count, settings), Level: oneOf(g, drawnLevels), Metadata: oneOf(g, drawnPairs), Settings: settings}
 	case OpListAdd:
 		return ListAdd{Session: g.session(), Name: name, Count: count, Epoch: epoch, Group: group}
 	case OpListRemove:
@@ -442,7 +449,7 @@ func (g *generator) put() Command {
 	if s := g.m.semaphore(c.Name); !g.chance(4) && (s == nil || !s.settings.Family || g.chance(4)) {
 		c.Permits = Change[int64]{true, max(g.count(c.Name), -1)}
 	}
-	c.Settings = g.otherReturns(g.settings())
+	c.Settings = g.otherSlots(g.otherReturns(g.settings()))
 	if g.chance(3) {
 		c.Level = Change[*int32]{true, oneOf(g, drawnLevels)}
 	}

@@ -148,7 +148,7 @@ func (m *Machine) requestAt(id, place uint64) (ref, bool) {
 
 // conclusionOf returns the outcome of a wait that this command has ended.
 func (m *Machine) conclusionOf(place uint64) Result {
-	for _, c := range slices.Backward(m.applied.Conclusions) {
+	for _, c := range slices.Backward(m.conclusions) {
 		if c.Place == place {
 			return c.Result
 		}

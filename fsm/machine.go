@@ -123,6 +123,9 @@ type Machine struct {
 	output  encoder  // scratch space for the state hash
 	effects []Effect // scratch space for the effects of the entry under way
 
+	conclusions []Conclusion // scratch space for the ends of waits in the entry under way
+	spareLines  []*line      // without requests, see newLine
+
 	budget budget // equal on all replicas; tests lower it
 }
 
@@ -188,7 +191,7 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	}
 	applied := m.applied
 	m.applied = nil
-	applied.Effects = m.takeEffects()
+	applied.Conclusions, applied.Effects = take(&m.conclusions, maxScratchConclusions), take(&m.effects, maxScratchEffects)
 	m.keepUnserved()
 	m.trim()
 	applied.MoreDue = m.MoreDue()
@@ -245,22 +248,25 @@ func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
 // effect records one change.
 func (m *Machine) effect(e Effect) { m.effects = append(m.effects, e) }
 
-// maxScratchEffects bounds the effects of an entry whose scratch space serves the next one.
-const maxScratchEffects = 8192
+// The effects and conclusions of an entry whose scratch space serves the next one are no more than these.
+const (
+	maxScratchEffects     = 8192
+	maxScratchConclusions = 512
+)
 
-// takeEffects returns the effects of the entry, in a slice of their number.
-func (m *Machine) takeEffects() []Effect {
-	if len(m.effects) == 0 {
+// take returns what scratch space has of the entry, in a slice of its length. The scratch space of more than most is not kept.
+func take[T any](scratch *[]T, most int) []T {
+	all := *scratch
+	if len(all) == 0 {
 		return nil
 	}
-	if len(m.effects) > maxScratchEffects { // too many to copy, or to keep as scratch space
-		taken := m.effects
-		m.effects = nil
-		return taken
+	if len(all) > most { // too many to copy, or to keep as scratch space
+		*scratch = nil
+		return all
 	}
-	taken := slices.Clone(m.effects)
-	clear(m.effects)
-	m.effects = m.effects[:0]
+	taken := slices.Clone(all)
+	clear(all)
+	*scratch = all[:0]
 	return taken
 }
 

@@ -343,6 +343,9 @@ func (m *model) restore(c RestoreSession) Result {
 			return m.refusal(Overflow, want)
 		}
 	}
+	if refusal := m.nameSlots(r, c.Slots); refusal != nil {
+		return *refusal
+	}
 	if refusal := m.roomToOpen(c.Session); refusal != nil {
 		return *refusal
 	}

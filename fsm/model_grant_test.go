@@ -138,12 +138,14 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 		l.endsMS = m.nowMS + settings.MaxHoldMS
 	}
 	m.takeTurn(want.semaphore, want.group)
+	m.giveSlots(l, r, want)
 	m.leases = append(m.leases, l)
 	m.forgetRevoked(l)
 	r.session.everHeld = true
 	want.semaphore.modified = m.index
 	m.effect(Effect{Kind: EffectGranted, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
-		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, SinceMS: r.since(m.nowMS), Trace: m.caller.trace, Group: want.group, DueMS: l.dueMS})
+		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, SinceMS: r.since(m.nowMS), Trace: m.caller.trace, Group: want.group, DueMS: l.dueMS,
+		Slots: asRuns(l.slots)})
 	return l
 }
 
@@ -262,7 +264,7 @@ func (m *model) drop(l *modelLease, cause Cause, reason string) {
 	}
 	l.semaphore.modified = m.index
 	m.done.ended++
-	m.released(l, l.holds(), cause, reason)
+	m.released(l, l.holds(), l.slots, cause, reason)
 	m.tidy(l.semaphore)
 }
 
@@ -272,13 +274,16 @@ func (m *model) forgetRevoked(l *modelLease) {
 	})
 }
 
-func (m *model) released(l *modelLease, count int64, cause Cause, reason string) {
-	dueMS, lost := m.rest(l, count, cause)
+func (m *model) released(l *modelLease, count int64, slots []uint32, cause Cause, reason string) {
+	dueMS, lost := m.rest(l, count, slots, cause)
+	if dueMS == 0 {
+		m.done.ended += len(slots) / slotsARecord
+	}
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch,
-		Session: l.session.id, Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason, Group: l.in.group, DueMS: dueMS})
+		Session: l.session.id, Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason, Group: l.in.group, DueMS: dueMS, Slots: asRuns(slots)})
 	if lost != nil {
 		m.effect(Effect{Kind: EffectLost, Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Session: l.session.id, Token: l.token,
-			Count: count, Group: l.in.group, DueMS: dueMS})
+			Count: count, Group: l.in.group, DueMS: dueMS, Slots: asRuns(slots)})
 	}
 }
 

@@ -260,8 +260,10 @@ func (m *model) countPassed(r *modelRequest, want modelMember) {
 		return
 	}
 	want.semaphore.passed++
+	m.passing++
 	if !slices.ContainsFunc(m.heads(want, r), func(h modelHead) bool { return h.request.before(r) }) {
 		want.semaphore.passed = 0
+		m.passing--
 	}
 }
 

@@ -12,7 +12,7 @@ func (l *modelLease) holds() int64 {
 
 func tell(l *modelLease) Grant {
 	return Grant{Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: l.in.group,
-		DueMS: l.dueMS, EndsMS: l.endsMS}
+		DueMS: l.dueMS, EndsMS: l.endsMS, Slots: asRuns(l.slots)}
 }
 
 // meantIn returns the semaphore and the session that a command names, or the refusal.
@@ -84,7 +84,7 @@ func (m *model) resize(c ResizeLease) Result {
 		}
 		l.count = c.Count
 		s.modified = m.index
-		m.released(l, back, CauseResized, "")
+		m.released(l, back, l.takeSlots(back), CauseResized, "")
 	}
 	m.serveAndEnd()
 	return m.of(owner, Result{Code: OK, Found: true, Epoch: s.epoch, Grants: []Grant{tell(l)}})

@@ -230,6 +230,9 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 				back = room
 			}
 		}
+		if s.settings.Slots {
+			back = big.NewInt(min(back.Int64(), max(0, mostSlots-s.permits-s.offset)))
+		}
 		s.offset += back.Int64()
 		s.modified = m.index
 		m.changed(s)

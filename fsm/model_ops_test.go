@@ -165,7 +165,12 @@ func (m *model) put(c PutSemaphore) Result {
 	if (after.Groups != s.settings.Groups || after.Family != s.settings.Family) && len(m.waiters(s)) > 0 {
 		return m.refusal(RequestsWaiting, modelMember{semaphore: s, whole: true})
 	}
-	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.taken(s))) || after.Family && m.taken(s) > 1<<62 {
+	permits := s.permits
+	if c.Permits.Given {
+		permits = c.Permits.Value
+	}
+	if c.Permits.Given && !legal(permits, big.NewInt(s.offset), big.NewInt(m.taken(s))) || !after.fitsIn(permits, s.offset) ||
+		after.Family && m.taken(s) > 1<<62 {
 		return m.refusal(Overflow, modelMember{semaphore: s, whole: true})
 	}
 	m.change(s, c, after)
@@ -192,6 +197,8 @@ func (m *model) change(s *modelSemaphore, c PutSemaphore, settings Settings) {
 	}
 	if s.permits != before.permits {
 		s.modified = m.index
+	}
+	if s.permits != before.permits || total(s) != total(&before) {
 		m.endImpossible(s, m.budget.ended)
 	}
 	if s.settings.PerGroup != before.settings.PerGroup && len(s.groups) > 0 {
@@ -222,6 +229,9 @@ func countFunc[T any](list []T, like func(T) bool) (n int64) {
 func (m *model) create(name string, permits int64, level *int32, metadata []Pair, settings Settings) Result {
 	if rule := excluded(settings); rule != RuleNone {
 		return Result{Code: Malformed, Rule: rule, Subject: name}
+	}
+	if !settings.fitsIn(permits, 0) {
+		return Result{Code: Overflow, Subject: name}
 	}
 	if int64(len(m.semaphores)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
@@ -283,7 +293,7 @@ func (m *model) set(c SetValue) Result {
 	}
 	offset := new(big.Int).Add(big.NewInt(c.Value), big.NewInt(stays))
 	offset.Sub(offset, big.NewInt(s.permits))
-	if !legal(s.permits, offset, big.NewInt(stays)) {
+	if !legal(s.permits, offset, big.NewInt(stays)) || !s.settings.fitsIn(s.permits, offset.Int64()) {
 		return m.refusal(Overflow, modelMember{semaphore: s, count: c.Value, whole: true})
 	}
 	if !s.grouped() {
@@ -308,7 +318,7 @@ func (m *model) noTotal(s *modelSemaphore, count, least int64, without bool) *Re
 }
 
 func (m *model) moveOffset(s *modelSemaphore, offset *big.Int, count int64) Result {
-	if !legal(s.permits, offset, big.NewInt(m.taken(s))) {
+	if !legal(s.permits, offset, big.NewInt(m.taken(s))) || !s.settings.fitsIn(s.permits, offset.Int64()) {
 		return m.refusal(Overflow, modelMember{semaphore: s, count: count, whole: true})
 	}
 	if s.offset != offset.Int64() {

@@ -16,6 +16,7 @@ type modelReturn struct {
 	dueMS     int64 // or NeverMS
 	spent     bool  // by the grants of a window
 	lost      *modelLost
+	slots     []uint32
 }
 
 // modelLost is the lease that was lost.
@@ -57,7 +58,7 @@ func (m *model) taken(s *modelSemaphore) int64 { return m.held(s) + m.returning(
 
 func (m *model) removeReturn(t *modelReturn) {
 	m.returns = slices.DeleteFunc(m.returns, func(other *modelReturn) bool { return other == t })
-	m.done.ended++
+	m.done.ended += 1 + len(t.slots)/slotsARecord
 	m.tidy(t.semaphore)
 }
 
@@ -87,7 +88,7 @@ func (m *model) spends(s *modelSemaphore, in modelIn, dueMS int64) *modelReturn 
 }
 
 // rest decides when permits that a lease gives up come back: 0 is at once.
-func (m *model) rest(l *modelLease, count int64, cause Cause) (dueMS int64, lost *modelLost) {
+func (m *model) rest(l *modelLease, count int64, slots []uint32, cause Cause) (dueMS int64, lost *modelLost) {
 	settings := l.semaphore.settings
 	if count == 0 || l.semaphore.deleted {
 		return 0, nil
@@ -105,7 +106,7 @@ func (m *model) rest(l *modelLease, count int64, cause Cause) (dueMS int64, lost
 	default:
 		dueMS = roundedUp(m.nowMS+away, 10)
 	}
-	m.returns = append(m.returns, &modelReturn{semaphore: l.semaphore, in: l.in, count: count, dueMS: dueMS, lost: lost})
+	m.returns = append(m.returns, &modelReturn{semaphore: l.semaphore, in: l.in, count: count, dueMS: dueMS, lost: lost, slots: slots})
 	return dueMS, lost
 }
 
@@ -143,7 +144,7 @@ func (m *model) revokeLease(l *modelLease, cause Cause, reason string) {
 	count := l.holds()
 	l.revoked, l.reason, l.endsMS = true, reason, 0
 	l.semaphore.modified = m.index
-	m.released(l, count, cause, reason)
+	m.released(l, count, l.takeSlots(count), cause, reason)
 	m.done.ended++
 }
 
@@ -167,7 +168,8 @@ func (m *model) comeBack() {
 		m.removeReturn(t)
 		if t.count > 0 && !t.semaphore.deleted {
 			t.semaphore.modified = m.index
-			m.effect(Effect{Kind: EffectReturned, Semaphore: t.semaphore.name, Epoch: t.semaphore.epoch, Group: t.in.group, Count: t.count})
+			m.effect(Effect{Kind: EffectReturned, Semaphore: t.semaphore.name, Epoch: t.semaphore.epoch, Group: t.in.group, Count: t.count,
+				Slots: asRuns(t.slots)})
 		}
 	}
 }
@@ -228,7 +230,7 @@ func (m *model) freeLost(c FreeLost) Result {
 		m.removeReturn(t)
 		s.modified = m.index
 		m.effect(Effect{Kind: EffectFreed, Semaphore: s.name, Epoch: s.epoch, Session: t.lost.session, Token: c.Token,
-			Count: t.count, Group: t.in.group, Reason: c.Reason})
+			Count: t.count, Group: t.in.group, Reason: c.Reason, Slots: asRuns(t.slots)})
 		m.serveAndEnd()
 		return Result{Code: OK, Found: true, Epoch: s.epoch, Granted: t.count}
 	}
@@ -294,7 +296,7 @@ func (m *model) lostViews(s *modelSemaphore) (views []LostView) {
 	for _, t := range m.returnsOf(s) {
 		if t.lost != nil {
 			views = append(views, LostView{Token: t.lost.token, Session: t.lost.session, Count: t.count, Group: t.in.group,
-				LostMS: t.lost.atMS, DueMS: t.dueMS, Owner: t.lost.owner, Metadata: t.lost.metadata})
+				LostMS: t.lost.atMS, DueMS: t.dueMS, Owner: t.lost.owner, Metadata: t.lost.metadata, Slots: asRuns(t.slots)})
 		}
 	}
 	slices.SortFunc(views, func(a, b LostView) int { return cmp.Compare(a.Token, b.Token) })

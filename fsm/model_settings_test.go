@@ -23,8 +23,10 @@ func excluded(s Settings) Rule {
 		return RulePaused
 	case s.DropOldest && s.MaxWaiting == 0:
 		return RuleWhenFull
-	case s.WindowMS != 0 && (s.CooldownMS != 0 || s.OnLostMS != 0 || s.MaxHoldMS != 0):
+	case s.WindowMS != 0 && (s.CooldownMS != 0 || s.OnLostMS != 0 || s.MaxHoldMS != 0 || s.Slots):
 		return RuleWindow
+	case s.Family && s.Slots:
+		return RuleSlots
 	}
 	return RuleNone
 }

@@ -38,6 +38,7 @@ type model struct {
 	// The conclusions and effects of this entry so far.
 	conclusions []Conclusion
 	effects     []Effect
+	passing     int // grants that passed the head of lowest rank
 	// spent are the sessions to which this command gave a deadline that is not
 	// in the future: they end as its last step.
 	spent []*modelSession
@@ -96,6 +97,7 @@ type modelLease struct {
 	dueMS     int64 // of a receipt
 	void      bool  // a receipt whose spends a set forgot
 	endsMS    int64 // 0: with its session
+	slots     []uint32
 }
 
 // modelList identifies a request for several semaphores, so that a repeat is recognized.
@@ -130,6 +132,7 @@ type modelRequest struct {
 	supersedes       []modelVictim
 	reserved         int64 // of the room for leases and returns
 	restores         bool
+	slots            map[modelMember][]uint32 // that a restore names
 }
 
 type modelEnded struct {
@@ -179,7 +182,7 @@ func newModel() *model {
 // apply applies one entry.
 func (m *model) apply(index uint64, stampMS int64, commands []modelCommand) []Result {
 	m.index = index
-	m.conclusions, m.effects = nil, nil
+	m.conclusions, m.effects, m.passing = nil, nil, 0
 	m.done = work{}
 	m.nowMS = max(m.nowMS, stampMS)
 	m.expire()
@@ -433,10 +436,14 @@ func total(s *modelSemaphore) int64 {
 		return 1 << 36
 	}
 	sum := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
-	if !sum.IsInt64() {
-		return math.MaxInt64
+	most := int64(math.MaxInt64)
+	if s.settings.Slots {
+		most = mostLeaseSlots
 	}
-	return sum.Int64()
+	if !sum.IsInt64() {
+		return most
+	}
+	return min(sum.Int64(), most)
 }
 
 // legal: permits + offset, held and available stay within 64 bits.

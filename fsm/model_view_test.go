@@ -252,6 +252,9 @@ func (m *model) saidDiffers(applied *Applied, results []Result) error {
 			return err
 		}
 	}
+	if err := same("how many grants passed the head of lowest rank", applied.Passing, m.passing); err != nil {
+		return err
+	}
 	if err := same("conclusions", applied.Conclusions, m.conclusions); err != nil {
 		return err
 	}

@@ -122,6 +122,7 @@ func (m *Machine) drawTurn(r *request, w member) {
 	if s.groups != nil {
 		if oldest, ok := s.groups.heads.byRank.Min(); ok && oldest.rank.before(at) {
 			passed = s.passed + 1
+			m.applied.Passing++
 		}
 	}
 	if before := s.passed; before != passed {

@@ -115,7 +115,7 @@ func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
 	s := m.semaphores.mut(want.semaphore)
 	in := m.lineIn(s, want)
 	if in == nil {
-		in = &line{order: newWaiters()} // state: a line lives while requests wait in it
+		in = m.newLine() // state: a line lives while requests wait in it
 		if want.lane != 0 {
 			m.lanes.mut(want.lane).line = in
 			s.groups.lines++
@@ -191,6 +191,9 @@ func (m *Machine) leaveLine(waiting ref, r *request, want member) {
 		in.asked.remove(want.count, r.place)
 	}
 	gone := in.length() == 0
+	if gone {
+		m.keepLine(in)
+	}
 	switch {
 	case want.lane == 0 && gone:
 		s.line = nil // state: see joinLine
@@ -283,7 +286,7 @@ func countOf(members []member, t target) int64 { return memberOf(members, t).cou
 
 // conclude records the outcome of a wait, also for the keys that wait for it.
 func (m *Machine) conclude(r *request, outcome Result) {
-	m.applied.Conclusions = append(m.applied.Conclusions, Conclusion{r.place, outcome})
+	m.conclusions = append(m.conclusions, Conclusion{r.place, outcome})
 	if len(r.keys) == 0 {
 		return
 	}
@@ -311,6 +314,27 @@ type line struct {
 	aside *btree.BTreeG[waiter] // of a pool: the requests that wait until they are ready elsewhere; nil: not used so far
 	front ref                   // of no pool: the request in it that stands in a pool since it is ready here, or 0
 	asked askedCounts           // the requests for leases among them
+}
+
+// maxSpareLines bounds the lines that a machine keeps for later.
+const maxSpareLines = 256
+
+// newLine returns a line without requests. In a busy semaphore, lines come and go: an earlier one is used again.
+func (m *Machine) newLine() *line {
+	last := len(m.spareLines) - 1
+	if last < 0 {
+		return &line{order: newWaiters()}
+	}
+	spare := m.spareLines[last]
+	m.spareLines = m.spareLines[:last]
+	return spare
+}
+
+// keepLine keeps a line whose last request has left it.
+func (m *Machine) keepLine(in *line) {
+	if in.aside == nil && len(m.spareLines) < maxSpareLines {
+		m.spareLines = append(m.spareLines, in)
+	}
 }
 
 // first returns the standing request of lowest rank.

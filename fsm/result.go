@@ -292,6 +292,7 @@ type Applied struct {
 	Conclusions []Conclusion
 	Effects     []Effect
 	Term        uint64 // of a StartTerm, else 0
+	Passing     int    // grants of pools that passed the head that waits longest; for metrics, in no state hash
 	Jump        bool   // of a StartTerm: tokens, places and epochs were skipped
 	MoreDue     bool   // work is left over, see Machine.MoreDue: the leader logs a tick
 }

@@ -323,7 +323,7 @@ func (m *Machine) ask(d *demand) (result Result) {
 // spendsOf returns the number of returns that a grant of a request may make.
 func (m *Machine) spendsOf(r *request) (n uint8) {
 	for _, w := range r.members {
-		if m.semaphores.at(w.semaphore).with().WindowMS != 0 && (r.mode == All || n == 0) {
+		if set := m.semaphores.at(w.semaphore).settings; set != nil && set.WindowMS != 0 && (r.mode == All || n == 0) {
 			n++
 		}
 	}
@@ -345,6 +345,9 @@ func (m *Machine) headStart(members []member, askedMS int64) int64 {
 // linesTake reports whether the lines of a request take one more. It leaves out the members of an
 // "any" request whose lines are full, and notes which requests the new one supersedes.
 func (m *Machine) linesTake(d *demand, result *Result) bool {
+	if !m.hasShortLine(d.members) {
+		return true
+	}
 	kept, full := d.members[:0:0], d.members[:0:0]
 	for _, w := range d.members {
 		with := m.semaphores.at(w.semaphore).with()
@@ -370,6 +373,16 @@ func (m *Machine) linesTake(d *demand, result *Result) bool {
 		d.members = kept
 	}
 	return true
+}
+
+// hasShortLine reports whether a line of a request has a bound of Settings.MaxWaiting.
+func (m *Machine) hasShortLine(members []member) bool {
+	for _, w := range members {
+		if set := m.semaphores.at(w.semaphore).settings; set != nil && set.MaxWaiting != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // superseded is a waiting request that loses its place in a full line.
@@ -398,33 +411,55 @@ func (m *Machine) supersede(list []superseded) {
 // entry. Their number has no bound, so that no entry may walk through them.
 func (m *Machine) serve() {
 	for len(m.touched) > 0 || m.unserved.Len() > 0 {
+		next := waiter{}                      // a single candidate is not filed
 		for i := 0; i < len(m.touched); i++ { // restand may touch pools
-			m.addCandidate(m.touched[i])
+			if next.request == 0 {
+				next, _ = m.candidate(m.touched[i])
+			} else {
+				m.addCandidate(m.touched[i])
+			}
 		}
 		m.touched = m.touched[:0]
-		next, ok := m.unserved.Min()
-		if !ok || !m.mayServe() {
+		if m.unserved.Len() > 0 {
+			if next.request != 0 {
+				m.unserved.Set(next)
+			}
+			next, _ = m.unserved.Min()
+			m.unserved.Delete(next)
+		}
+		if next.request == 0 {
 			return
 		}
-		m.unserved.Delete(next)
+		if !m.mayServe() {
+			m.unserved.Set(next)
+			return
+		}
 		if i := m.servable(m.requests.at(next.request)); i >= 0 {
 			m.grantWaiting(next.request, i)
 		}
 	}
 }
 
-// addCandidate adds the head of a line, or the choice of a pool, to the candidates of serve.
+// addCandidate files the candidate of a line, if it has one.
 func (m *Machine) addCandidate(t target) {
+	if next, ok := m.candidate(t); ok {
+		m.unserved.Set(next)
+	}
+}
+
+// candidate returns the head of a line, or the choice of a pool, if it can be granted.
+func (m *Machine) candidate(t target) (first waiter, ok bool) {
 	in, ofPool := m.servedLine(t)
 	if in == nil {
-		return
+		return first, false
 	}
 	if !ofPool {
 		m.restand(t, in)
 	}
-	if first, ok := in.first(); ok && m.servable(m.requests.at(first.request)) >= 0 {
-		m.unserved.Set(first)
+	if first, ok = in.first(); !ok || m.servable(m.requests.at(first.request)) < 0 {
+		return waiter{}, false
 	}
+	return first, true
 }
 
 // servedLine returns the line that is served next for a target: its line, or the line of the choice

@@ -135,7 +135,7 @@ func (m *Machine) endAll() {
 	m.dropFresh()
 	m.keepUnserved()
 	m.budget = defaultBudget()
-	m.applied, m.effects = nil, nil // no one follows them: the state begins a new history
+	m.applied, m.conclusions, m.effects = nil, nil, nil // no one follows them: the state begins a new history
 }
 
 // moveTime sets cluster time, and moves every time in the state by the same number of milliseconds.

@@ -167,7 +167,7 @@ func wants(first int) []Want {
 
 // worstCases are the rows of BenchmarkWorstApply.
 func worstCases() []worstCase {
-	return slices.Concat(worstTaking(), worstGiving(), worstOfReturns(), worstOfItems())
+	return slices.Concat(worstTaking(), worstGiving(), worstOfReturns(), worstOfGroups(), worstOfItems())
 }
 
 // worstTaking has the operations that request permits or extend sessions.

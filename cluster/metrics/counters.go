@@ -19,6 +19,7 @@ type Counters struct {
 	waited    prometheus.Histogram
 	held      prometheus.Histogram
 	forwarded prometheus.Counter
+	passing   prometheus.Counter
 	snapshots prometheus.CounterFunc
 	restores  prometheus.Counter
 	named     *Semaphores
@@ -68,6 +69,7 @@ func New(config Config) *Counters {
 			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600},
 		}),
 		forwarded: counter("commands_forwarded_total", "Commands of other nodes' callers that this node, as the leader, has applied."),
+		passing:   counter("grants_passing_total", "Grants that passed the request that waits longest, in semaphores whose groups share permits."),
 		snapshots: prometheus.NewCounterFunc(
 			prometheus.CounterOpts{Name: "signalbox_snapshots_begun_total", Help: "Snapshots of the state machine that this node has begun to write."},
 			func() float64 { return float64(config.Snapshots()) },
@@ -135,7 +137,7 @@ func (n *Semaphores) countersOf(name string) *semaphore {
 
 // All returns the collectors of the counters.
 func (m *Counters) All() []prometheus.Collector {
-	return []prometheus.Collector{m.entries, m.commands.vec, m.effects.vec, m.released.vec, m.batches, m.waited, m.held, m.forwarded,
+	return []prometheus.Collector{m.entries, m.commands.vec, m.effects.vec, m.released.vec, m.batches, m.waited, m.held, m.forwarded, m.passing,
 		m.snapshots, m.restores, m.named, m.NoticesDelivered, m.NoticesFailed, m.NoticesGivenUp, m.EarlyCampaigns}
 }
 
@@ -143,6 +145,7 @@ func (m *Counters) All() []prometheus.Collector {
 func (m *Counters) Applied(entry *fsm.Applied) {
 	m.entries.Inc()
 	m.batches.Observe(float64(len(entry.Commands)))
+	m.passing.Add(float64(entry.Passing))
 	foreign := 0
 	for i := range entry.Commands {
 		c := &entry.Commands[i]

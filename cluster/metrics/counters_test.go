@@ -64,14 +64,14 @@ func TestWaitsAndHolds(t *testing.T) {
 		{Kind: fsm.EffectGranted, Semaphore: "a", Count: 1, SinceMS: 10_000},
 		{Kind: fsm.EffectGranted, Semaphore: "a", Count: 1, SinceMS: 7_500},
 	}})
-	m.Applied(&fsm.Applied{NowMS: 20_000, Effects: []fsm.Effect{
+	m.Applied(&fsm.Applied{NowMS: 20_000, Passing: 3, Effects: []fsm.Effect{
 		{Kind: fsm.EffectReleased, Cause: fsm.CauseEnded, Semaphore: "a", Count: 1, SinceMS: 10_000},
 		{Kind: fsm.EffectReleased, Cause: fsm.CauseRevoked, Semaphore: "a", Count: 1, SinceMS: 10_000},
 		{Kind: fsm.EffectReleased, Cause: fsm.CauseEnded, Semaphore: "a", Count: 0, SinceMS: 10_000}, // the revoked one leaves
 	}})
 	check(t, m, map[string]float64{
 		"wait_seconds": 2, "wait_seconds_sum": 2.5, "hold_seconds": 2, "hold_seconds_sum": 20,
-		"releases_total{cause=released}": 1, "releases_total{cause=revoked}": 1, "releases_total{cause=expired}": 0,
+		"releases_total{cause=released}": 1, "releases_total{cause=revoked}": 1, "releases_total{cause=expired}": 0, "grants_passing_total": 3,
 	})
 }
 
