@@ -37,7 +37,7 @@ RACE       ?=
 COMPARISON ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run quick test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart sums fuzz bench comparison benchmarks processes compose-test hooks
+.PHONY: help build run quick test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul cross golangci golangci-version vulnerabilities licences alerts man packages packages-test chart sums fuzz bench comparison benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -82,6 +82,10 @@ damage:       ## FOLDERS damaged data folders, none of which may be believed
 	SIGNALBOX_STORE_DAMAGE_CASES=$(FOLDERS) SIGNALBOX_STORE_DAMAGE_SEED=$(SEED) go test ./store -count 1 -v -run '^TestDamagedFilesAreNeverBelieved$$' -timeout 180m
 lint:         ## format, vet, staticcheck
 	test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet -tags $(TAGS) ./... && $(STATICCHECK) -checks all -tags $(TAGS) ./...
+# The release builds the program for macOS. Tests are left out: they use signals.
+cross:        ## what compiles elsewhere: the Go client on Windows and macOS, the program on Windows
+	for system in windows darwin; do GOOS=$$system $(BESIDE) go vet ./client/batch ./client/items ./client/operator ./client/examples/... || exit; done
+	GOOS=windows $(BESIDE) go build -o /dev/null ./cmd/signalbox
 golangci:     ## more linters (.ci/golangci.yaml); building them takes a minute or two once
 	$(GOLANGCI) run --config .ci/golangci.yaml ./...
 golangci-version:

@@ -26,7 +26,7 @@ func TestPages(t *testing.T) {
 	b := s.open("n2", "/")
 	for hash, texts := range map[string][]string{
 		"/":                   {"n1", "n3", "leader", "follower", "this node", "has room", "Signalbox ", "Cluster ", "deploy/production", "3 / 4", "contended", "full", "idle"},
-		"/semaphore/db":       {"owner platform", session, "worker-2", "It needs 2, 1 available.", "The one before it in the line comes first. Before it:", "waits for 2 permits", "granted: 2 permits, token", "curl '"},
+		"/semaphore/db":       {"owner platform", session, "worker-2", "It needs 2, 1 available.", "The request before it in the line comes first. Before it:", "waits for 2 permits", "granted: 2 permits, token", "curl '"},
 		"/session/" + session: {"host worker-1", "licences/matlab", "17", "granted: 2 permits", "End session…"},
 		"/events":             {"session worker-1 " + session + " opened for 10 min", "db created with 4 permits", "granted: 17 permits"},
 		"/sessions":           {"worker-1 " + session, "licences/matlab", "Time left"},

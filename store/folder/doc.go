@@ -17,5 +17,7 @@
 //   - reading.go: Look, which locks a folder and reads its facts
 //   - replace.go: Replace, which puts other content into a folder in one step
 //   - space.go: Space, watermarks of the free room; Reserve, room for a last term
+//   - system_unix.go: locks of files, and free room
+//   - system_other.go: refusals, on other systems
 //   - errors.go: the reasons why a folder is refused
 package folder

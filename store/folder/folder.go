@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
 
 	"github.com/signalbox/signalbox/store/damage"
 )
@@ -161,8 +160,8 @@ func lockFolder(folder string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder %s can't be locked: %w", folder, err)
 	}
-	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err = lock(file, true)
+	if errors.Is(err, errLocked) {
 		locked := lockHolder(file, folder)
 		_ = file.Close()
 		return nil, locked

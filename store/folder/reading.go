@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/signalbox/signalbox/store/damage"
 )
 
@@ -84,9 +82,9 @@ func shareFolder(folder string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder %s can't be locked: %w", folder, err)
 	}
-	err = unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	err = lock(file, false)
 	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
+	case errors.Is(err, errLocked):
 		err = lockHolder(file, folder)
 	case err != nil:
 		err = fmt.Errorf("data folder %s can't be locked: %w", folder, err)

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
 )
 
 // watermark says when free space is low, with some distance between "low" and
@@ -87,11 +86,11 @@ func (f *Folder) free() (uint64, error) {
 	if f.config.Path == "" {
 		return math.MaxUint64, nil
 	}
-	var stat unix.Statfs_t
-	if err := unix.Statfs(f.config.Path, &stat); err != nil {
+	free, err := freeBytes(f.config.Path)
+	if err != nil {
 		return 0, fmt.Errorf("free space of data folder %s: %w", f.config.Path, err)
 	}
-	return uint64(stat.Bavail) * uint64(stat.Bsize), nil
+	return free, nil
 }
 
 // reserveBytes is the size of the reserve: room for many writes of a term or a

@@ -28,6 +28,8 @@
 // touches the file FileName. A Journal is for one goroutine at a time, but for Drained.
 //
 //   - file.go: Create and OpenFile: the file, its head, where its halves are
+//   - sync_linux.go: the flag of a file whose writes are synced
+//   - sync_other.go: no such flag
 //   - journal.go: Open and Append: the halves in turn, and the form of a record
 //   - read.go: Read: all records that count, or the damage
 package journal

@@ -9,8 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
-	"syscall"
 )
 
 const (
@@ -99,12 +97,8 @@ func decodeFileHead(head []byte) (s state, err error) {
 
 // OpenFile opens the file in a folder.
 func OpenFile(folder string) (File, error) {
-	flags := os.O_RDWR
-	if runtime.GOOS == "linux" {
-		flags |= syscall.O_DSYNC // as if fdatasync followed each write, in one call
-	}
-	file, err := os.OpenFile(filepath.Join(folder, FileName), flags, 0)
-	if err != nil || runtime.GOOS == "linux" {
+	file, err := os.OpenFile(filepath.Join(folder, FileName), os.O_RDWR|syncedWrites, 0)
+	if err != nil || syncedWrites != 0 {
 		return file, err
 	}
 	return syncedFile{file}, nil

@@ -106,7 +106,7 @@ func TestOneVersion(t *testing.T) {
 		"packaging/helm/signalbox/Chart.yaml": `(?m)^(?:version|appVersion): (.*)$`,
 		"client/python/signalbox/__init__.py": `__version__ = "(.*)"`,
 		"httpapi/v1/openapi.json":             `"version": "(.*)"`,
-		"CHANGELOG.md":                        `(?m)^(?:The first release, |## )(\d+\.\d+\.\d+)`,
+		"CHANGELOG.md":                        `\A# Changelog\n[^#]*\n## (.*)`,
 		"docs/install.md":                     `signalbox[_-](\d+\.\d+\.\d+)`,
 	} {
 		found := regexp.MustCompile(form).FindAllStringSubmatch(text(t, name), -1)
@@ -148,22 +148,59 @@ func TestReleaseScript(t *testing.T) {
 	write("cmd/signalbox/inspect.go", "package main\n\nconst release = \"1.2.3\"\n")
 	write("CHANGELOG.md", "# Changelog\n\n## Unreleased\n")
 	commit("v1.2.3-rc.1")
-	refused := func(tag, fault string) {
+	refused := func(tag, fault string, flags ...string) {
 		t.Helper()
-		output, err := run("bash", "scripts/release.sh", tag)
+		output, err := run("bash", append([]string{"scripts/release.sh", tag}, flags...)...)
 		if err == nil || !strings.Contains(output, fault) {
-			t.Errorf("%s: %v: %s", tag, err, output)
+			t.Errorf("%s %v: %v: %s", tag, flags, err, output)
 		}
 	}
 	refused("v1.2.3-rc.1", "reached with v1.2.3-rc.1-0-g") // all is well so far
 	refused("main", "not of the form")
 	refused("v9.9.9", "there is no tag")
+	refused("v1.2.3-rc.2", "reached with v1.2.3-rc.2-0-g", "--dry-run")
+	refused("v9.9.9", "another version", "--dry-run")
+	refused("v1.2.3-rc.1", "usage", "--dryrun")
+	if output, err := run("git", "tag"); err != nil || output != "v1.2.3-rc.1\n" {
+		t.Errorf("after the dry runs the tags are %q, %v", output, err)
+	}
 	write("unrelated", "1")
 	commit("v1.2.3")
 	refused("v1.2.3", "has no section 1.2.3")
 	write("unrelated", "2")
 	commit("v1.3.0")
 	refused("v1.3.0", "another version")
+}
+
+// TestReleaseCheck: a release is refused if a file has changed, if the checksums lack a file, and if another key has signed.
+func TestReleaseCheck(t *testing.T) {
+	dir, keys := t.TempDir(), t.TempDir()
+	inDir := func(shell string) {
+		t.Helper()
+		command := exec.Command("bash", "-c", shell)
+		command.Dir, command.Env = dir, append(os.Environ(), "KEYS="+keys)
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", shell, err, output)
+		}
+	}
+	check := func(want string) {
+		t.Helper()
+		output, err := exec.Command("bash", "scripts/release-check.sh", dir, filepath.Join(keys, "ours.pub")).CombinedOutput()
+		if err == nil || !strings.Contains(string(output), want) {
+			t.Errorf("%v: %s\nwant %s", err, output, want)
+		}
+	}
+	inDir("echo 1 >signalbox-1.2.3.cdx.json; echo 1 >other; sha256sum * >SHA256SUMS")
+	inDir("for key in ours theirs; do ssh-keygen -q -t ed25519 -N '' -f $KEYS/$key; done")
+	const sign = "ssh-keygen -q -Y sign -n file -f $KEYS/"
+	inDir(sign + "ours SHA256SUMS")
+	check("signature: good") // there is no archive, which is the next thing that it looks for
+	inDir("rm *.sig; " + sign + "theirs SHA256SUMS")
+	check("FAILED: the signature")
+	inDir("echo 2 >other")
+	check("FAILED: SHA256SUMS")
+	inDir("echo 1 >other; echo 1 >more")
+	check("FAILED: SHA256SUMS is not of the files of the folder")
 }
 
 // TestVulnerabilitiesScript: a finding fails, and so does an error of the tool. Without

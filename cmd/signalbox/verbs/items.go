@@ -35,6 +35,7 @@ func itemLs() verb {
 	return verb{use: "ls [PREFIX]", short: "List items", long: "\n\nWith PREFIX, the items whose names begin with it.", maximum: 1, complete: []source{itemNames},
 		run: func(c *call) error {
 			clients := sync.OnceValue(func() map[string]string { return clientsByID(c) }) // read for the first held item
+			c.Empty = noNames("item", c.argument(0))
 			return cli.PrintList(c.Output, items.New(c.client).List(c, c.argument(0)), []string{"NAME", "BYTES", "VERSION", "HOLDER", "SESSION"}, itemName,
 				func(i *items.Item) []string {
 					row := []string{i.Name, fmt.Sprint(len(i.Value)), fmt.Sprint(i.Version), "", i.Session}

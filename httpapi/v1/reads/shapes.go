@@ -290,9 +290,9 @@ func newBlockedBody(m *fsm.Machine, w *fsm.RequestView, name string) blockedBody
 	}
 	switch w.BlockedBy {
 	case fsm.BlockAhead:
-		body.Reason = "The one before it in the line comes first."
+		body.Reason = "The request before it in the line comes first."
 		if ahead := w.Position - 1; ahead > 1 {
-			body.Reason = fmt.Sprintf("%d before it in the line come first.", ahead)
+			body.Reason = fmt.Sprintf("%d requests before it in the line come first.", ahead)
 		}
 	case fsm.BlockPermits, fsm.BlockGroupLimit, fsm.BlockReturning:
 		here := func(o fsm.Obstacle) bool { return o.Semaphore == name && o.Group == w.Group }

@@ -25,4 +25,6 @@
 //   - advice.go: errors, and what to do about them
 //   - exit.go: the exit statuses
 //   - terminal.go: formats, tables, colours, questions
+//   - size_unix.go: the size of a terminal
+//   - size_other.go: not known on other systems
 package cli

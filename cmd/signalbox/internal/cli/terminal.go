@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,6 @@ import (
 	"unicode"
 
 	"github.com/mattn/go-isatty"
-	"golang.org/x/sys/unix"
 )
 
 // The formats of Output.
@@ -31,7 +31,8 @@ const (
 type Output struct {
 	W      io.Writer
 	Format string
-	Colour bool // W is a terminal, and colours are welcome
+	Colour bool   // W is a terminal, and colours are welcome
+	Empty  string // what a terminal shows for a list without members
 }
 
 // NewOutput makes an Output; it fails for an unknown format. lookup reads an environment variable.
@@ -41,7 +42,7 @@ func NewOutput(w io.Writer, format string, lookup func(string) (string, bool)) (
 	}
 	noColour, _ := lookup("NO_COLOR")
 	term, _ := lookup("TERM")
-	return &Output{w, format, IsTerminal(w) && noColour == "" && term != "dumb"}, nil
+	return &Output{W: w, Format: format, Colour: IsTerminal(w) && noColour == "" && term != "dumb"}, nil
 }
 
 // IsTerminal reports whether a stream is a terminal.
@@ -54,15 +55,6 @@ func IsTerminal(stream any) bool {
 func Height(w io.Writer) int {
 	rows, _ := size(w)
 	return rows
-}
-
-func size(w io.Writer) (rows, columns int) {
-	if file, ok := w.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil {
-			return int(size.Row), int(size.Col)
-		}
-	}
-	return 0, 0
 }
 
 // StatusLine is a line on a terminal that replaces itself.
@@ -219,6 +211,9 @@ func PrintList[T any](o *Output, members iter.Seq2[T, error], titles []string, n
 			fmt.Fprint(w, "[")
 		}
 		fmt.Fprint(w, "\n]\n")
+	}
+	if len(rows) == 0 && o.Format == Table && IsTerminal(o.W) {
+		return o.Printf("%s", cmp.Or(o.Empty, "The list is empty."))
 	}
 	return errors.Join(w.Flush(), o.Rows(titles, rows))
 }

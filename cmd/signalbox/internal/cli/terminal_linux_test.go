@@ -51,6 +51,24 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
+// TestEmptyListOnTerminal: a terminal shows that a list is empty; a pipe gets no line that a program could take for a member.
+func TestEmptyListOnTerminal(t *testing.T) {
+	empty := func(func(string, error) bool) {}
+	var piped bytes.Buffer
+	must(t, PrintList(&Output{W: &piped, Format: Table, Empty: "There is no item."}, empty, nil, nil, nil))
+	if piped.Len() != 0 {
+		t.Errorf("a pipe gets %q", piped.String())
+	}
+	keys, screen := openTerminal(t)
+	shown := bufio.NewReader(keys)
+	for text, want := range map[string]string{"": "The list is empty.\r\n", "There is no item.": "There is no item.\r\n"} {
+		must(t, PrintList(&Output{W: screen, Format: Table, Empty: text}, empty, nil, nil, nil))
+		if got, err := shown.ReadString('\n'); err != nil || got != want {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
 // TestNamesOnTerminal: a bare name reaches a program as it is, and does not drive a terminal.
 func TestNamesOnTerminal(t *testing.T) {
 	const name = "a\u200eb"

@@ -12,7 +12,9 @@
 // are called one after the other; a process has one Holder, since Run makes the process the
 // parent of orphans.
 //
-//   - hold.go: Config and its checks, Run, the signals
+//   - config.go: Config
+//   - hold.go: the checks of a Config, Run, the signals
+//   - hold_other.go: refusals, on systems without process groups
 //   - acquire.go: permits or an item before the command, and the release after it, also of a lost hold
 //   - guard.go: ends the command before another client could be granted the same
 //   - group.go: the command as a process group, and its terminal
