@@ -330,6 +330,9 @@ func (m *model) restore(c RestoreSession) Result {
 	r := &modelRequest{mode: All, members: listed, restores: true}
 	for i, want := range listed {
 		s := want.semaphore
+		if s.settings.Slots && want.count > 1<<10 {
+			return m.refusal(Overflow, want)
+		}
 		if s.settings.Family && s.settings.WindowMS == 0 && m.used(s, want.group) > 1<<36-want.count {
 			return m.refusal(Overflow, want)
 		}

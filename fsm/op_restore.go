@@ -145,7 +145,7 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 		if slots = slots || s.hasSlots(); s.with().WindowMS != 0 {
 			continue
 		}
-		if !m.fits(want, addInt(more[want.semaphore], want.count)) {
+		if !m.fits(want, addInt(more[want.semaphore], want.count)) || s.hasSlots() && want.count > maxLeaseSlots {
 			m.refuse(&result, Overflow, want)
 			return result
 		}
