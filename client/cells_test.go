@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/proxy"
@@ -24,9 +25,10 @@ import (
 // divided is two clusters of three nodes each, behind a proxy, in virtual time.
 type divided struct {
 	*node
-	parts map[int]*service
-	proxy *proxy.Proxy
-	net   *network // to the proxy
+	parts  map[int]*service
+	proxy  *proxy.Proxy
+	net    *network // to the proxy
+	inside *network // to the nodes
 }
 
 // inCells runs a test with the prefix "" in cell 1 and the others in cell 2.
@@ -45,7 +47,7 @@ func inCells(t *testing.T, prefixes []string, test func(d *divided)) {
 				s.start(p.ID, peers)
 			}
 		}
-		inside := &network{t: t, node: func(host string) http.Handler {
+		d.inside = &network{t: t, node: func(host string) http.Handler {
 			var number int
 			var id string
 			_, err := fmt.Sscanf(strings.ReplaceAll(host, ".", " "), "%s %d:8701", &id, &number)
@@ -53,12 +55,12 @@ func inCells(t *testing.T, prefixes []string, test func(d *divided)) {
 			return d.parts[number].at(id)
 		}}
 		var err error
-		d.proxy, err = proxy.New(proxy.Config{Cells: d.cells(prefixes...), Transport: inside})
+		d.proxy, err = proxy.New(proxy.Config{Cells: d.cells(prefixes...), Transport: d.inside})
 		d.ok(err)
 		d.net = &network{t: t, node: func(string) http.Handler { return aborting{d.proxy} }}
 		test(d)
 		d.net.pending.Wait()
-		inside.pending.Wait()
+		d.inside.pending.Wait()
 		for _, s := range d.parts {
 			for id := range s.nodes {
 				s.stop(id)
@@ -79,20 +81,27 @@ func (a aborting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.Handler.ServeHTTP(w, r)
 }
 
-// cells is the file in which cell 2 has these prefixes.
+// cells is the list in which cell 2 has these prefixes.
 func (d *divided) cells(prefixes ...string) *cells.Map {
 	d.Helper()
 	var list []cells.Cell
+	for _, c := range listOf(prefixes...) {
+		list = append(list, cells.Cell(c))
+	}
+	m, err := cells.New(list)
+	d.ok(err)
+	return m
+}
+
+func listOf(prefixes ...string) (list []client.Cell) {
 	for number, named := range map[int][]string{1: {""}, 2: prefixes} {
-		c := cells.Cell{Number: number, Prefixes: named}
+		c := client.Cell{Number: number, Prefixes: named}
 		for _, id := range []string{"n1", "n2", "n3"} {
 			c.Nodes = append(c.Nodes, fmt.Sprintf("http://%s.%d:8701", id, number))
 		}
 		list = append(list, c)
 	}
-	m, err := cells.New(list)
-	d.ok(err)
-	return m
+	return list
 }
 
 // client returns a client of the proxy, or by a path of one cell.
@@ -230,4 +239,75 @@ func TestMoveOfAPrefix(t *testing.T) {
 			d.ok(each.Close(d.ctx))
 		}
 	})
+}
+
+// TestCells: a name has the client of its cell, a session is opened in a cell when it is first used there, and a list has
+// the names of all cells in order.
+func TestCells(t *testing.T) {
+	inCells(t, []string{"eu/", "us/"}, func(d *divided) {
+		c, err := client.NewCells(client.Config{HTTPClient: newHTTP(d.inside)}, listOf("eu/", "us/"))
+		d.ok(err)
+		names := []string{"db", "eu/a", "eu/b", "f", "us/a", "z"}
+		for _, name := range names {
+			_, _, err := c.For(name).Put(d.ctx, name, client.Permits(1))
+			d.ok(err)
+		}
+		_, _, err = c.Numbered(1).Put(d.ctx, "eu/left", client.Permits(1)) // as after a move
+		d.ok(err)
+		if got := listed(d.parts[1], c.List(d.ctx, ""), func(s *client.Semaphore) string { return s.Name }, nil); got != strings.Join(names, " ") {
+			t.Errorf("the list is %q", got)
+		}
+		for range c.List(d.ctx, "") {
+			break // ends the lists of all cells
+		}
+
+		sessions := c.NewSessions(client.SessionOptions{TTL: 3 * time.Second})
+		opened := func() (count int) {
+			for number := 1; number <= 2; number++ {
+				for _, err := range operator.New(c.Numbered(number)).ListSessions(d.ctx) {
+					d.ok(err)
+					count++
+				}
+			}
+			return count
+		}
+		if n := opened(); n != 0 {
+			t.Errorf("%d sessions before the first use", n)
+		}
+		var leases []*client.Lease
+		for i, name := range []string{"eu/a", "us/a", "db"} {
+			s, err := sessions.For(d.ctx, name)
+			d.ok(err)
+			lease, err := s.Acquire(d.ctx, name)
+			d.ok(err)
+			leases = append(leases, lease)
+			if n, want := opened(), []int{1, 1, 2}[i]; n != want || c.ForSession(s.ID()) != c.For(name) {
+				t.Errorf("%s: %d sessions, want %d; session %s is of another cell", name, n, want, s.ID())
+			}
+		}
+		time.Sleep(10 * time.Second) // virtual; longer than the ttl
+		for _, l := range leases {
+			select {
+			case <-l.Lost():
+				t.Error("a lease was lost")
+			default:
+			}
+		}
+		d.ok(sessions.Close(d.ctx))
+		if n := opened(); n != 0 {
+			t.Errorf("%d sessions after their end", n)
+		}
+		if c.ForSession("5") != nil || c.ForSession("x") != nil || c.Numbered(3) != nil {
+			t.Error("a client of no cell")
+		}
+		d.ok(c.Close(d.ctx))
+	})
+	for _, list := range [][]client.Cell{nil, listOf("")} {
+		if _, err := client.NewCells(client.Config{}, list); err == nil {
+			t.Errorf("%v is taken", list)
+		}
+	}
+	if _, err := client.NewCells(client.Config{Addresses: []string{"n1"}}, listOf("eu/")); err == nil {
+		t.Error("addresses outside of the cells are taken")
+	}
 }

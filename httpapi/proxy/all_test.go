@@ -50,7 +50,7 @@ func TestListsOfAllCells(t *testing.T) {
 	for _, name := range names {
 		s.ask("PUT /v1/semaphores/"+url.PathEscape(name), `{"permits":1}`).is(201)
 	}
-	for _, left := range []string{"eu/paris/1", "b"} { // as after a move
+	for _, left := range []string{"eu/paris/1", "b", "eu/paris/3", "eu/paris/4", "eu/paris/5"} { // as after a move
 		s.askAt(s.cells[2].URL, "PUT /v1/semaphores/"+url.PathEscape(left), `{"permits":1}`).is(201)
 	}
 	var sessions []string

@@ -79,15 +79,15 @@ var layers = map[string][]string{
 	"store/boltcheck": {},                                                   // the structure of a bbolt file, checked without bbolt
 	"store/archive":   {},                                                   // the file format of backups
 
-	"client":                {"client/internal/calls", "client/internal/nodes", "client/internal/reply", "internal/credentials"}, // for users: it knows the service by its API alone
-	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                                                   // one call, to one node after the other
-	"client/operator":       {"client", "client/internal/calls", "client/internal/reply"},                                        // for those who watch over a cluster
-	"client/items":          {"client", "client/internal/calls", "client/internal/reply"},                                        // small named values, and leaders
-	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                        // many operations in one request
-	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                       // a node, for users' tests
-	"client/internal/reply": {},                                                                                                  // durations and pages in replies
-	"client/internal/nodes": {"internal/credentials"},                                                                            // addresses, and which to ask next
-	"internal/credentials":  {},                                                                                                  // what clients show to nodes, and trust in them
+	"client":                {"client/internal/calls", "client/internal/nodes", "client/internal/reply", "internal/cells", "internal/credentials"}, // for users: it knows the service by its API alone
+	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                                                                     // one call, to one node after the other
+	"client/operator":       {"client", "client/internal/calls", "client/internal/reply"},                                                          // for those who watch over a cluster
+	"client/items":          {"client", "client/internal/calls", "client/internal/reply"},                                                          // small named values, and leaders
+	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                                          // many operations in one request
+	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                                         // a node, for users' tests
+	"client/internal/reply": {},                                                                                                                    // durations and pages in replies
+	"client/internal/nodes": {"internal/credentials"},                                                                                              // addresses, and which to ask next
+	"internal/credentials":  {},                                                                                                                    // what clients show to nodes, and trust in them
 
 	"cmd/signalbox/internal/cli": {"client", "internal/cells", "internal/credentials"}, // flags, output and exit statuses of subcommands
 
@@ -154,7 +154,7 @@ var testLayers = map[string][]string{
 	"httpapi/proxy":       {"httpapi/consul", "httpapi/fleetlock", "httpapi/nodered", "httpapi/terraform", "httpapi/throttle", "test/apitest", "test/memnet"},
 	"httpapi/tracing":     {"test/logtest", "test/otlptest"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "test/apitest", "test/hostile", "test/noderedclient"},
-	"client":              {"client/operator", "client/batch", "client/clienttest", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "httpapi/proxy", "internal/cells", "store"}, // against the real service
+	"client":              {"client/operator", "client/batch", "client/clienttest", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "httpapi/proxy", "store"}, // against the real service
 
 	"client/clienttest":          {"client/operator"},
 	"cmd/signalbox/internal/mcp": {"client/clienttest"},
