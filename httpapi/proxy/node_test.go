@@ -162,3 +162,25 @@ func TestAddressesAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestSmallBodiesKeepNoPlace: a small body of unknown length has a place while it is read, and not while its request waits.
+func TestSmallBodiesKeepNoPlace(t *testing.T) {
+	var s *site
+	during := -1
+	node := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) { during = len(s.p.reading) }))
+	defer node.Close()
+	s = &site{T: t, list: []cells.Cell{{Number: 1, Prefixes: []string{""}, Nodes: []string{node.URL}}, {Number: 2, Prefixes: []string{"eu/"}, Nodes: []string{node.URL}}}}
+	s.start()
+	s.p.reading <- struct{}{} // of another request
+	r := s.request(s.proxy.URL, "POST /v1/semaphores", "")
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(`{"name":"a"}`)), -1
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	s.proxy.Close() // waits for the request's end
+	if during != 1 || len(s.p.reading) != 1 {
+		t.Errorf("%d places during the request, %d after it, want the other request's", during, len(s.p.reading))
+	}
+}

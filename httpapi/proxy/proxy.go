@@ -47,8 +47,8 @@ func New(cfg Config) (*Proxy, error) {
 	if p.log == nil {
 		p.log = hclog.NewNullLogger()
 	}
-	// Host stays the client's, so that a node judges Host and Origin as without a proxy.
-	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: chosenCell{}, FlushInterval: -1, ErrorHandler: p.fail,
+	// Rewrite leaves the client's Host, so that a node judges Host and Origin as without a proxy.
+	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: chosenCell{}, ErrorHandler: p.fail,
 		ErrorLog: p.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})}
 	return p, p.SetCells(cfg.Cells)
 }
@@ -70,7 +70,6 @@ func (p *Proxy) SetCells(m *cells.Map) error {
 // rewrite adds the client's address to the addresses that earlier proxies have added.
 func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
-	r.Out.Host = r.In.Host
 	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 	r.SetXForwarded()
 }

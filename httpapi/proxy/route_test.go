@@ -75,6 +75,7 @@ func TestRequestsGoToTheirCell(t *testing.T) {
 		{2, "PUT /peers/" + two, `{"expires_in":"1m"}`, []string{js}},
 		{2, "PUT /peers/+00" + two + "/eu%2Fr", "1", []string{js}},
 		{0, "PUT /peers/" + first + "/eu%2Fr", "1", []string{js}},
+		{0, "PUT /peers/+0" + first + "/eu%2Fr", "1", []string{js}},
 		{2, "DELETE /peers/" + two + "/eu%2Fr", "", nil},
 		{2, "GET /peers/" + two + "/is_acquired", "", nil},
 		{2, "GET /remainder?semaphore=eu/r", "", nil},

@@ -63,14 +63,14 @@ func TestIDsTellTheirCell(t *testing.T) {
 func TestListsAreRefused(t *testing.T) {
 	all, nodes := []string{""}, []string{"n"}
 	for want, list := range map[string][]Cell{
-		"there is no cell":                         nil,
-		"number 0":                                 {{Number: 0, Prefixes: all, Nodes: nodes}},
-		"number 63":                                {{Number: 63, Prefixes: all, Nodes: nodes}},
-		"two cells have the number 4":              {{4, all, nodes}, {4, []string{"a"}, nodes}},
-		"cell 4 has no prefix":                     {{4, nil, nodes}, {5, all, nodes}},
-		"cell 5 lacks the addresses":               {{4, []string{"a"}, nodes}, {5, all, nil}},
-		"cell 6 lacks the addresses":               {{6, all, []string{"n", ""}}},
-		`no cell has the prefix ""`:                {{4, []string{"a"}, nodes}},
+		"there is no cell":                            nil,
+		"number 0":                                    {{Number: 0, Prefixes: all, Nodes: nodes}},
+		"number 63":                                   {{Number: 63, Prefixes: all, Nodes: nodes}},
+		"two cells have the number 4":                 {{4, all, nodes}, {4, []string{"a"}, nodes}},
+		"cell 4 has no prefix":                        {{4, nil, nodes}, {5, all, nodes}},
+		"cell 5 lacks the addresses":                  {{4, []string{"a"}, nodes}, {5, all, nil}},
+		"cell 6 lacks the addresses":                  {{6, all, []string{"n", ""}}},
+		`no cell has the prefix ""`:                   {{4, []string{"a"}, nodes}},
 		`"a" is there twice: in cell 4 and in cell 5`: {{5, []string{"a", ""}, nodes}, {4, []string{"a"}, nodes}},
 		`"a" is there twice: in cell 4 and in cell 4`: {{4, []string{"a", "", "a"}, nodes}},
 	} {
