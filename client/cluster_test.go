@@ -26,6 +26,7 @@ import (
 // client of a bed.
 type service struct {
 	*bed
+	cell  int // as serve --cell has it
 	mem   *memnet.Network
 	nodes map[string]*cluster.Node
 	store map[string]*store.Store
@@ -84,7 +85,7 @@ func (s *service) start(id string, peers []cluster.Peer) {
 	var err error
 	s.store[id], err = store.Open(store.Options{Ephemeral: true, NodeID: id})
 	s.ok(err)
-	s.nodes[id], err = cluster.Start(s.ctx, cluster.Config{NodeID: id, Bind: id + ":8711", Network: s.mem.Host(id), Store: s.store[id], Peers: peers,
+	s.nodes[id], err = cluster.Start(s.ctx, cluster.Config{NodeID: id, Bind: id + ":8711", Network: s.mem.Host(id), Store: s.store[id], Peers: peers, Cell: s.cell,
 		Logger: hclog.New(&hclog.LoggerOptions{Name: id, Level: hclog.Info, Output: &s.log, Mutex: &s.logging})})
 	s.ok(err)
 	x, err := exchange.New(exchange.Config{Node: s.nodes[id]})

@@ -128,7 +128,7 @@
 // Client.Acquire, has one goroutine that renews it, and each release or end that is not
 // yet confirmed has one, until its deadline at the latest; Close waits for their end,
 // as long as its ctx lasts. The package imports the standard library, its own
-// client/internal and internal/credentials, and no package of the server.
+// client/internal, internal/cells and internal/credentials, and no package of the server.
 //
 // # Files
 //
@@ -152,4 +152,5 @@
 //   - lease.go: leases, and their release until a node confirms it; Detach
 //   - ending.go: the end of a session, until a node confirms it
 //   - waitlist.go: wait lists: downs in the background
+//   - cells.go: Cells, a Client for each of several clusters that share the names
 package client

@@ -13,16 +13,15 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/requests"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/cells"
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (
 	// drawnIDs bounds the ids that nodes draw, since JavaScript keeps integers exact only below 2^53.
 	drawnIDs = 1 << 53
-	// cellIDs is the number of ids of a cell.
-	cellIDs = drawnIDs >> 6
 	// MaxCell is the highest Config.Cell.
-	MaxCell = 62
+	MaxCell = cells.MaxNumber
 	// redraws is how often a call draws another id before it gives up. With a million sessions, one first draw in nine
 	// billion collides, and one in 140 million with a cell.
 	redraws = 8
@@ -85,7 +84,7 @@ func (n *Node) DrawSession() uint64 {
 		_, _ = rand.Read(drawn[:]) // never fails
 		id := binary.BigEndian.Uint64(drawn[:]) % drawnIDs
 		if n.config.Cell != 0 {
-			id = uint64(n.config.Cell)*cellIDs + id%cellIDs
+			id = uint64(n.config.Cell)*cells.IDs + id%cells.IDs
 		}
 		if id != 0 {
 			return id

@@ -3,6 +3,7 @@
 //	signalbox dev       several nodes in this process, to try things out
 //	signalbox serve     one node of a cluster
 //	signalbox config    prints the settings of serve
+//	signalbox proxy     sends requests to the clusters that share the names
 //	signalbox run       a command, while permits of a semaphore are held
 //	signalbox cert      makes the certificates of a cluster
 //	signalbox backup    fetches a backup of a cluster
@@ -33,6 +34,7 @@
 //   - certificates.go: certificates, read from their files again and again
 //   - access.go: the file of the tokens that requests need, and the audit log
 //   - dialects.go: interfaces of other systems, and the file of declared semaphores
+//   - proxy.go: the subcommand proxy
 //   - dev.go: the subcommand dev, and its folder
 //   - run.go: the subcommands run and elect; the work is in internal/hold, the flags of the cluster in internal/cli
 //   - mcp.go: the subcommand mcp; the work is in internal/mcp

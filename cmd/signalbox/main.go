@@ -123,7 +123,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
 	root.SetVersionTemplate("signalbox {{.Version}}\n")
-	root.AddCommand(newServe(lookup), newConfig(), newDev(), newVersion(), newHealthcheck(lookup))
+	root.AddCommand(newServe(lookup), newConfig(), newProxy(), newDev(), newVersion(), newHealthcheck(lookup))
 	for _, command := range root.Commands() {
 		command.Args = cli.Arguments(0, 0)
 		command.Flags().SortFlags = false

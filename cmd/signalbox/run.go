@@ -114,8 +114,11 @@ func holdFor(command *cobra.Command, c *hold.Config, cluster *cli.ClusterFlags, 
 	if err := splitArguments(c, command.Name(), command.ArgsLenAtDash(), arguments); err != nil {
 		return cli.UsageError(err)
 	}
-	var err error
-	if c.Cluster, err = cluster.Client(); err != nil {
+	err := cluster.AboutName(c.Name)
+	if err == nil {
+		c.Cluster, err = cluster.Client()
+	}
+	if err != nil {
 		return cli.UsageError(err)
 	}
 	c.Variables, c.Terminal = cluster.Environment(), command.ErrOrStderr()

@@ -51,6 +51,7 @@ var kinds = map[string]kind{
 	"slots-needed":         {409, "Slots are needed", "", "restore of a lease of a semaphore with slots, which names other than `count` slots"},
 	"slot-taken":           {409, "A slot is taken", "", "restore of a lease whose slot another lease has, or that has not come back"},
 	"requests-waiting":     {409, "Requests wait", "", "`groups`, and `permits` to or from `null`, change only while no request waits"},
+	"other-cell":           {409, "Another cell", "", "of a [proxy of cells](cells.md): no single cell has the `names` and the session, or the request is about a whole cluster; no effect"},
 	"item-differs":         {409, "The item differs", "", "an item is not as the request needs it, see `rule`"},
 	"not-leader":           {409, "Another node leads", "", "a restore on a node that could not take over from the leader, which `leader` and `peer` name; no effect"},
 	"member-refused":       {409, "The change of members is refused", "", "a change of members, see `reason`"},
@@ -352,31 +353,32 @@ type Problem struct {
 
 	Instance string `json:"instance,omitempty"` // names the request
 
-	Field       string  `json:"field,omitempty"` // member or parameter that is wrong
-	Semaphore   string  `json:"semaphore,omitempty"`
-	Item        string  `json:"item,omitempty"`
-	Session     string  `json:"session,omitempty"`
-	Reason      string  `json:"reason,omitempty"` // an operator's
-	Rule        string  `json:"rule,omitempty"`
-	Count       *int64  `json:"count,omitempty"`   // that the request names
-	Holding     *int64  `json:"holding,omitempty"` // held or waited for
-	Permits     *int64  `json:"permits,omitempty"`
-	Most        *int64  `json:"most,omitempty"` // that could be granted at all
-	Available   *int64  `json:"available,omitempty"`
-	QueueLength *int64  `json:"queue_length,omitempty"`
-	Level       *int32  `json:"level,omitempty"`
-	LowestLevel *int32  `json:"lowest_level,omitempty"`
-	Epoch       *uint64 `json:"epoch,omitempty"` // the present one
-	Settings    *uint64 `json:"settings,omitempty"`
-	Limit       *int64  `json:"limit,omitempty"`
-	Group       string  `json:"group,omitempty"`
-	Used        *int64  `json:"used,omitempty"`            // of the limit, by the group
-	Version     *uint64 `json:"version,omitempty"`         // the item's
-	DelayMS     *int64  `json:"delay_ms,omitempty"`        // after which a session may acquire the item
-	AvailableIn *int64  `json:"available_in_ms,omitempty"` // after which enough of a window has come back
-	Index       *uint64 `json:"index,omitempty"`           // that this node has, or to wait for a change of an item after
-	Leader      string  `json:"leader,omitempty"`          // the id of the node that leads
-	Peer        string  `json:"peer,omitempty"`            // its address among the nodes
+	Field       string   `json:"field,omitempty"` // member or parameter that is wrong
+	Semaphore   string   `json:"semaphore,omitempty"`
+	Item        string   `json:"item,omitempty"`
+	Names       []string `json:"names,omitempty"` // of two cells
+	Session     string   `json:"session,omitempty"`
+	Reason      string   `json:"reason,omitempty"` // an operator's
+	Rule        string   `json:"rule,omitempty"`
+	Count       *int64   `json:"count,omitempty"`   // that the request names
+	Holding     *int64   `json:"holding,omitempty"` // held or waited for
+	Permits     *int64   `json:"permits,omitempty"`
+	Most        *int64   `json:"most,omitempty"` // that could be granted at all
+	Available   *int64   `json:"available,omitempty"`
+	QueueLength *int64   `json:"queue_length,omitempty"`
+	Level       *int32   `json:"level,omitempty"`
+	LowestLevel *int32   `json:"lowest_level,omitempty"`
+	Epoch       *uint64  `json:"epoch,omitempty"` // the present one
+	Settings    *uint64  `json:"settings,omitempty"`
+	Limit       *int64   `json:"limit,omitempty"`
+	Group       string   `json:"group,omitempty"`
+	Used        *int64   `json:"used,omitempty"`            // of the limit, by the group
+	Version     *uint64  `json:"version,omitempty"`         // the item's
+	DelayMS     *int64   `json:"delay_ms,omitempty"`        // after which a session may acquire the item
+	AvailableIn *int64   `json:"available_in_ms,omitempty"` // after which enough of a window has come back
+	Index       *uint64  `json:"index,omitempty"`           // that this node has, or to wait for a change of an item after
+	Leader      string   `json:"leader,omitempty"`          // the id of the node that leads
+	Peer        string   `json:"peer,omitempty"`            // its address among the nodes
 }
 
 // Error returns the code and the detail, for logs.

@@ -130,7 +130,7 @@ func selectors(t *testing.T, file, pkg string) map[string]bool {
 
 func TestEveryKindIsUsedAndExplained(t *testing.T) {
 	used := map[string]bool{"invalid-request": true, "too-large": true, "method-not-allowed": true, "unknown-member": true,
-		"wrong-host": true, "over": true, "request-timeout": true, "unknown-item": true, "unknown-group": true}
+		"wrong-host": true, "over": true, "request-timeout": true, "unknown-item": true, "unknown-group": true, "other-cell": true}
 	for _, r := range refusals {
 		used[r.code] = true
 	}

@@ -41,11 +41,12 @@ var layers = map[string][]string{
 	"httpapi/audit":      {},      // one line for each change
 	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
 
-	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/exchange"}, // spans of requests, for OpenTelemetry
-	"httpapi/callback": {"cluster/notices", "fsm"},                                // notices over HTTP
-	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                     // throttle's TOML, applied through the log
+	"httpapi/proxy":    {"httpapi/exchange", "httpapi/v1/reads", "internal/cells", "internal/credentials"}, // requests to the clusters that share the names
+	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/exchange"},                          // spans of requests, for OpenTelemetry
+	"httpapi/callback": {"cluster/notices", "fsm"},                                                         // notices over HTTP
+	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                                              // throttle's TOML, applied through the log
 
-	"cluster":            {"cluster/backup", "cluster/election", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
+	"cluster":            {"cluster/backup", "cluster/election", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/cells", "internal/wake", "store"},
 	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                                   // the state as a file, and back
 	"cluster/election":   {"internal/wake"},                                                                                                                                                                                 // a leader without waiting for silence that proves nothing
 	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                                               // a command's way to the leader
@@ -62,6 +63,7 @@ var layers = map[string][]string{
 	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                                                                                                     // commands under way here, and waits
 	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                                                                                                 // troubles of a node that Raft does not see
 
+	"internal/cells": {}, // which cluster has a name
 	"internal/certs": {}, // certificates of nodes and clients
 	"internal/wake":  {}, // how goroutines wait and are woken
 
@@ -77,17 +79,17 @@ var layers = map[string][]string{
 	"store/boltcheck": {},                                                   // the structure of a bbolt file, checked without bbolt
 	"store/archive":   {},                                                   // the file format of backups
 
-	"client":                {"client/internal/calls", "client/internal/nodes", "client/internal/reply", "internal/credentials"}, // for users: it knows the service by its API alone
-	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                                                   // one call, to one node after the other
-	"client/operator":       {"client", "client/internal/calls", "client/internal/reply"},                                        // for those who watch over a cluster
-	"client/items":          {"client", "client/internal/calls", "client/internal/reply"},                                        // small named values, and leaders
-	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                        // many operations in one request
-	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                       // a node, for users' tests
-	"client/internal/reply": {},                                                                                                  // durations and pages in replies
-	"client/internal/nodes": {"internal/credentials"},                                                                            // addresses, and which to ask next
-	"internal/credentials":  {},                                                                                                  // what clients show to nodes, and trust in them
+	"client":                {"client/internal/calls", "client/internal/nodes", "client/internal/reply", "internal/cells", "internal/credentials"}, // for users: it knows the service by its API alone
+	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                                                                     // one call, to one node after the other
+	"client/operator":       {"client", "client/internal/calls", "client/internal/reply"},                                                          // for those who watch over a cluster
+	"client/items":          {"client", "client/internal/calls", "client/internal/reply"},                                                          // small named values, and leaders
+	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                                          // many operations in one request
+	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                                         // a node, for users' tests
+	"client/internal/reply": {},                                                                                                                    // durations and pages in replies
+	"client/internal/nodes": {"internal/credentials"},                                                                                              // addresses, and which to ask next
+	"internal/credentials":  {},                                                                                                                    // what clients show to nodes, and trust in them
 
-	"cmd/signalbox/internal/cli": {"client", "internal/credentials"}, // flags, output and exit statuses of subcommands
+	"cmd/signalbox/internal/cli": {"client", "internal/cells", "internal/credentials"}, // flags, output and exit statuses of subcommands
 
 	// One program each, for users to read.
 	"client/examples/cron-lock":     {"client"},
@@ -149,9 +151,10 @@ var testLayers = map[string][]string{
 	"httpapi/fleetlock":   {"test/apitest"},
 	"httpapi/terraform":   {"test/apitest"},
 	"httpapi/throttle":    {"httpapi", "test/apitest", "test/hostile", "test/throttleclient"},
+	"httpapi/proxy":       {"httpapi/consul", "httpapi/fleetlock", "httpapi/nodered", "httpapi/terraform", "httpapi/throttle", "test/apitest", "test/memnet"},
 	"httpapi/tracing":     {"test/logtest", "test/otlptest"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "test/apitest", "test/hostile", "test/noderedclient"},
-	"client":              {"client/operator", "client/batch", "client/clienttest", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
+	"client":              {"client/operator", "client/batch", "client/clienttest", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "httpapi/proxy", "store"}, // against the real service
 
 	"client/clienttest":          {"client/operator"},
 	"cmd/signalbox/internal/mcp": {"client/clienttest"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,6 +121,9 @@ func (v verb) perform(command *cobra.Command, arguments []string, shared *common
 	if err != nil {
 		return cli.UsageError(err)
 	}
+	if err := v.chooseCell(shared.target, arguments); err != nil {
+		return cli.UsageError(err)
+	}
 	c, err := shared.call(command.Context(), output, arguments, command.Flags(), command.ErrOrStderr())
 	if err != nil {
 		return cli.UsageError(err)
@@ -135,6 +139,28 @@ func (v verb) perform(command *cobra.Command, arguments []string, shared *common
 		}
 	}
 	return c.failed(v.run(c), v.follow)
+}
+
+// chooseCell takes the cell that the first argument tells, where it names a semaphore, an item or a session.
+func (v verb) chooseCell(target *cli.ClusterFlags, arguments []string) error {
+	words := append(strings.Fields(v.use), "")
+	first := ""
+	if len(arguments) > 0 {
+		first = arguments[0]
+	}
+	switch kind := words[1]; {
+	case kind == "NAME", kind == "[NAME]" && first != "":
+		return target.AboutName(first)
+	case kind == "SESSION":
+		return target.AboutSession(first)
+	case kind == "NAME|SESSION" && strings.Trim(first, "0123456789") != "":
+		return target.AboutName(first)
+	case kind == "NAME|SESSION":
+		return target.AboutSession(first)
+	case kind == "[PREFIX]":
+		return target.AboutNamesBelow(first)
+	}
+	return nil
 }
 
 // call makes the client of the flags.

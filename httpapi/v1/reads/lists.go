@@ -25,8 +25,8 @@ const (
 // place; for groups it is the first member of the page. It is encoded so that clients don't build
 // on it.
 const (
-	cursorName    byte = 'n'
-	cursorSession byte = 's'
+	CursorName    byte = 'n' // of a semaphore or an item
+	CursorSession byte = 's'
 	cursorHolder  byte = 'h'
 	cursorWaiter  byte = 'w'
 	cursorLease   byte = 'l'
@@ -36,17 +36,22 @@ const (
 
 var cursorText = base64.RawURLEncoding.Strict()
 
-func nameCursor(last string) string {
-	return cursorText.EncodeToString(append([]byte{cursorName}, last...))
+// EncodeCursor returns the cursor of a kind for a page after last: a name, or an id in 8 bytes, big-endian. In the order
+// of these bytes the members of a list follow each other.
+func EncodeCursor(kind byte, last []byte) string {
+	return cursorText.EncodeToString(append([]byte{kind}, last...))
 }
 
+func nameCursor(last string) string { return EncodeCursor(CursorName, []byte(last)) }
+
 func numberCursor(kind byte, last uint64) *string {
-	text := cursorText.EncodeToString(binary.BigEndian.AppendUint64([]byte{kind}, last))
+	text := EncodeCursor(kind, binary.BigEndian.AppendUint64(nil, last))
 	return &text
 }
 
-// decodeCursor reads a cursor of a kind in its only spelling: base64 would skip newlines.
-func decodeCursor(kind byte, cursor string) []byte {
+// DecodeCursor returns what EncodeCursor got; nil for another text. A cursor has one spelling: base64 would skip
+// newlines.
+func DecodeCursor(kind byte, cursor string) []byte {
 	data, err := cursorText.DecodeString(cursor)
 	if err != nil || len(data) == 0 || data[0] != kind || cursorText.EncodeToString(data) != cursor {
 		return nil
@@ -55,7 +60,7 @@ func decodeCursor(kind byte, cursor string) []byte {
 }
 
 func parseNameCursor(cursor string) (after string, err error) {
-	if after = string(decodeCursor(cursorName, cursor)); cursor != "" && !fsm.ValidName(after) {
+	if after = string(DecodeCursor(CursorName, cursor)); cursor != "" && !fsm.ValidName(after) {
 		return "", badCursor()
 	}
 	return after, nil
@@ -63,7 +68,7 @@ func parseNameCursor(cursor string) (after string, err error) {
 
 // parseNumberCursor returns the id, token or place after which the page begins; 0 for the first page.
 func parseNumberCursor(kind byte, cursor string) (after uint64, err error) {
-	if number := decodeCursor(kind, cursor); len(number) == 8 {
+	if number := DecodeCursor(kind, cursor); len(number) == 8 {
 		after = binary.BigEndian.Uint64(number)
 	}
 	if cursor != "" && after == 0 {
@@ -73,13 +78,13 @@ func parseNumberCursor(kind byte, cursor string) (after uint64, err error) {
 }
 
 func groupCursor(first string) *string {
-	text := cursorText.EncodeToString(append([]byte{cursorGroup}, first...))
+	text := EncodeCursor(cursorGroup, []byte(first))
 	return &text
 }
 
 // parseGroupCursor returns the group with which the page begins; "" for the first page.
 func parseGroupCursor(cursor string) (first string, err error) {
-	first = string(decodeCursor(cursorGroup, cursor))
+	first = string(DecodeCursor(cursorGroup, cursor))
 	if cursor != "" && (first == "" || !fsm.ValidGroup(first)) {
 		return "", badCursor()
 	}
@@ -99,7 +104,7 @@ func parsePlaceCursor(cursor string) (after fsm.LinePlace, err error) {
 	if cursor == "" {
 		return after, nil
 	}
-	data := decodeCursor(cursorWaiter, cursor)
+	data := DecodeCursor(cursorWaiter, cursor)
 	if len(data) < 16 {
 		return after, badCursor()
 	}
@@ -159,7 +164,7 @@ func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int
 			return found, nil
 		}
 		if len(found) == limit || visited == pageVisits || size.records > pageRecords || size.bytes > pageBytes {
-			return found, numberCursor(cursorSession, after)
+			return found, numberCursor(CursorSession, after)
 		}
 		after = ids[0]
 		if owner, _ := m.OwnerOf(after); id.FindsSession(owner) {

@@ -292,7 +292,7 @@ func (api *API) changedSince(s semaphoreQuery) (changed bool) {
 }
 
 func (api *API) listSessions(c echo.Context, q exchange.Query) error {
-	limit, after, err := readNumberPage(q, cursorSession)
+	limit, after, err := readNumberPage(q, CursorSession)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/internal/cells"
 	"github.com/signalbox/signalbox/internal/credentials"
 )
 
@@ -18,6 +19,10 @@ type ClusterFlags struct {
 	Addresses []string           // base URLs of the nodes
 	flags     credentials.Config // of the flags alone
 	lookup    func(string) (string, bool)
+
+	cells string // the file of the cells; "": one cluster
+	cell  int    // the cell to ask; 0: the cell of the name or of the session
+	rule  *cells.Map
 
 	set               *pflag.FlagSet
 	context, contexts string // the name of a context, and the file that has it
@@ -55,6 +60,7 @@ func AddClusterFlags(flags *pflag.FlagSet, lookup func(string) (string, bool)) *
 	flags.BoolVar(&f.flags.Plain, plainFlag, false, "send the token to http:// addresses on other machines too, where others may read it on its way")
 	flags.StringVar(&f.context, "context", "", "a cluster that --contexts describes; default: the context that it names, unless --addr is given; it wins over the variables of the other flags")
 	flags.StringVar(&f.contexts, "contexts", "", "TOML file with addresses and credentials of clusters, by name; default: "+shownContexts)
+	f.addCells(flags)
 	return f
 }
 
@@ -66,6 +72,9 @@ func AddCAFlag(flags *pflag.FlagSet, path *string) {
 // Client returns the configuration of a Go client, with only the addresses and the credentials set. Its errors name
 // the flags.
 func (f *ClusterFlags) Client() (signalbox.Config, error) {
+	if err := f.checkCells(); err != nil {
+		return signalbox.Config{}, err
+	}
 	if err := f.fromContext(); err != nil {
 		return signalbox.Config{}, err
 	}
@@ -95,6 +104,9 @@ func (f *ClusterFlags) Environment() []string {
 		}
 	}
 	variables := []string{Variable("addr") + "=" + strings.Join(addresses, ",")}
+	if f.cells != "" { // wins over the addresses
+		variables = append(variables, Variable("cells")+"="+f.cells)
+	}
 	context := Variable("context")
 	if name, _ := f.lookup(context); name != "" && name != f.used { // its credentials are for another cluster
 		variables = append(variables, context+"=")

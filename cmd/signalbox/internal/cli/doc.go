@@ -22,6 +22,7 @@
 //   - settings.go: values of flags from variables and a file; variables whose names are mistyped
 //   - cluster.go: the flags that name a cluster, and the client that they configure
 //   - contexts.go: the file of contexts
+//   - cells.go: the file of the cells
 //   - advice.go: errors, and what to do about them
 //   - exit.go: the exit statuses
 //   - terminal.go: formats, tables, colours, questions

@@ -1,0 +1,201 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/signalbox/signalbox/internal/cells"
+)
+
+// Cell is one of several clusters that share the names of a service, as docs/cells.md has it.
+type Cell struct {
+	Number   int      // 1 to 62, as its nodes have it from "serve --cell"
+	Prefixes []string // of its names: the longest that fits decides; one cell has ""
+	Nodes    []string // as Config.Addresses
+}
+
+// Cells has a Client for each cell. All its methods are safe for concurrent use.
+//
+// A call about a name goes to For(name), whose Client has all methods. So a call over names of two cells can't be
+// written, and each Client keeps its promises in its cell.
+type Cells struct {
+	rule    *cells.Map
+	clients map[int]*Client // by the number of the cell
+}
+
+// NewCells makes the Clients. cfg is for all of them, without Addresses. It fails as New does, and for a list in which a
+// name would have no cell, or two. It sends no request.
+func NewCells(cfg Config, list []Cell) (*Cells, error) {
+	if len(cfg.Addresses) > 0 {
+		return nil, errors.New("signalbox: the addresses are in the cells, and not in Config.Addresses")
+	}
+	plain := make([]cells.Cell, len(list))
+	for i, c := range list {
+		plain[i] = cells.Cell(c)
+	}
+	rule, err := cells.New(plain)
+	if err != nil {
+		return nil, fmt.Errorf("signalbox: %w", err)
+	}
+	c := &Cells{rule: rule, clients: map[int]*Client{}}
+	for _, cell := range rule.All() {
+		cfg.Addresses = cell.Nodes
+		if c.clients[cell.Number], err = New(cfg); err != nil {
+			return nil, fmt.Errorf("cell %d: %w", cell.Number, err)
+		}
+	}
+	return c, nil
+}
+
+// For returns the Client of the cell that has a name. It sends no request.
+func (c *Cells) For(name string) *Client { return c.clients[c.rule.OfName(name).Number] }
+
+// ForSession returns the Client of the cell that a session's id tells; nil if it tells no cell. It sends no request.
+func (c *Cells) ForSession(id string) *Client {
+	number, err := strconv.ParseUint(id, 10, 64)
+	if err != nil {
+		return nil
+	}
+	if cell := c.rule.OfSession(number); cell != nil {
+		return c.clients[cell.Number]
+	}
+	return nil
+}
+
+// Numbered returns the Client of the cell with a number, for calls about a whole cluster; nil without that cell.
+func (c *Cells) Numbered(number int) *Client { return c.clients[number] }
+
+// List is Client.List over all cells, by name. It leaves out a name that stands in a cell that does not have it, as
+// while a prefix moves. An error of one cell is yielded last.
+func (c *Cells) List(ctx context.Context, prefix string, opts ...ListOption) iter.Seq2[*Semaphore, error] {
+	return func(yield func(*Semaphore, error) bool) {
+		var heads []*listHead
+		defer func() {
+			for _, h := range heads {
+				h.stop()
+			}
+		}()
+		for _, cell := range c.rule.All() {
+			h := &listHead{cell: cell.Number}
+			h.next, h.stop = iter.Pull2(c.clients[cell.Number].List(ctx, prefix, opts...))
+			heads = append(heads, h)
+			if !h.advance(c.rule) {
+				yield(nil, h.err)
+				return
+			}
+		}
+		for {
+			heads = slices.DeleteFunc(heads, func(h *listHead) bool { return h.semaphore == nil })
+			if len(heads) == 0 {
+				return
+			}
+			first := slices.MinFunc(heads, func(a, b *listHead) int { return cmp.Compare(a.semaphore.Name, b.semaphore.Name) })
+			if !yield(first.semaphore, nil) {
+				return
+			}
+			if !first.advance(c.rule) {
+				yield(nil, first.err)
+				return
+			}
+		}
+	}
+}
+
+// listHead is the first semaphore of a cell that List has not yielded.
+type listHead struct {
+	cell      int
+	next      func() (*Semaphore, error, bool)
+	stop      func()
+	semaphore *Semaphore // nil at the end of the list
+	err       error
+}
+
+// advance goes on to the next name that the cell has. It returns false after an error.
+func (h *listHead) advance(rule *cells.Map) bool {
+	for {
+		semaphore, err, more := h.next()
+		h.semaphore, h.err = semaphore, err
+		switch {
+		case err != nil:
+			return false
+		case !more:
+			h.semaphore = nil
+			return true
+		case rule.OfName(semaphore.Name).Number == h.cell:
+			return true
+		}
+	}
+}
+
+// Close closes all Clients at a time, as Client.Close.
+func (c *Cells) Close(ctx context.Context) error {
+	failed := make([]error, cells.MaxNumber+1)
+	var closing sync.WaitGroup
+	for number, each := range c.clients {
+		closing.Go(func() { failed[number] = each.Close(ctx) })
+	}
+	closing.Wait()
+	return errors.Join(failed...)
+}
+
+// CellSessions is a session in each cell that was used. It is safe for concurrent use.
+type CellSessions struct {
+	c     *Cells
+	opts  SessionOptions
+	parts map[int]*cellSession // by the number of the cell
+}
+
+type cellSession struct {
+	turn    chan struct{} // has a member while the session is opened
+	session *Session      // nil until then
+}
+
+// NewSessions returns sessions with the same options, which For opens. It sends no request.
+func (c *Cells) NewSessions(opts SessionOptions) *CellSessions {
+	s := &CellSessions{c, opts, map[int]*cellSession{}}
+	for number := range c.clients {
+		s.parts[number] = &cellSession{turn: make(chan struct{}, 1)}
+	}
+	return s
+}
+
+// For returns the session in the cell that has a name. The first call for a cell opens it, as Client.OpenSession does.
+// Each session has a separate renewal, so that the loss of one leaves the leases in other cells alone. A lost session
+// stays, so that its calls fail with ErrLost.
+func (s *CellSessions) For(ctx context.Context, name string) (*Session, error) {
+	number := s.c.rule.OfName(name).Number
+	part := s.parts[number]
+	select {
+	case part.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-part.turn }()
+	if part.session != nil {
+		return part.session, nil
+	}
+	opened, err := s.c.clients[number].OpenSession(ctx, s.opts)
+	if err == nil {
+		part.session = opened
+	}
+	return opened, err
+}
+
+// Close ends all sessions at a time, as Session.Close. The caller no longer calls For.
+func (s *CellSessions) Close(ctx context.Context) error {
+	failed := make([]error, cells.MaxNumber+1)
+	var closing sync.WaitGroup
+	for number, part := range s.parts {
+		if part.session != nil {
+			closing.Go(func() { failed[number] = part.session.Close(ctx) })
+		}
+	}
+	closing.Wait()
+	return errors.Join(failed...)
+}

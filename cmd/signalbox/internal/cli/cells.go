@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/BurntSushi/toml"
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox/signalbox/internal/cells"
+)
+
+// ReadCells reads the file of --cells:
+//
+//	[[cell]]
+//	number = 1
+//	prefix = [""]
+//	nodes = ["https://n1.example:8701", "https://n2.example:8701"]
+func ReadCells(path string) (*cells.Map, error) {
+	var file struct {
+		Cells []struct {
+			Number   int      `toml:"number"`
+			Prefixes []string `toml:"prefix"`
+			Nodes    []string `toml:"nodes"`
+		} `toml:"cell"`
+	}
+	read, err := toml.DecodeFile(path, &file)
+	if err != nil {
+		return nil, fmt.Errorf("--cells: %s: %w", path, err)
+	}
+	if unknown := read.Undecoded(); len(unknown) > 0 {
+		return nil, fmt.Errorf("--cells: %s: %s is no member of the file: a [[cell]] has number, prefix and nodes", path, unknown[0])
+	}
+	list := make([]cells.Cell, len(file.Cells))
+	for i, c := range file.Cells {
+		list[i] = cells.Cell(c)
+	}
+	m, err := cells.New(list)
+	if err != nil {
+		return nil, fmt.Errorf("--cells: %s: %w", path, err)
+	}
+	return m, nil
+}
+
+// addCells adds the flags of cells. --cell has no variable: a node's image may set the variable of serve.
+func (f *ClusterFlags) addCells(flags *pflag.FlagSet) {
+	flags.StringVar(&f.cells, "cells", "", "TOML file of the clusters that share the names, in place of --addr and --context; the name or the session says which")
+	flags.IntVar(&f.cell, "cell", 0, "the number of the cell to ask, of --cells")
+	WithoutVariable(flags, "cell")
+	_ = flags.SetAnnotation("addr", InsteadOf, []string{"cells"}) // fails for an unknown flag only
+	_ = flags.SetAnnotation("context", InsteadOf, []string{"cells"})
+	_ = flags.SetAnnotation("cells", InsteadOf, []string{"addr", "context"})
+}
+
+// AboutName takes the cell that has a name. Without --cells it has no effect. Client is called after it.
+func (f *ClusterFlags) AboutName(name string) error {
+	return f.about(func(m *cells.Map) (*cells.Cell, error) { return m.OfName(name), nil })
+}
+
+// AboutNamesBelow is AboutName for all names with this beginning.
+func (f *ClusterFlags) AboutNamesBelow(beginning string) error {
+	return f.about(func(m *cells.Map) (*cells.Cell, error) {
+		c, other := m.OfNamesBelow(beginning)
+		if c == nil {
+			return nil, fmt.Errorf("--cells: names that begin with %q are of several cells, as %q: give a longer prefix, or --cell N", beginning, other)
+		}
+		return c, nil
+	})
+}
+
+// AboutSession is AboutName for the id of a session.
+func (f *ClusterFlags) AboutSession(id string) error {
+	return f.about(func(m *cells.Map) (*cells.Cell, error) {
+		number, err := strconv.ParseUint(id, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--cells: %q is no id of a session", id)
+		}
+		c := m.OfSession(number)
+		if c == nil {
+			return nil, fmt.Errorf("--cells: the id of session %s tells no cell: give --cell N", id)
+		}
+		return c, nil
+	})
+}
+
+// about takes the addresses of a cell: of --cell, or else of choose.
+func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (err error) {
+	if f.cells == "" {
+		return nil
+	}
+	if f.rule, err = ReadCells(f.cells); err != nil { // state: the file is read once the arguments are known
+		return err
+	}
+	var c *cells.Cell
+	switch {
+	case f.cell != 0:
+		if c = f.rule.Numbered(f.cell); c == nil {
+			return fmt.Errorf("--cell: %s has no cell %d", f.cells, f.cell)
+		}
+	default:
+		if c, err = choose(f.rule); err != nil {
+			return err
+		}
+	}
+	f.Addresses, f.complete = c.Nodes, true // contexts are of one cluster
+	return nil
+}
+
+// checkCells refuses flags of two clusters, and a verb about a whole cluster that names no cell.
+func (f *ClusterFlags) checkCells() error {
+	switch {
+	case f.cells == "" && f.cell != 0:
+		return errors.New("--cell: give --cells too, the file that has the cell")
+	case f.cells == "":
+		return nil
+	case onCommandLine(f.set.Lookup("addr")), onCommandLine(f.set.Lookup("context")):
+		return errors.New("--cells: give it without --addr and --context")
+	case f.rule != nil:
+		return nil
+	case f.cell != 0:
+		return f.about(nil)
+	}
+	return errors.New("--cells: this is about one cluster: give --cell N")
+}

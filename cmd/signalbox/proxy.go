@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
+	"github.com/signalbox/signalbox/httpapi/proxy"
+	"github.com/signalbox/signalbox/internal/cells"
+	"github.com/signalbox/signalbox/internal/certs"
+	"github.com/signalbox/signalbox/internal/credentials"
+)
+
+// dialTimeout is how long the proxy tries to connect to a node before it tries another one.
+const dialTimeout = 2 * time.Second
+
+// proxyFlags are the flags of proxy.
+type proxyFlags struct {
+	cells    string // a file
+	listen   string
+	ca       string
+	api      certs.Config
+	insecure bool
+	logs     logging
+}
+
+// newProxy makes the subcommand that sends requests to their cells.
+func newProxy() *cobra.Command {
+	f := proxyFlags{api: certs.Config{Server: true}}
+	command := &cobra.Command{
+		Use:   "proxy",
+		Short: "Send each request to the cell that has its name",
+		Long: "Serve the API and the dialects of several clusters, the cells of the file --cells, until SIGTERM or SIGINT. Each\n" +
+			"request goes to the cell that has its name, else its session. SIGHUP reads the file again.\n\n" +
+			"Tokens pass through the proxy, so that the nodes decide who may do what.",
+		RunE: func(command *cobra.Command, _ []string) error {
+			log, err := f.logs.logger(command, &config{})
+			if err != nil {
+				return err
+			}
+			return f.run(command.Context(), log)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&f.cells, "cells", "", "TOML file of the cells: the prefixes, the nodes and the number of each")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8700", "host:port to serve on")
+	cli.AddCAFlag(flags, &f.ca)
+	flags.StringVar(&f.api.Cert, "tls-cert", "", "PEM file with the certificate for HTTPS; without it: plain HTTP")
+	flags.StringVar(&f.api.Key, "tls-key", "", "PEM file with the key of --tls-cert")
+	flags.BoolVar(&f.insecure, "insecure-http", false, "serve, and reach nodes, over plain HTTP beyond this machine: others may read tokens on their way")
+	addLogging(flags, &f.logs, "info")
+	return command
+}
+
+// run serves until ctx ends.
+func (f *proxyFlags) run(ctx context.Context, log hclog.Logger) error {
+	m, err := f.read()
+	if err != nil {
+		return err
+	}
+	if err := f.validate(); err != nil {
+		return err
+	}
+	source, err := openSource("--tls-cert", f.api)
+	if err != nil {
+		return err
+	}
+	transport, err := f.transport(log)
+	if err != nil {
+		return err
+	}
+	p, err := proxy.New(proxy.Config{Cells: m, Transport: transport, Logger: log})
+	if err != nil {
+		return fmt.Errorf("--cells: %s: %w", f.cells, err)
+	}
+	listener, err := listen(ctx, "--listen", f.listen)
+	if err != nil {
+		return err
+	}
+	defer atHangups(func(ctx context.Context, hangups <-chan os.Signal) { f.follow(ctx, hangups, p, log) })()
+	var secure *tls.Config
+	if source != nil {
+		defer follow(source, "api", log)()
+		secure = source.ServerTLS()
+	}
+	number, _ := version()
+	log.Info("serving", "version", number, "http", f.listen, "tls", source != nil, "cells", len(m.All()))
+	return p.Serve(ctx, listener, secure)
+}
+
+// validate checks the flags, apart from the file.
+func (f *proxyFlags) validate() error {
+	if err := checkBind(f.listen); err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if (f.api.Cert == "") != (f.api.Key == "") {
+		return errors.New("--tls-cert and --tls-key belong together: give both, or leave both out")
+	}
+	host, _, _ := net.SplitHostPort(f.listen)                                           // checked
+	if local, _ := peer.OnlyLoopback(host); !local && !f.insecure && f.api.Cert == "" { // a name that is not known can't be bound
+		return fmt.Errorf("--listen: %s is not on loopback, and others could read tokens on their way: give --tls-cert, or --insecure-http", f.listen)
+	}
+	return nil
+}
+
+// read reads the file of the cells.
+func (f *proxyFlags) read() (*cells.Map, error) {
+	if f.cells == "" {
+		return nil, errors.New("--cells: give the file of the cells")
+	}
+	m, err := cli.ReadCells(f.cells)
+	if err != nil || f.insecure {
+		return m, err
+	}
+	for _, c := range m.All() {
+		for _, address := range c.Nodes {
+			base, err := credentials.ParseAddress(address)
+			if err != nil || base.Scheme != "http" {
+				continue // the proxy refuses what is no address
+			}
+			if ip := net.ParseIP(base.Hostname()); base.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+				return nil, fmt.Errorf("--cells: %s: others could read tokens on their way to http://%s: use https://, or give --insecure-http", f.cells, base.Host)
+			}
+		}
+	}
+	return m, nil
+}
+
+// transport returns the way to the nodes. It does not compress replies, so that they pass as they come.
+func (f *proxyFlags) transport(log hclog.Logger) (http.RoundTripper, error) {
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.Proxy = nil // state: of this copy
+	base.DisableCompression = true
+	base.MaxIdleConns, base.MaxIdleConnsPerHost = 0, 1000
+	base.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext // state: of this copy
+	transport, err := credentials.New(credentials.Config{CA: f.ca, Warn: func(err error) { log.Warn("--ca can't be read again", "error", err) }}, nil, base)
+	if err != nil {
+		return nil, fmt.Errorf("--ca: %w", err)
+	}
+	return transport, nil
+}
+
+// follow reads the file again at each SIGHUP, until ctx ends.
+func (f *proxyFlags) follow(ctx context.Context, hangups <-chan os.Signal, p *proxy.Proxy, log hclog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+		}
+		m, err := f.read()
+		if err == nil {
+			err = p.SetCells(m)
+		}
+		if err != nil {
+			log.Error("the cells can't be read again: the cells before stay in use", "error", err)
+			continue
+		}
+		log.Info("the cells were read again", "cells", len(m.All()))
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// named is a server that replies with its name.
+func named(t *testing.T, name string) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// TestProxy: it sends names to the nodes of their cells, reads its file again at SIGHUP, and keeps the cells when the
+// file is wrong.
+func TestProxy(t *testing.T) {
+	first, second := named(t, "first"), named(t, "second")
+	file := filepath.Join(t.TempDir(), "cells.toml")
+	write := func(prefix string) {
+		t.Helper()
+		must(t, os.WriteFile(file, fmt.Appendf(nil, "[[cell]]\nnumber = 1\nprefix = [\"\"]\nnodes = [%q]\n[[cell]]\nnumber = 2\nprefix = [%q]\nnodes = [%q]\n",
+			first, prefix, second), 0o600))
+	}
+	write("us/")
+	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 0))
+	p := startInProcess(t.Context(), t, "proxy", "--cells", file, "--listen", address)
+	p.awaitLog(t, "serving")
+	ask := func(name string) string {
+		t.Helper()
+		response, err := http.Get("http://" + address + "/v1/semaphores/" + name)
+		must(t, err)
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		must(t, err)
+		return string(text)
+	}
+	reload := func(words string) {
+		t.Helper()
+		must(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		p.awaitLog(t, words)
+	}
+	if got := ask("eu%2Fa") + " " + ask("us%2Fa"); got != "first second" {
+		t.Errorf("at first: %s", got)
+	}
+	write("eu/")
+	reload("the cells were read again")
+	if got := ask("eu%2Fa") + " " + ask("us%2Fa"); got != "second first" {
+		t.Errorf("after the move: %s", got)
+	}
+	write("")
+	reload("the cells before stay in use")
+	if got := ask("eu%2Fa"); got != "second" {
+		t.Errorf("after a mistake: %s", got)
+	}
+}
+
+// TestProxyRefusesUnsafeFlags: tokens don't go over plain HTTP beyond this machine unless an operator says so.
+func TestProxyRefusesUnsafeFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "cells.toml")
+	for _, c := range []struct{ node, flags, want string }{
+		{"http://n1.example:8701", "", "http://n1.example:8701"},
+		{"http://127.0.0.1:1", "--listen 0.0.0.0:1", "--listen"},
+		{"http://127.0.0.1:1", "--listen 127.0.0.1:1 --tls-cert x", "--tls-key"},
+		{"http://127.0.0.1:1", "--listen 127.0.0.1", "--listen"},
+		{"http://u@127.0.0.1:1", "", "without a user"},
+		{"http://127.0.0.1:1", "--ca missing.pem", "--ca"},
+		{"http://127.0.0.1:1", "--cells missing.toml", "missing.toml"},
+	} {
+		must(t, os.WriteFile(file, fmt.Appendf(nil, "[[cell]]\nnumber = 1\nprefix = [\"\"]\nnodes = [%q]\n", c.node), 0o600))
+		command(t, append([]string{"proxy", "--cells", file}, strings.Fields(c.flags)...)).refused(t, c.want)
+	}
+	command(t, []string{"proxy"}).refused(t, "--cells")
+	must(t, os.WriteFile(file, []byte("[[cell]]\nnumber = 1\nprefix = [\"\"]\nnodes = [\"http://n1.example:1\"]\n"), 0o600))
+	p := startInProcess(t.Context(), t, "proxy", "--cells", file, "--insecure-http", "--listen", fmt.Sprintf("0.0.0.0:%d", freePorts(t, 0)))
+	p.awaitLog(t, "serving")
+}

@@ -1,0 +1,201 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+const sinceForm = `The id of an event of all cells has the id of an event for each cell, as "1:907.2,2:33.1"; 0 stands for all events that are kept.`
+
+// eventsOf returns the subject of a stream of events: the cell that has all that it selects, or all cells.
+func (a *asking) eventsOf() subject {
+	query := a.r.URL.Query()
+	s := subject{names: query["name"], sessions: query["session"]}
+	if query.Has("prefix") {
+		beginning := query.Get("prefix")
+		s.below = &beginning
+	}
+	if _, err := a.table.cellOf(s); len(s.sessions) > 0 || err == nil && len(s.names)+len(query["prefix"]) > 0 {
+		return s // also to refuse it: other cells don't know the session
+	}
+	return subject{whole: (*asking).events}
+}
+
+// block is a part of a stream, until an empty line.
+type block struct {
+	cell  int
+	lines [][]byte
+	err   error // the stream has ended
+}
+
+// events sends the streams of all cells as one. Its ids have the last id of each cell, so that a client goes on where it
+// was in all of them.
+func (a *asking) events() error {
+	query := a.r.URL.Query()
+	since, err := a.since(cmp.Or(a.r.Header.Get("Last-Event-ID"), query.Get("since")))
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(a.r.Context())
+	defer stop()
+	blocks := make(chan block)
+	for i, c := range a.table.All() {
+		if query.Del("since"); since != nil {
+			query.Set("since", since[i])
+		}
+		r := a.copyFor(ctx, query.Encode())
+		r.Header.Del("Last-Event-ID")
+		response, err := a.table.nodes[c.Number].RoundTrip(r)
+		if err != nil {
+			return unserved(r, err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			body, _ := io.ReadAll(io.LimitReader(response.Body, bodyBytes)) // a part of a refusal is better than no refusal
+			a.relay(&reply{c.Number, response.StatusCode, response.Header, body})
+			return nil
+		}
+		go readBlocks(ctx, c.Number, response.Body, blocks)
+	}
+	header := a.w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("X-Accel-Buffering", "no") // a proxy in front must not buffer events
+	header.Set(exchange.HeaderRequest, a.r.Header.Get(exchange.HeaderRequest))
+	if a.w.WriteHeader(http.StatusOK); a.r.Method == http.MethodHead {
+		return nil
+	}
+	a.merge(blocks)
+	return nil
+}
+
+// since returns the id for each cell, nil to begin now.
+func (a *asking) since(id string) (ids []string, err error) {
+	if id == "" {
+		return nil, nil
+	}
+	found := map[string]string{}
+	for text := range strings.SplitSeq(id, ",") {
+		number, at, ok := strings.Cut(text, ":")
+		if !ok && id != "0" {
+			return nil, exchange.Invalid("since", sinceForm)
+		}
+		found[number] = at
+	}
+	for _, c := range a.table.All() {
+		at, known := found[strconv.Itoa(c.Number)]
+		switch {
+		case id == "0":
+			at = "0"
+		case !known || len(found) != len(a.table.All()):
+			return nil, exchange.NewProblem("history-gone", "The id is of other cells than there are now. Read the state again, and follow from now on.")
+		}
+		ids = append(ids, at)
+	}
+	return ids, nil
+}
+
+// merge writes the blocks until a stream or the client ends, and begins when it has an id of each cell.
+func (a *asking) merge(blocks <-chan block) {
+	ids := map[int]string{}
+	connection := http.NewResponseController(a.w)
+	var waiting []block
+	for b := range blocks {
+		if b.err != nil {
+			return // the client goes on elsewhere, or here
+		}
+		if _, known := ids[b.cell]; !known {
+			if ids[b.cell] = b.id(); len(ids) == len(a.table.All()) {
+				_, _ = io.WriteString(a.w, "retry: 1000\nid: "+a.idOf(ids)+"\n\n") // an error shows below
+			}
+		} else {
+			waiting = append(waiting, b)
+		}
+		if len(ids) < len(a.table.All()) {
+			continue
+		}
+		for _, w := range waiting {
+			ids[w.cell] = cmp.Or(w.id(), ids[w.cell])
+			if !w.isOf(a.table) {
+				continue
+			}
+			if _, err := a.w.Write(w.text(a.idOf(ids))); err != nil {
+				return
+			}
+		}
+		waiting = waiting[:0]
+		if connection.Flush() != nil {
+			return
+		}
+	}
+}
+
+// idOf joins the ids of the cells.
+func (a *asking) idOf(ids map[int]string) string {
+	var parts []string
+	for _, c := range a.table.All() {
+		parts = append(parts, strconv.Itoa(c.Number)+":"+ids[c.Number])
+	}
+	return strings.Join(parts, ",")
+}
+
+// readBlocks reads a stream until it ends, or ctx does.
+func readBlocks(ctx context.Context, cell int, body io.Reader, blocks chan<- block) {
+	lines := bufio.NewReader(body)
+	b := block{cell: cell}
+	for b.err == nil {
+		var line []byte
+		if line, b.err = lines.ReadBytes('\n'); b.err == nil && len(line) > 1 {
+			b.lines = append(b.lines, line)
+			continue
+		}
+		select {
+		case blocks <- b:
+			b.lines = nil
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// id returns the id in a block, "" without one.
+func (b *block) id() (id string) {
+	for _, line := range b.lines {
+		if text, ok := bytes.CutPrefix(line, []byte("id: ")); ok {
+			id = string(bytes.TrimSpace(text))
+		}
+	}
+	return id
+}
+
+// isOf reports whether the block's cell has the name of the event: a name that moves is in two cells for a while.
+func (b *block) isOf(t *table) bool {
+	for _, line := range b.lines {
+		var event struct{ Semaphore, Item string }
+		data, ok := bytes.CutPrefix(line, []byte("data: "))
+		if ok && json.Unmarshal(data, &event) == nil && event.Semaphore+event.Item != "" {
+			return t.OfName(cmp.Or(event.Semaphore, event.Item)).Number == b.cell
+		}
+	}
+	return true
+}
+
+// text returns the block with another id.
+func (b *block) text(id string) []byte {
+	var out []byte
+	for _, line := range b.lines {
+		if bytes.HasPrefix(line, []byte("id: ")) {
+			line = []byte("id: " + id + "\n")
+		}
+		out = append(out, line...)
+	}
+	return append(out, '\n')
+}

@@ -1,0 +1,97 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/internal/cells"
+)
+
+// replyBytes bounds a reply that has to be read: a page of sessions may have some 30 MiB.
+const replyBytes = 64 << 20
+
+// hopByHop are the headers that are of one connection, and Accept-Encoding, since replies are read here.
+var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Accept-Encoding"}
+
+// copyFor returns a copy of the request with another query, as a GET if it is a HEAD.
+func (a *asking) copyFor(ctx context.Context, query string) *http.Request {
+	out := a.r.Clone(ctx)
+	for name := range strings.SplitSeq(a.r.Header.Get("Connection"), ",") {
+		out.Header.Del(strings.TrimSpace(name))
+	}
+	for _, name := range hopByHop {
+		out.Header.Del(name)
+	}
+	rewrite(&httputil.ProxyRequest{In: a.r, Out: out})
+	out.URL.RawQuery = query
+	if out.Method == http.MethodHead {
+		out.Method = http.MethodGet
+	}
+	return out
+}
+
+// reply is the whole reply of a cell.
+type reply struct {
+	cell   int
+	status int
+	header http.Header
+	body   []byte
+}
+
+// ask sends a request to a cell, and reads the reply.
+func (t *table) ask(c *cells.Cell, r *http.Request) (*reply, error) {
+	response, err := t.nodes[c.Number].RoundTrip(r)
+	if err != nil {
+		return nil, unserved(r, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, replyBytes+1))
+	switch {
+	case err != nil:
+		return nil, unserved(r, &attemptError{err, true})
+	case len(body) > replyBytes:
+		return nil, exchange.LimitReached("reply", replyBytes, "A cell's part of the reply is larger than the proxy takes: ask with a smaller limit.")
+	}
+	return &reply{c.Number, response.StatusCode, response.Header, body}, nil
+}
+
+// askAll sends the request to all cells at a time. It fails if a cell does; if a cell refuses the request, it sends that
+// refusal and returns no replies.
+func (a *asking) askAll(query string) ([]*reply, error) {
+	all := a.table.All()
+	replies, failed := make([]*reply, len(all)), make([]error, len(all))
+	var asking sync.WaitGroup
+	for i := range all {
+		asking.Go(func() { replies[i], failed[i] = a.table.ask(&all[i], a.copyFor(a.r.Context(), query)) })
+	}
+	asking.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range replies {
+		if r.status != http.StatusOK {
+			a.relay(r)
+			return nil, nil
+		}
+	}
+	return replies, nil
+}
+
+// relay sends the reply of a cell.
+func (a *asking) relay(r *reply) {
+	header := a.w.Header()
+	for _, name := range []string{"Content-Type", "Retry-After", "Www-Authenticate", exchange.HeaderRequest} {
+		if values := r.header[name]; values != nil {
+			header[name] = values
+		}
+	}
+	a.w.WriteHeader(r.status)
+	_, _ = a.w.Write(r.body) // the client's matter
+}

@@ -1,0 +1,134 @@
+package proxy
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
+)
+
+// list is a list of the native API.
+type list struct {
+	members string // of the body
+	kind    byte   // of the cursors
+	// keyOf returns the key of a member in a cursor. The list is in the order of these bytes, in each cell and over all
+	// cells, so that one cursor is good for all.
+	keyOf func(member json.RawMessage) (key string)
+	names bool // the keys are names, of which a cell shows only its part
+}
+
+var semaphoreList = &list{"semaphores", reads.CursorName, func(member json.RawMessage) string {
+	return textOf(membersOf(member)["name"])
+}, true}
+
+var sessionList = &list{"sessions", reads.CursorSession, func(member json.RawMessage) string {
+	id, _ := exchange.ParseDigits(textOf(membersOf(member)["session"]))
+	return string(binary.BigEndian.AppendUint64(nil, id))
+}, false}
+
+// listOf returns the subject of a list: the cell that has all names with its prefix, or all cells.
+func (a *asking) listOf(l *list) subject {
+	if l.names {
+		if c, _ := a.table.OfNamesBelow(a.r.URL.Query().Get("prefix")); c != nil {
+			beginning := a.r.URL.Query().Get("prefix")
+			return subject{below: &beginning}
+		}
+	}
+	return subject{whole: func(a *asking) error { return a.listAll(l) }}
+}
+
+// listed is a member of a list.
+type listed struct {
+	key    string
+	member json.RawMessage
+}
+
+// listAll sends a page of the lists of all cells. A name that stands in a cell that does not have it any more, or not
+// yet, is left out.
+func (a *asking) listAll(l *list) error {
+	query := a.r.URL.Query()
+	if query.Has("min_index") {
+		return otherCell("An index is of one cell: put /cells/N before the path, or leave min_index out.")
+	}
+	replies, err := a.askAll(a.r.URL.RawQuery)
+	if err != nil || replies == nil {
+		return err
+	}
+	limit, err := strconv.Atoi(query.Get("limit"))
+	if err != nil { // the cells have refused other texts
+		limit = reads.DefaultPage
+	}
+	var all []listed
+	end := "" // the last key that all cells have reached; "": all are at their ends
+	for _, r := range replies {
+		page := membersOf(r.body)
+		members, next, err := l.read(page)
+		if err != nil {
+			return err
+		}
+		for _, m := range members {
+			if !l.names || a.table.OfName(m.key).Number == r.cell {
+				all = append(all, m)
+			}
+		}
+		if next != "" && (end == "" || next < end) {
+			end = next
+		}
+	}
+	slices.SortFunc(all, func(a, b listed) int { return cmp.Compare(a.key, b.key) })
+	body := map[string]any{"next": nil}
+	members := []json.RawMessage{}
+	for _, m := range all {
+		if end != "" && m.key > end {
+			break
+		}
+		if len(members) == limit {
+			end = all[limit-1].key
+			break
+		}
+		members = append(members, m.member)
+	}
+	if end != "" {
+		body["next"] = reads.EncodeCursor(l.kind, []byte(end))
+	}
+	body[l.members] = members
+	return a.sendJSON(body)
+}
+
+// read reads the members of a page, and the key after which the next page begins; "" without a next page.
+func (l *list) read(page map[string]json.RawMessage) (members []listed, next string, err error) {
+	var raw []json.RawMessage
+	if json.Unmarshal(page[l.members], &raw) != nil {
+		return nil, "", exchange.ErrInternal
+	}
+	for _, m := range raw {
+		members = append(members, listed{l.keyOf(m), m})
+	}
+	if cursor := textOf(page["next"]); cursor != "" {
+		if next = string(reads.DecodeCursor(l.kind, cursor)); next == "" {
+			return nil, "", exchange.ErrInternal
+		}
+	}
+	return members, next, nil
+}
+
+// sendJSON sends a body that the proxy made.
+func (a *asking) sendJSON(body any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	header := a.w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Content-Length", strconv.Itoa(len(text)+1))
+	header.Set(exchange.HeaderRequest, a.r.Header.Get(exchange.HeaderRequest))
+	if a.w.WriteHeader(http.StatusOK); a.r.Method != http.MethodHead {
+		_, _ = a.w.Write(append(text, '\n')) // the client's matter
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/internal/cells"
+	"github.com/signalbox/signalbox/internal/credentials"
+)
+
+// nodes are the nodes of a cell.
+type nodes struct {
+	cell      int
+	bases     []*url.URL
+	current   atomic.Int32 // the node to ask first
+	transport http.RoundTripper
+	log       hclog.Logger
+}
+
+// newNodes reads the addresses. Proxies begin at different nodes.
+func newNodes(c cells.Cell, transport http.RoundTripper, log hclog.Logger) (*nodes, error) {
+	n := &nodes{cell: c.Number, transport: transport, log: log}
+	for _, text := range c.Nodes {
+		base, err := credentials.ParseAddress(text)
+		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
+			return nil, fmt.Errorf("cell %d: a node has no base URL as https://host:port, without a user", c.Number)
+		}
+		base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
+		n.bases = append(n.bases, base)
+	}
+	n.current.Store(rand.Int32N(int32(len(n.bases))))
+	return n, nil
+}
+
+// attemptError is the error of the last attempt at a node.
+type attemptError struct {
+	error
+	sent bool // the node may have got the request
+}
+
+func (e *attemptError) Unwrap() error { return e.error }
+
+// RoundTrip sends a request to a node. After a failure the next request goes to the next node, and so does this request
+// if it may. A reply that reports a fault of the node is the client's, who knows whether to ask again; only the next
+// request goes elsewhere.
+func (n *nodes) RoundTrip(r *http.Request) (*http.Response, error) {
+	for range len(n.bases) - 1 {
+		response, err := n.attempt(r)
+		if err == nil || r.Context().Err() != nil || err.sent && !mayRepeat(r) {
+			return result(response, err)
+		}
+	}
+	return result(n.attempt(r))
+}
+
+// result returns an untyped nil for no error.
+func result(response *http.Response, err *attemptError) (*http.Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
+}
+
+// attempt sends a request to the present node.
+func (n *nodes) attempt(r *http.Request) (*http.Response, *attemptError) {
+	at := n.current.Load()
+	base, connected := n.bases[at], false
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}
+	sent := r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
+	u := *r.URL
+	sent.URL, u.Scheme, u.Host = &u, base.Scheme, base.Host
+	u.Path, u.RawPath = base.Path+r.URL.Path, base.EscapedPath()+r.URL.EscapedPath()
+	switch {
+	case r.Body == nil:
+	case r.GetBody != nil:
+		sent.Body, _ = r.GetBody() // of bytes in memory: never fails
+	default:
+		sent.Body = io.NopCloser(r.Body) // the transport closes the body of an attempt
+	}
+	response, err := n.transport.RoundTrip(sent)
+	if err == nil && response.StatusCode < http.StatusInternalServerError {
+		return response, nil
+	}
+	n.current.CompareAndSwap(at, (at+1)%int32(len(n.bases)))
+	if err == nil {
+		return response, nil
+	}
+	if r.Context().Err() == nil {
+		n.log.Warn("a node did not reply", "cell", n.cell, "node", base.Host, "error", err)
+	}
+	return nil, &attemptError{err, connected}
+}
+
+// mayRepeat reports whether a request that a node may have got may be sent again.
+func mayRepeat(r *http.Request) bool {
+	inMemory := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
+	return inMemory && (isSafe(r) || r.Header.Get("Idempotency-Key") != "")
+}
+
+func isSafe(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+}

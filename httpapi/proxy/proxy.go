@@ -1,0 +1,212 @@
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/internal/cells"
+)
+
+// Config is the configuration of a Proxy.
+type Config struct {
+	Cells     *cells.Map
+	Transport http.RoundTripper // to the nodes
+	Logger    hclog.Logger      // nil: no log
+}
+
+// Proxy is an http.Handler.
+type Proxy struct {
+	transport http.RoundTripper
+	log       hclog.Logger
+	reading   chan struct{} // has a member for each body in memory
+	table     atomic.Pointer[table]
+	forward   *httputil.ReverseProxy
+}
+
+// table is the cells, and the nodes of each, by number.
+type table struct {
+	*cells.Map
+	nodes map[int]*nodes
+}
+
+// New returns a Proxy. It fails for addresses of nodes that are no base URLs. It sends no request.
+func New(cfg Config) (*Proxy, error) {
+	p := &Proxy{transport: cfg.Transport, log: cfg.Logger, reading: make(chan struct{}, bodiesInMemory)}
+	if p.log == nil {
+		p.log = hclog.NewNullLogger()
+	}
+	// Rewrite leaves the client's Host, so that a node judges Host and Origin as without a proxy.
+	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: chosenCell{}, ErrorHandler: p.fail,
+		ErrorLog: p.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})}
+	return p, p.SetCells(cfg.Cells)
+}
+
+// SetCells replaces the cells. Requests under way go on where they are.
+func (p *Proxy) SetCells(m *cells.Map) error {
+	t := &table{Map: m, nodes: map[int]*nodes{}}
+	for _, c := range m.All() {
+		made, err := newNodes(c, p.transport, p.log)
+		if err != nil {
+			return err
+		}
+		t.nodes[c.Number] = made
+	}
+	p.table.Store(t)
+	return nil
+}
+
+// rewrite adds the client's address to the addresses that earlier proxies have added.
+func rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+	r.SetXForwarded()
+}
+
+// ServeHTTP serves one request. It blocks until the request has its reply.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w = newPatientWriter(w)
+	exchange.CanonicalPath(r)
+	if r.Header.Get(exchange.HeaderRequest) == "" {
+		var drawn [8]byte
+		_, _ = rand.Read(drawn[:]) // never fails
+		r.Header.Set(exchange.HeaderRequest, hex.EncodeToString(drawn[:]))
+	}
+	t := p.table.Load()
+	switch r.URL.Path {
+	case "/livez", "/readyz", "/health": // of the proxy: one cell that is down must not take the others away
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("Ok")) // the client's matter
+		return
+	}
+	if number, rest, ok := chosenByPath(r.URL); ok {
+		c := t.Numbered(number)
+		if c == nil {
+			p.refuse(w, r, exchange.NewProblem("unknown-route", "No cell has the number "+strconv.Itoa(number)+"."))
+			return
+		}
+		r.URL = rest
+		p.send(w, r, t.nodes[number])
+		return
+	}
+	if err := p.serve(w, r, t); err != nil {
+		p.refuse(w, r, err)
+	}
+}
+
+// chosenByPath reads a path that begins with /cells/N, and returns the URL of the rest.
+func chosenByPath(u *url.URL) (number int, rest *url.URL, ok bool) {
+	text, isChosen := strings.CutPrefix(u.Path, "/cells/")
+	digits, path, hasPath := strings.Cut(text, "/")
+	if number, err := strconv.Atoi(digits); isChosen && hasPath && err == nil {
+		shorter := *u
+		shorter.Path = "/" + path
+		shorter.RawPath = strings.TrimPrefix(u.RawPath, "/cells/"+digits)
+		return number, &shorter, true
+	}
+	return 0, nil, false
+}
+
+// serve sends a request to its cell, or to all cells.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table) error {
+	if all := t.All(); len(all) == 1 {
+		p.send(w, r, t.nodes[all[0].Number])
+		return nil
+	}
+	a := &asking{Proxy: p, w: w, r: r, table: t}
+	defer a.releaseBody()
+	s, err := a.subject()
+	if err != nil {
+		return err
+	}
+	if s.whole != nil {
+		return s.whole(a)
+	}
+	c, err := t.cellOf(s)
+	if err != nil {
+		return err
+	}
+	p.send(w, r, t.nodes[c.Number])
+	return nil
+}
+
+// asking is one request while its cell is looked for.
+type asking struct {
+	*Proxy
+	w     http.ResponseWriter
+	r     *http.Request
+	table *table
+	held  bool // a place in reading
+}
+
+type nodesKey struct{}
+
+// chosenCell sends a request to the nodes in its context.
+type chosenCell struct{}
+
+func (chosenCell) RoundTrip(r *http.Request) (*http.Response, error) {
+	return r.Context().Value(nodesKey{}).(*nodes).RoundTrip(r)
+}
+
+// send passes a request on, and its reply back.
+func (p *Proxy) send(w http.ResponseWriter, r *http.Request, to *nodes) {
+	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), nodesKey{}, to)))
+}
+
+// fail replies to a request that no node of its cell has served.
+func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the client has hung up
+	}
+	p.refuse(w, r, unserved(r, err))
+}
+
+// unserved is the refusal of a request that no node has served.
+func unserved(r *http.Request, err error) error {
+	var known *exchange.Problem
+	var attempt *attemptError
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.As(err, &attempt) && attempt.sent && !isSafe(r):
+		return exchange.NewProblem("outcome-unknown", "The connection to the node ended before its reply. The request may have been carried out: "+
+			"repeat it with the same Idempotency-Key, or read the state.")
+	}
+	return exchange.NewProblem("not-applied", "No node of the cell could be reached. The request had no effect; try again.")
+}
+
+// refuse sends a refusal, in the native form. Consul's clients ride out a 500 alone, and take a 503 for the loss of
+// their lock.
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	problem := exchange.ProblemOf(err)
+	id := r.Header.Get(exchange.HeaderRequest)
+	problem.Instance = "/requests/" + id
+	header := w.Header()
+	header.Set(exchange.HeaderRequest, id)
+	problem.SetRetryAfter(header)
+	if problem.Status > http.StatusInternalServerError && isConsul(r.URL.Path) {
+		http.Error(w, problem.Detail, http.StatusInternalServerError)
+		return
+	}
+	body, err := json.Marshal(problem)
+	if err != nil { // impossible: a problem has texts and numbers
+		panic(err)
+	}
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(problem.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(append(body, '\n')) // the client's matter
+	}
+}

@@ -1,0 +1,129 @@
+package cells
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	// MaxNumber is the highest number of a cell.
+	MaxNumber = 62
+	// IDs is the number of session ids of a cell: its number is the top 6 of the 53 bits of a drawn id.
+	IDs = 1 << 47
+)
+
+// Cell is one cluster.
+type Cell struct {
+	Number   int      // 1 to MaxNumber, as its nodes have it from "serve --cell"
+	Prefixes []string // of its names; one cell has ""
+	Nodes    []string // base URLs
+}
+
+// Map tells which cell has a name or a session.
+type Map struct {
+	cells    []Cell // by number
+	prefixes []prefix
+}
+
+// prefix is a prefix and its cell. Longer ones come first.
+type prefix struct {
+	text string
+	cell *Cell
+}
+
+// New returns a Map over a copy of the cells. It fails for numbers that are not 1 to MaxNumber or that two cells have,
+// for a cell without nodes or without prefixes, for a prefix that is there twice, and if no cell has the prefix "".
+func New(list []Cell) (*Map, error) {
+	if len(list) == 0 {
+		return nil, errors.New("there is no cell")
+	}
+	m := &Map{}
+	for _, c := range list {
+		m.cells = append(m.cells, Cell{c.Number, slices.Clone(c.Prefixes), slices.Clone(c.Nodes)})
+	}
+	slices.SortStableFunc(m.cells, func(a, b Cell) int { return cmp.Compare(a.Number, b.Number) })
+	owner := map[string]int{}
+	for i := range m.cells {
+		if err := m.add(i, owner); err != nil {
+			return nil, err
+		}
+	}
+	if _, ok := owner[""]; !ok {
+		return nil, errors.New(`no cell has the prefix "", which stands for all names without another prefix`)
+	}
+	slices.SortFunc(m.prefixes, func(a, b prefix) int { return cmp.Compare(len(b.text), len(a.text)) })
+	return m, nil
+}
+
+// add checks the cell at i, and adds its prefixes. owner has the number of the cell of each earlier prefix.
+func (m *Map) add(i int, owner map[string]int) error {
+	c := &m.cells[i]
+	switch {
+	case c.Number < 1 || c.Number > MaxNumber:
+		return fmt.Errorf("a cell has the number %d: it is 1 to %d", c.Number, MaxNumber)
+	case i > 0 && m.cells[i-1].Number == c.Number:
+		return fmt.Errorf("two cells have the number %d", c.Number)
+	case len(c.Prefixes) == 0:
+		return fmt.Errorf("cell %d has no prefix", c.Number)
+	case len(c.Nodes) == 0 || slices.Contains(c.Nodes, ""):
+		return fmt.Errorf("cell %d lacks the addresses of its nodes", c.Number)
+	}
+	for _, text := range c.Prefixes {
+		if other, taken := owner[text]; taken {
+			return fmt.Errorf("the prefix %q is there twice: in cell %d and in cell %d", text, other, c.Number)
+		}
+		owner[text] = c.Number
+		m.prefixes = append(m.prefixes, prefix{text, c})
+	}
+	return nil
+}
+
+// All returns the cells by their numbers. The caller must not change them.
+func (m *Map) All() []Cell { return m.cells }
+
+// Numbered returns the cell of a number, nil without one.
+func (m *Map) Numbered(number int) *Cell {
+	for i := range m.cells {
+		if m.cells[i].Number == number {
+			return &m.cells[i]
+		}
+	}
+	return nil
+}
+
+// OfName returns the cell that has a name.
+func (m *Map) OfName(name string) *Cell {
+	for _, p := range m.prefixes {
+		if strings.HasPrefix(name, p.text) {
+			return p.cell
+		}
+	}
+	return nil // impossible: New requires the prefix ""
+}
+
+// OfSession returns the cell that has a session: the only cell, or the cell that the id tells. It returns nil if the id
+// tells no cell, as an id that a client chose, or that a dialect derived from a name.
+func (m *Map) OfSession(id uint64) *Cell {
+	switch {
+	case len(m.cells) == 1:
+		return &m.cells[0]
+	case id/IDs > MaxNumber:
+		return nil
+	}
+	return m.Numbered(int(id / IDs))
+}
+
+// OfNamesBelow returns the cell that has all names with this beginning. If two cells have such names, it returns nil
+// and a prefix of another cell than the beginning's.
+func (m *Map) OfNamesBelow(beginning string) (c *Cell, other string) {
+	c = m.OfName(beginning)
+	for _, p := range m.prefixes {
+		if strings.HasPrefix(p.text, beginning) && p.cell != c {
+			return nil, p.text
+		}
+	}
+	return c, ""
+}
