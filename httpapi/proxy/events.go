@@ -73,7 +73,7 @@ func (a *asking) events() error {
 	if a.w.WriteHeader(http.StatusOK); a.r.Method == http.MethodHead {
 		return nil
 	}
-	a.merge(blocks)
+	a.merge(ctx, blocks)
 	return nil
 }
 
@@ -103,12 +103,18 @@ func (a *asking) since(id string) (ids []string, err error) {
 	return ids, nil
 }
 
-// merge writes the blocks until a stream or the client ends, and begins when it has an id of each cell.
-func (a *asking) merge(blocks <-chan block) {
+// merge writes the blocks until a stream, the client or ctx ends, and begins when it has an id of each cell.
+func (a *asking) merge(ctx context.Context, blocks <-chan block) {
 	ids := map[int]string{}
 	connection := http.NewResponseController(a.w)
 	var waiting []block
-	for b := range blocks {
+	for {
+		var b block
+		select {
+		case b = <-blocks:
+		case <-ctx.Done():
+			return
+		}
 		if b.err != nil {
 			return // the client goes on elsewhere, or here
 		}
