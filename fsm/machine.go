@@ -254,13 +254,13 @@ const (
 	maxScratchConclusions = 512
 )
 
-// take returns what scratch space has of the entry, in a slice of its length. The scratch space of more than most is not kept.
-func take[T any](scratch *[]T, most int) []T {
+// take returns what scratch space has of the entry, in a slice of its length. The scratch space of more than limit is not kept.
+func take[T any](scratch *[]T, limit int) []T {
 	all := *scratch
 	if len(all) == 0 {
 		return nil
 	}
-	if len(all) > most { // too many to copy, or to keep as scratch space
+	if len(all) > limit { // too many to copy, or to keep as scratch space
 		*scratch = nil
 		return all
 	}

@@ -436,14 +436,14 @@ func total(s *modelSemaphore) int64 {
 		return 1 << 36
 	}
 	sum := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
-	most := int64(math.MaxInt64)
+	bound := int64(math.MaxInt64)
 	if s.settings.Slots {
-		most = mostLeaseSlots
+		bound = mostLeaseSlots
 	}
 	if !sum.IsInt64() {
-		return most
+		return bound
 	}
-	return min(sum.Int64(), most)
+	return min(sum.Int64(), bound)
 }
 
 // legal: permits + offset, held and available stay within 64 bits.
