@@ -33,7 +33,7 @@ _SHORTEST_SHARE = 0.5  # seconds that one attempt has at least: a healthy node n
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _MOST = 200 * 365 * 86_400_000  # milliseconds: durations of a node are shorter
 _DRIFT = 1024  # spans of cluster time are shortened by 1/_DRIFT: this clock may run that much slower than the leader's
-_CONTENDED, _MOST_CONTENDED = 1.0, 1024  # seconds for which a semaphore counts as contended, and how many are remembered
+_CONTENDED, _MAX_CONTENDED = 1.0, 1024  # seconds for which a semaphore counts as contended, and how many are remembered
 _ROUNDING = 0.001  # the nodes' clocks count whole milliseconds
 
 
@@ -61,6 +61,7 @@ class Call:
     key_optional: bool = False  # it may go without its key, if the cluster has no room for more keys
     until: Optional[float] = None  # the end of a wait that the request names to the cluster
     listen: bool = False  # a node may hold the request: the reply is then that there is no outcome yet
+    patient: bool = False  # its caller waits: an overloaded cluster does not end the call, though this request does not wait
     patience: Optional[Callable[[], float]] = None  # bounds an attempt without its wait
     max_pause: Optional[float] = None  # bounds the pause after failures
     elsewhere: bool = False  # begin at another node than the last that worked
@@ -217,7 +218,7 @@ class Caller:
                 self.nodes.failed(node, time.monotonic() + e.retry_after)
                 if e.code == "overloaded":  # all nodes share one leader: another node is no help
                     least = e.retry_after * (1 + random.random() / 4)
-                    if call.listen or call.until is not None:
+                    if call.listen or call.patient or call.until is not None:
                         since = time.monotonic()  # the cluster is there; the wait goes on
             except Untried:
                 continue
@@ -342,7 +343,7 @@ class Caller:
 
     def contend(self, place: Tuple[str, str]) -> None:
         """Remembers a call that could not have its permits at once."""
-        if len(self._contended) >= _MOST_CONTENDED:
+        if len(self._contended) >= _MAX_CONTENDED:
             self._contended.clear()
         self._contended[place] = time.monotonic() + _CONTENDED
 

@@ -370,7 +370,7 @@ class Client(Operations, Unpicklable):
         life, want = self._life(ttl, margin, metadata), values.want(name, count, group)
         asked = {"count": want.count, **values.head_start(head_start)}
         one = Call("POST", ("v1", "semaphores", name, "leases"), query=values.query(epoch, group), body={**asked, **life.body},
-                   operation="acquire-once", semaphore=name)  # fmt: skip
+                   operation="acquire-once", semaphore=name, patient=wait != 0)  # fmt: skip
         wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
 
         async def start() -> Lease:

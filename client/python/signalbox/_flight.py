@@ -1,6 +1,6 @@
-"""Shared requests: calls that come while a request to a node is under way share the next one, ``POST /v1/batch``.
+"""Shared requests: calls that come while a request to a node is under way share the next request, ``POST /v1/batch``.
 
-The first call leaves at once. The next request leaves when the one under way has returned, or after 10 ms. So a lone caller waits for no other, and the
+The first call leaves at once. The next request leaves when the earlier one has returned, or after 10 ms. So a lone caller waits for no other, and the
 busier a process is, the more of its calls share a request.
 """
 
@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import math
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Union
 
-from ._errors import Refused, SignalboxError, refused
+from ._errors import Refused, refused
 from ._http import NotSent
 from ._time import Cancel, in_loop
 
 if TYPE_CHECKING:
     from ._calls import Call, Reply
 
-_SLOW = 0.01  # seconds after which the next request leaves although the one under way has not returned: the node is far away, or silent
-_MOST, _MOST_BYTES = 256, 256 << 10  # of one shared request, well below a node's limits
-_PAUSE = 1.0  # the Retry-After of an overloaded node, which a member of a shared request lacks
+_SLOW = 0.01  # seconds after which the next request leaves although an earlier one has not returned: the node is far away, or silent
+_MAX_MEMBERS, _MAX_BYTES = 256, 256 << 10  # of one shared request, well below a node's limits
+_PAUSE = 1.0  # seconds for which an overloaded node gets releases separately
+_REFUSED = 60.0  # seconds for which all calls are sent separately, after a node, or a proxy, has not taken a shared request
+_RETRY_AFTER = {"unavailable": 1.0, "storage-full": 10.0, "states-differ": 10.0}  # of members, which have no headers; other 429 and 503: 1 s
 _GIVES_BACK = frozenset(("release", "end", "up"))  # alone in a request, an overloaded node takes them before others
 
 
@@ -45,10 +48,10 @@ class _Member:
 
 
 @dataclass
-class _Shared:
+class _SharedRequest:
     """One request of several calls."""
 
-    end: float = 0.0  # of its time
+    end: float = 0.0  # when its time is over, by the loop's clock
     members: List[_Member] = field(default_factory=list)
     size: int = 0
     timer: Optional[asyncio.TimerHandle] = None
@@ -70,8 +73,9 @@ class Flights:
     ) -> None:
         self._node, self._request, self._spawn = node, request, spawn
         self._under_way = 0  # requests
-        self._crowded = 0.0  # until then, calls that give permits back are sent separately
-        self._next: Optional[_Shared] = None  # has the calls for the next request
+        self._overloaded_until = 0.0  # until then, calls that give permits back are sent separately
+        self._separate_until = 0.0  # until then, all calls are
+        self._next: Optional[_SharedRequest] = None  # has the calls for the next request
 
     def abandon(self) -> None:
         """Sends no request any more, in a child process: the calls that end there are the parent's."""
@@ -79,7 +83,8 @@ class Flights:
 
     async def attempt(self, call: Call, end: float, cancel: Cancel, alone: Callable[[], Coroutine[Any, Any, Reply]]) -> Reply:
         """Makes one attempt at a call: alone, or in a shared request."""
-        if self._under_way == 0 or call.operation in _GIVES_BACK and time.monotonic() < self._crowded:
+        moment = time.monotonic()
+        if self._under_way == 0 or moment < self._separate_until or call.operation in _GIVES_BACK and moment < self._overloaded_until:
             self._under_way += 1
             try:
                 return await alone()
@@ -89,41 +94,39 @@ class Flights:
         member = _Member(_operation(call), loop.create_future())
         shared = self._join(member, end)
 
-        def give_up() -> None:
-            self._leave(shared, member, end)
-
-        timer = loop.call_at(end, give_up)
+        timer = loop.call_at(end, self._leave, shared, member, True)
         try:
-            with cancel.notify(in_loop(loop, give_up)):
+            with cancel.notify(in_loop(loop, lambda: self._leave(shared, member, False))):
                 result = await member.result
             if isinstance(result, Exception):
                 raise result
             return result
         except _Separate:
+            self._separate_until = time.monotonic() + _REFUSED
             return await alone()
         except Refused as e:
             if e.code != "overloaded" or call.operation not in _GIVES_BACK:
                 raise
-            self._crowded = time.monotonic() + _PAUSE
+            self._overloaded_until = time.monotonic() + _PAUSE
             return await alone()
         finally:
             timer.cancel()
 
-    def _join(self, member: _Member, end: float) -> _Shared:
-        if self._next is not None and self._next.size + len(member.operation) > _MOST_BYTES:
+    def _join(self, member: _Member, end: float) -> _SharedRequest:
+        if self._next is not None and self._next.size + len(member.operation) > _MAX_BYTES:
             self._send(self._next)
         shared = self._next
         if shared is None:
-            shared = self._next = _Shared()
+            shared = self._next = _SharedRequest()
             shared.timer = asyncio.get_running_loop().call_later(_SLOW, self._send, shared)
         shared.members.append(member)
         shared.size, shared.present, shared.end = shared.size + len(member.operation) + 1, shared.present + 1, max(shared.end, end)
-        if len(shared.members) == _MOST:
+        if len(shared.members) == _MAX_MEMBERS:
             self._send(shared)
         return shared
 
-    def _leave(self, shared: _Shared, member: _Member, end: float) -> None:
-        """Ends a call that does not wait any longer. The last one that leaves a request aborts it."""
+    def _leave(self, shared: _SharedRequest, member: _Member, late: bool) -> None:
+        """Ends a call that is given up, or is too late. A request that all calls have left is aborted."""
         if member.result.done():
             return
         shared.present -= 1
@@ -131,7 +134,6 @@ class Flights:
             shared.members.remove(member)
             member.result.set_result(Untried("the call waited for others"))
             return
-        late = time.monotonic() >= end
         member.result.set_result(Silent(f"{self._node} did not reply in time") if late else OSError("the call was given up"))
         if shared.present == 0:
             shared.cancel.cancel()
@@ -142,7 +144,7 @@ class Flights:
         if self._under_way == 0 and self._next is not None:
             self._send(self._next)
 
-    def _send(self, shared: _Shared) -> None:
+    def _send(self, shared: _SharedRequest) -> None:
         if shared.sent:
             return
         shared.sent, self._next = True, None
@@ -150,16 +152,16 @@ class Flights:
             shared.timer.cancel()
         if shared.members:
             self._under_way += 1
-            self._spawn(self._fly(shared))
+            self._spawn(self._carry(shared))
 
-    async def _fly(self, shared: _Shared) -> None:
+    async def _carry(self, shared: _SharedRequest) -> None:
         body = b'{"operations":[' + b",".join(member.operation for member in shared.members) + b"]}"
         outcomes: List[Union[Reply, Exception]]
         try:
             reply = await self._request(body, shared.end, shared.cancel)
             outcomes = self._results(reply, len(shared.members))
         except Exception as e:
-            outcomes = [_again(e) for _ in shared.members]
+            outcomes = [_error_of_member(e) for _ in shared.members]
         finally:
             self._finish()
         for member, outcome in zip(shared.members, outcomes):
@@ -168,20 +170,32 @@ class Flights:
 
     def _results(self, reply: Reply, count: int) -> List[Union[Reply, Exception]]:
         """Returns the reply or the refusal of each member."""
-        results = reply.body.get("results")
-        if not isinstance(results, list) or len(results) != count:
-            raise SignalboxError(f"the reply of {self._node} can't be read")
+        results, overloaded = reply.body.get("results"), False
+        if not isinstance(results, list) or len(results) != count or not all(isinstance(result.get("status"), int) for result in results):
+            raise OSError(f"the reply of {self._node} can't be read")  # a repeat finds out the outcomes by their keys
         outcomes: List[Union[Reply, Exception]] = []
         for result in results:
             status, body = result["status"], result.get("body") or {}
             if 200 <= status < 300:
                 outcomes.append(replace(reply, status=status, body=body, replayed=result.get("replayed", False)))
-            else:
-                outcomes.append(refused(status, body, _PAUSE if status in (429, 503) else 0.0, self._node))
+                continue
+            if status == 413 or status == 400 and body.get("field") == "operations":  # a proxy's part of the request was too large for a node
+                outcomes.append(_Separate())
+                continue
+            overloaded = overloaded or body.get("code") == "overloaded"
+            if overloaded and body.get("code") == "not-applied":  # it was not tried, since the node refused a member before it
+                body = {**body, "code": "overloaded"}
+            outcomes.append(refused(status, body, _retry_after(status, body), self._node))
         return outcomes
 
 
-def _again(error: Exception) -> Exception:
+def _retry_after(status: int, body: Dict[str, Any]) -> float:
+    if body.get("available_in_ms") is not None:
+        return float(math.ceil(body["available_in_ms"] / 1000))
+    return _RETRY_AFTER.get(str(body.get("code")), 1.0 if status in (429, 503) else 0.0)
+
+
+def _error_of_member(error: Exception) -> Exception:
     """Returns the error of a whole request for one of its calls. If the node has no such route, or smaller limits, the calls are sent separately."""
     if isinstance(error, Refused) and (error.status in (400, 404, 405, 413) or error.status == 403 and not error.code):
         return _Separate()

@@ -248,8 +248,9 @@ class Session(_Holder):
 
         ``wait`` is in seconds: None waits as long as it takes, 0 not at all. Raises ``Unavailable`` (``WaitEnded`` after a wait) when it was not granted,
         ``Unreachable`` when no node could be asked, ``Lost`` when the session was lost meanwhile, ``Canceled``, and other refusals at once.
-        ``group`` is the group of a semaphore that has groups: a session may have a lease in each. With ``head_start`` the request stands where it would
-        stand if it had come that many seconds earlier, at most the semaphore's ``head_start``.
+        A try comes first, unless the semaphore was not free a short time ago: the place in line dates from the request after it. ``group`` is the group of
+        a semaphore that has groups: a session may have a lease in each. With ``head_start`` the request stands where it would stand if it had come that
+        many seconds earlier, at most the semaphore's ``head_start``.
         """
         return self._calls.reactor.run(self._to_acquire(name, count=count, group=group, head_start=head_start, wait=wait, epoch=epoch, cancel=cancel))
 
@@ -352,8 +353,8 @@ class Session(_Holder):
         Unless the semaphore is contended, a try comes first, which may share a request with other calls.
         """
         place = (call.semaphore, call.query.get("group", ""))
-        first = wait != 0 and call.operation == "acquire" and not self._calls.contended(place)
-        call.key, call.key_optional, call.listen = new_key(), True, wait != 0 and not first
+        trying = wait != 0 and call.operation == "acquire" and not self._calls.contended(place)
+        call.key, call.key_optional, call.listen, call.patient = new_key(), True, wait != 0 and not trying, wait != 0
         if not call.listen:
             call.query["try"] = "true"
         if wait == 0:
@@ -371,10 +372,10 @@ class Session(_Holder):
                 call.key, early = new_key(), early + 1
             except Unavailable:
                 self._calls.contend(place)
-                if not first:
+                if not trying:
                     raise
                 del call.query["try"]
-                first, call.key, call.listen = False, new_key(), True
+                trying, call.key, call.key_optional, call.listen = False, new_key(), True, True
             except LimitReached as e:
                 if not waits:
                     raise

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 import unittest
 from typing import Any, Callable, Coroutine, Dict, List, Tuple
+from unittest import mock
 
 from node import NodeTest, sb
 from signalbox._calls import Call, Caller, Reply
@@ -84,10 +86,10 @@ class TestFlights(unittest.TestCase):
         self.assertEqual((granted.status, granted.body, granted.replayed, granted.index), (201, {"token": 3}, True, 7))
         with self.assertRaises(sb.Unavailable) as refused:
             await rest[1]
-        self.assertEqual((refused.exception.retry_after, refused.exception.address), (0.0, "n1"))
+        self.assertEqual((refused.exception.retry_after, refused.exception.address), (1.0, "n1"))
         with self.assertRaises(sb.Refused) as none:
             await rest[2]
-        self.assertEqual(none.exception.retry_after, 1.0, "a member has no Retry-After of its own")
+        self.assertEqual(none.exception.retry_after, 1.0, "a member has no Retry-After")
         again = node.ask()
         await until(lambda: len(node.alone) == 2)  # a lone call again
         node.alone[1].set_result(reply({}))
@@ -104,6 +106,7 @@ class TestFlights(unittest.TestCase):
         node.alone[0].set_result(reply({}))
         await first
 
+    @mock.patch("signalbox._flight._SLOW", 60.0)
     @scripted
     async def test_call_that_is_given_up(self, node: Script) -> None:
         first, cancel, kept = node.ask(), Cancel(), Cancel()
@@ -120,7 +123,8 @@ class TestFlights(unittest.TestCase):
         blocker = node.ask()
         await until(lambda: len(node.alone) == 2)
         one, other = node.ask(cancel=kept), node.ask(end=0.05)
-        await until(lambda: len(node.shared) == 1)
+        await until(lambda: node.flights._next is not None and len(node.flights._next.members) == 2)
+        node.flights._send(node.flights._next)  # type: ignore[arg-type]
         with self.assertRaises(Silent):
             await other
         self.assertFalse(node.shared[0][2].canceled, "the request has another call")
@@ -135,9 +139,10 @@ class TestFlights(unittest.TestCase):
         await until(lambda: node.flights._under_way == 0)
 
     @scripted
-    async def test_node_that_does_not_take_the_request(self, node: Script) -> None:
+    async def test_node_that_does_not_take_the_request(self, _: Script) -> None:
+        """Its calls are sent separately, and so are the next ones."""
         for status, code, separate in ((404, "", True), (413, "too-large", True), (403, "", True), (403, "forbidden", False), (503, "no-leader", False)):
-            node.alone.clear(), node.shared.clear()
+            node = Script()
             first = node.ask()
             await until(lambda: len(node.alone) == 1)
             rest = [node.ask(), node.ask()]
@@ -148,9 +153,12 @@ class TestFlights(unittest.TestCase):
             node.shared[0][1].set_exception(sb.Refused(status, {"code": code}, 0.0, "n1"))
             if separate:
                 await until(lambda: len(node.alone) == 3)
+                later = node.ask()
+                await until(lambda: len(node.alone) == 4)
                 for future in node.alone[1:]:
                     future.set_result(reply({}))
-                await asyncio.gather(*rest)
+                await asyncio.gather(later, *rest)
+                self.assertEqual(len(node.shared), 1)
                 continue
             failed = await asyncio.gather(*rest, return_exceptions=True)
             self.assertEqual([(type(e), e.status, e.code) for e in failed if isinstance(e, sb.Refused)], [(sb.Refused, status, code)] * 2)
@@ -158,13 +166,14 @@ class TestFlights(unittest.TestCase):
 
     @scripted
     async def test_overloaded_node_takes_releases_alone(self, node: Script) -> None:
+        """A node refuses the first call of a request as overloaded, and does not try the others."""
         first = node.ask()
         await until(lambda: len(node.alone) == 1)
-        release, acquire = node.ask(), node.ask("acquire")
+        acquire, release = node.ask("acquire"), node.ask()
         await until(lambda: node.flights._next is not None and len(node.flights._next.members) == 2)
         node.alone[0].set_result(reply({}))
         await until(lambda: len(node.shared) == 1)
-        node.shared[0][1].set_result(reply({"results": [{"status": 503, "body": {"code": "overloaded"}}] * 2}))
+        node.shared[0][1].set_result(reply({"results": [{"status": 503, "body": {"code": code}} for code in ("overloaded", "not-applied")]}))
         with self.assertRaises(sb.Refused):
             await acquire
         await until(lambda: len(node.alone) == 2)
@@ -173,6 +182,30 @@ class TestFlights(unittest.TestCase):
         for future in node.alone[1:]:
             future.set_result(reply({}))
         await asyncio.gather(first, release, later)
+
+    @scripted
+    async def test_reply_that_cannot_be_read(self, node: Script) -> None:
+        """Its calls may have been carried out: they are repeated with their keys."""
+        first = node.ask()
+        await until(lambda: len(node.alone) == 1)
+        rest = [node.ask(), node.ask(), node.ask()]
+        await until(lambda: node.flights._next is not None and len(node.flights._next.members) == 3)
+        node.alone[0].set_result(reply({}))
+        await until(lambda: len(node.shared) == 1)
+        node.shared[0][1].set_result(reply({"results": [{"status": 200}]}))
+        for failed in await asyncio.gather(*rest, return_exceptions=True):
+            self.assertIs(type(failed), OSError)
+        await first
+
+    @scripted
+    async def test_refusals_say_when_to_ask_again(self, node: Script) -> None:
+        for status, body, seconds in (
+            (409, {"code": "unavailable"}, 1.0), (409, {"code": "unavailable", "available_in_ms": 4001}, 5.0), (503, {"code": "storage-full"}, 10.0),
+            (409, {"code": "lease-exists"}, 0.0),
+        ):  # fmt: skip
+            found = node.flights._results(reply({"results": [{"status": status, "body": body}]}), 1)[0]
+            assert isinstance(found, sb.Refused)
+            self.assertEqual(found.retry_after, seconds, body)
 
     @scripted
     async def test_request_has_a_bound(self, node: Script) -> None:
@@ -207,7 +240,12 @@ class TestShared(NodeTest):
         Caller._alone = counted  # type: ignore[method-assign]
         self.addCleanup(setattr, Caller, "_alone", alone)
 
-    def test_threads(self) -> None:
+    def until(self, condition: Callable[[], bool]) -> None:
+        late = time.monotonic() + 10
+        while not condition():
+            self.assertLess(time.monotonic(), late)
+
+    def test_threads_share_requests(self) -> None:
         """Threads of one client take leases of their own and of a shared semaphore: each has its own grant, and all come back."""
         self.client.create("crowd", 8)
         tokens: List[int] = []
@@ -233,7 +271,7 @@ class TestShared(NodeTest):
         self.assertEqual(self.client.get("crowd").available, 8)
         self.assertIn("batch", self.sent)
 
-    def test_tasks(self) -> None:
+    def test_tasks_share_requests(self) -> None:
         self.client.create("tasks", 64)
 
         async def main() -> int:
@@ -255,14 +293,36 @@ class TestShared(NodeTest):
         with self.client.session(ttl=30) as session, self.client.session(ttl=30) as other:
             held = session.acquire("one")
             waiting = self.pool.submit(other.acquire, "one")
-            while not self.client.get("one").waiters:
-                pass
+            self.until(lambda: bool(self.client.get("one").waiters))
             held.release()
             waiting.result(10).release()
-            asked = self.sent.count("sessions")
-            self.assertTrue(other._calls.contended(("one", "")))
-            other.acquire("one").release()  # without a try: it is contended
-            self.assertEqual(self.sent.count("sessions") - asked, 2)
+            with mock.patch.object(other._calls, "_contended", {("one", ""): float("inf")}):
+                held, asked = session.acquire("one"), self.sent.count("sessions")
+                waiting = self.pool.submit(other.acquire, "one")  # one request: the semaphore is contended
+                self.until(lambda: bool(self.client.get("one").waiters))
+                self.assertEqual(self.sent.count("sessions") - asked, 1)
+                held.release()
+                waiting.result(10).release()
+
+    def test_wait_goes_on_while_the_cluster_has_no_room_for_keys(self) -> None:
+        self.client.create("keys", 1)
+        refuse = [2]
+        alone = Caller._alone
+
+        async def full(caller: Caller, node: Any, call: Call, *rest: Any) -> Reply:
+            if call.operation == "acquire" and call.key is not None and refuse[0] > 0:
+                refuse[0] -= 1
+                raise sb.LimitReached(429, {"code": "limit-reached", "rule": "keys"})
+            return await alone(caller, node, call, *rest)
+
+        with self.client.session(ttl=30) as session, self.client.session(ttl=30) as other:
+            held = session.acquire("keys")
+            with mock.patch.object(Caller, "_alone", full):
+                waiting = self.pool.submit(other.acquire, "keys")
+                self.until(lambda: bool(self.client.get("keys").waiters))
+            self.assertEqual(refuse, [0])
+            held.release()
+            waiting.result(10).release()
 
 
 if __name__ == "__main__":
