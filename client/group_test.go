@@ -198,7 +198,7 @@ func TestListsOfGroups(t *testing.T) {
 		time.Sleep(2 * time.Minute) // virtual: more than one request
 		seen, err := operator.New(b.admin).GetSession(b.ctx, other.ID())
 		b.ok(err)
-		if wants := fmt.Sprint(seen.Waiting[0].Wants()); len(seen.Waiting) != 1 || len(seen.Waiting[0].Semaphores) != 0 || wants != "[{branches 1 a} {branches 1 b}]" {
+		if wants := fmt.Sprint(seen.Waiting[0].Wants()); len(seen.Waiting) != 1 || len(seen.Waiting[0].Semaphores) != 0 || wants != "[{branches 1 a 0s} {branches 1 b 0s}]" {
 			b.Errorf("%+v", seen.Waiting)
 		}
 		b.ok(leases[2].Release(b.ctx))

@@ -223,7 +223,7 @@ func TestRealBatch(t *testing.T) {
 // TestImports: users of the client need no module but this one.
 func TestImports(t *testing.T) {
 	found := 0
-	for _, folder := range []string{".", "batch", "operator", "internal/calls", "internal/nodes", "internal/reply", "../internal/credentials"} {
+	for _, folder := range []string{".", "batch", "operator", "internal/calls", "internal/nodes", "internal/reply", "../internal/credentials", "../internal/cells"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		must(t, err)
 		for _, name := range files {
@@ -237,7 +237,8 @@ func TestImports(t *testing.T) {
 			for _, i := range file.Imports {
 				path := strings.Trim(i.Path.Value, `"`)
 				first, _, _ := strings.Cut(path, "/")
-				allowed := path == "github.com/signalbox/signalbox/client" || strings.HasPrefix(path, "github.com/signalbox/signalbox/client/internal/") || path == "github.com/signalbox/signalbox/internal/credentials"
+				allowed := path == "github.com/signalbox/signalbox/client" || strings.HasPrefix(path, "github.com/signalbox/signalbox/client/internal/") || path == "github.com/signalbox/signalbox/internal/credentials" ||
+					path == "github.com/signalbox/signalbox/internal/cells"
 				if strings.Contains(first, ".") && !allowed {
 					t.Errorf("%s imports %s", name, path)
 				}
