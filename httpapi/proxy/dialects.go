@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -38,7 +39,7 @@ func (a *asking) dialect(path []string) (subject, error) {
 func (a *asking) nodeRED(path []string) (subject, error) {
 	if a.r.Method != http.MethodPost {
 		name := path[1]
-		if name == "value" {
+		if name == "value" && a.r.Method != http.MethodDelete { // a semaphore may have that name
 			name = path[2]
 		}
 		return subject{names: notEmpty(name)}, nil
@@ -47,8 +48,9 @@ func (a *asking) nodeRED(path []string) (subject, error) {
 	if err != nil {
 		return subject{}, err
 	}
-	data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\uFEFF")))
-	if !bytes.HasPrefix(data, []byte("{")) && strings.HasPrefix(a.r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	kind, _, _ := mime.ParseMediaType(a.r.Header.Get("Content-Type")) // as the node reads it
+	if kind == "application/x-www-form-urlencoded" && !bytes.HasPrefix(data, []byte("{")) {
 		return subject{names: notEmpty(lastOfForm(string(data), "name"))}, nil
 	}
 	return subject{names: notEmpty(textOf(membersOf(data)["name"]))}, nil
@@ -92,9 +94,15 @@ func (a *asking) fleetLock(route string) (subject, error) {
 	if route != "pre-reboot" && route != "steady-state" {
 		return subject{}, nil
 	}
-	members, err := a.members()
-	group := textOf(membersOf(members["client_params"])["group"])
-	return subject{names: []string{"fleetlock/" + group}}, err
+	data, err := a.body()
+	if err != nil {
+		return subject{}, err
+	}
+	var body struct { // as the node reads it: names of members in any case, the last of several
+		Params struct{ Group string } `json:"client_params"`
+	}
+	_ = json.Unmarshal(data, &body) // the node refuses another body
+	return subject{names: []string{"fleetlock/" + body.Params.Group}}, nil
 }
 
 // isConsul reports whether a path is of the dialect's keys and sessions.

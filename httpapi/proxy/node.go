@@ -52,21 +52,22 @@ func (e *attemptError) Unwrap() error { return e.error }
 // if it may. A reply that reports a fault of the node is the client's, who knows whether to ask again; only the next
 // request goes elsewhere.
 func (n *nodes) RoundTrip(r *http.Request) (*http.Response, error) {
-	for range len(n.bases) - 1 {
+	sent := false // a node may have got the request, and failed
+	for left := len(n.bases) - 1; ; left-- {
 		response, err := n.attempt(r)
-		if err == nil || r.Context().Err() != nil || err.sent && !mayRepeat(r) {
-			return result(response, err)
+		if err == nil && (!sent || isSafe(r) || response.StatusCode < http.StatusInternalServerError) {
+			return response, nil
+		}
+		if err == nil { // the refusal says nothing of the earlier attempt
+			response.Body.Close()
+			return nil, &attemptError{fmt.Errorf("an earlier attempt had no reply, a later one %s", response.Status), true}
+		}
+		sent = sent || err.sent
+		err.sent = sent
+		if left == 0 || r.Context().Err() != nil || sent && !mayRepeat(r) {
+			return nil, err
 		}
 	}
-	return result(n.attempt(r))
-}
-
-// result returns an untyped nil for no error.
-func result(response *http.Response, err *attemptError) (*http.Response, error) {
-	if err != nil {
-		return nil, err
-	}
-	return response, nil
 }
 
 // attempt sends a request to the present node.

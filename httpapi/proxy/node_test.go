@@ -64,7 +64,16 @@ func TestFailover(t *testing.T) {
 	s.first()
 	s.ask("POST /v1/semaphores/a/up", "", "Idempotency-Key: 0123456789abcdef").is(200, "works")
 	behind(t, silent.URL).ask("GET /v1/items/a", "").is(503, "not-applied")
-	if count != 4 { // net/http itself does not repeat on a new connection
+
+	// What a later node says, or that none is there, does not tell what became of a request that the first node got.
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	defer refuses.Close()
+	for _, later := range []string{gone.URL, refuses.URL} {
+		s = behind(t, silent.URL, later)
+		s.first()
+		s.ask("POST /v1/semaphores/a/up", "", "Idempotency-Key: 0123456789abcdef").is(504, "outcome-unknown")
+	}
+	if count != 6 { // net/http itself does not repeat on a new connection
 		t.Errorf("the silent node was asked %d times", count)
 	}
 }

@@ -67,6 +67,7 @@ func TestRequestsGoToTheirCell(t *testing.T) {
 		{2, "POST /semaphore", `{"name":"eu/r","value":1}`, []string{js}},
 		{2, "POST /semaphore/up", "name=eu%2Fr", []string{form}},
 		{3, "POST /semaphore/down", "name=eu%2Fr&name=us/r", []string{form}},
+		{2, "POST /semaphore/up", "name=eu%2Fr", []string{"Content-Type: Application/X-WWW-Form-Urlencoded; charset=utf-8"}},
 		{2, "POST /semaphore/up", `{"name":"eu/r"}`, []string{form}},
 		{2, "GET /semaphore/value/eu%2Fr", "", nil},
 		{2, "DELETE /semaphore/eu%2Fr", "", nil},
@@ -96,6 +97,7 @@ func TestRequestsGoToTheirCell(t *testing.T) {
 		{1, "GET /v1/agent/self", "", nil},
 		// FleetLock and Terraform
 		{2, "POST /v1/pre-reboot", `{"client_params":{"id":"m","group":"eu-west"}}`, []string{"fleet-lock-protocol: true"}},
+		{2, "POST /v1/pre-reboot", `{"Client_Params":{"Group":"eu-west"},"client_params":{"id":"m"}}`, []string{"fleet-lock-protocol: true"}},
 		{1, "POST /v1/steady-state", `{"client_params":{"id":"m","group":"us"}}`, []string{"fleet-lock-protocol: true"}},
 		{2, "GET /terraform/eu/prod", "", nil},
 		{1, "LOCK /terraform/us/prod", `{"ID":"1"}`, nil},

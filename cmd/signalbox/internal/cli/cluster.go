@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -104,8 +105,12 @@ func (f *ClusterFlags) Environment() []string {
 		}
 	}
 	variables := []string{Variable("addr") + "=" + strings.Join(addresses, ",")}
-	if f.cells != "" { // wins over the addresses
-		variables = append(variables, Variable("cells")+"="+f.cells)
+	if inherited, _ := f.lookup(Variable("cells")); f.cells != "" || inherited != "" { // it wins over the addresses
+		file := f.cells
+		if absolute, err := filepath.Abs(file); file != "" && err == nil {
+			file = absolute // the other program may have another working directory
+		}
+		variables = append(variables, Variable("cells")+"="+file)
 	}
 	context := Variable("context")
 	if name, _ := f.lookup(context); name != "" && name != f.used { // its credentials are for another cluster

@@ -42,6 +42,7 @@ func TestSources(t *testing.T) {
 		{"a context by flag, a file by variable", "--context production", variables{"TOKEN_FILE": other}, "2,3", "production.token", "SIGNALBOX_TOKEN_FILE="},
 		{"a context by variable, a file by variable", "", variables{"CONTEXT": "production", "TOKEN_FILE": other}, "2,3", "other.token", ""},
 		{"a context by flag, a file by flag", "--context production --token-file " + other, nil, "2,3", "other.token", ""},
+		{"an address by flag, cells by variable", "--addr http://127.0.0.1:9", variables{"CELLS": "/cells.toml"}, "9", "", "SIGNALBOX_CELLS="},
 		{"a context without addresses, and one by variable", "--context bare", variables{"ADDR": "http://127.0.0.1:9"}, "8701", "bare.token", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
