@@ -22,9 +22,10 @@ const (
 	// maxMembers and maxBytes bound one shared request, well below a node's defaults (1,000 operations, 1 MiB).
 	maxMembers = 256
 	maxBytes   = 256 << 10
-	// memberRetryAfter is the Retry-After of a refusal within a shared request, which has no headers: nodes send it
-	// with nearly every 503.
-	memberRetryAfter = time.Second
+	// crowdedFor is for how long operations that give permits back are sent separately after a node was overloaded.
+	crowdedFor = time.Second
+	// separateFor is for how long all operations are, after a node, or a proxy, did not take a shared request.
+	separateFor = time.Minute
 )
 
 // groupParameter is the parameter of a query that is a text; the others of an Operation are numbers or true.
@@ -66,6 +67,7 @@ type gatherer struct {
 	mu       sync.Mutex
 	underWay int       // requests
 	crowded  time.Time // until then, operations that give permits back are sent separately
+	separate time.Time // until then, all operations are
 	next     *shared   // has the attempts for the next request; nil: there is no such attempt
 }
 
@@ -115,7 +117,7 @@ func (k *Call) shareable() bool {
 // try makes one attempt. alone sends it separately.
 func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (Reply, error)) (Reply, error) {
 	g.mu.Lock()
-	if g.underWay == 0 || k.Operation.givesBack() && time.Now().Before(g.crowded) {
+	if now := time.Now(); g.underWay == 0 || now.Before(g.separate) || k.Operation.givesBack() && now.Before(g.crowded) {
 		g.underWay++
 		g.mu.Unlock()
 		defer g.finishRequest()
@@ -127,11 +129,14 @@ func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (
 	select {
 	case o := <-m.result:
 		if errors.Is(o.err, errSeparate) {
+			g.mu.Lock()
+			g.separate = time.Now().Add(separateFor)
+			g.mu.Unlock()
 			return alone()
 		}
 		if errors.Is(o.err, Code("overloaded")) && k.Operation.givesBack() {
 			g.mu.Lock()
-			g.crowded = time.Now().Add(memberRetryAfter)
+			g.crowded = time.Now().Add(crowdedFor)
 			g.mu.Unlock()
 			return alone()
 		}
@@ -257,6 +262,7 @@ func (s *shared) deliver(r *Reply, err error) {
 			err = errors.New("signalbox: a node's reply has another number of results")
 		}
 	}
+	var overloaded *Refusal
 	for i, m := range s.members {
 		o := outcome{err: err}
 		if err == nil {
@@ -264,7 +270,14 @@ func (s *shared) deliver(r *Reply, err error) {
 			o.reply = *r
 			o.reply.Status, o.reply.Body, o.reply.Replayed = result.Status, result.Body, result.Replayed
 			if result.Status < 200 || result.Status >= 300 {
-				o = outcome{err: s.gatherer.c.memberRefusal(&o.reply)}
+				refusal := s.gatherer.c.memberRefusal(&o.reply)
+				switch {
+				case refusal.Code == "overloaded":
+					overloaded = refusal
+				case refusal.Code == "not-applied" && overloaded != nil: // not tried, since the node refused a member before it
+					refusal = overloaded
+				}
+				o = outcome{err: refusal}
 			}
 		}
 		m.result <- o

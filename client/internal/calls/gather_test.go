@@ -281,7 +281,10 @@ func TestGatherFallsApart(t *testing.T) {
 					t.Errorf("%d: %v", refusal.status, e.err)
 				}
 			}
-			if b.paths() != "thing batch thing thing" {
+			first, second := b.begin(b.Context(), numbered(3)), b.begin(b.Context(), numbered(4)) // it is not asked so again
+			<-first
+			<-second
+			if b.paths() != "thing batch thing thing thing thing" {
 				t.Errorf("%d: requests %q", refusal.status, b.paths())
 			}
 		})
@@ -333,19 +336,26 @@ func TestGatherWhichCalls(t *testing.T) {
 }
 
 // Where a node is overloaded, a request that gives permits back is sent by itself, which the
-// node takes before others; a while later requests are shared again.
+// node takes before others; a while later requests are shared again. The node does not try what comes after the
+// first refused member of a request.
 func TestGatherGivesBackFirst(t *testing.T) {
-	overloaded := func(map[string]any) string { return `{"status":503,"body":{"code":"overloaded"}}` }
+	refused := 0
+	overloaded := func(map[string]any) string {
+		if refused++; refused%2 == 0 {
+			return `{"status":503,"body":{"code":"not-applied"}}`
+		}
+		return `{"status":503,"body":{"code":"overloaded"}}`
+	}
 	back := func(n int) Call {
 		k := numbered(n)
 		k.Operation.Name = "release"
 		return k
 	}
 	virtually(t, 1, sharing(flight, overloaded), func(b *rig) {
-		for _, want := range []string{"thing batch thing", "thing batch thing thing thing"} {
+		for _, want := range []string{"thing batch thing thing", "thing batch thing thing thing thing thing"} {
 			began := time.Now()
-			first, second := b.begin(b.Context(), back(0)), b.begin(b.Context(), back(1))
-			for _, c := range []<-chan ended{first, second} {
+			first, second, third := b.begin(b.Context(), back(0)), b.begin(b.Context(), back(1)), b.begin(b.Context(), back(2))
+			for _, c := range []<-chan ended{first, second, third} {
 				if e := <-c; e.err != nil {
 					b.Error(e.err)
 				}
@@ -355,7 +365,7 @@ func TestGatherGivesBackFirst(t *testing.T) {
 			}
 			b.took(began, 0, 30*time.Millisecond)
 		}
-		time.Sleep(memberRetryAfter) // virtual
+		time.Sleep(crowdedFor) // virtual
 		first, second := b.begin(b.Context(), back(0)), b.begin(b.Context(), back(1))
 		<-first
 		<-second
@@ -363,4 +373,23 @@ func TestGatherGivesBackFirst(t *testing.T) {
 			b.Errorf("a second later: requests %q", b.paths())
 		}
 	})
+}
+
+// A member of a shared request has no Retry-After: the refusal says when to ask again.
+func TestGatherRefusalsSayWhenToAskAgain(t *testing.T) {
+	for body, want := range map[string]time.Duration{
+		`{"code":"unavailable"}`:                        time.Second,
+		`{"code":"unavailable","available_in_ms":4001}`: 5 * time.Second,
+		`{"code":"lease-exists"}`:                       0,
+	} {
+		refused := func(map[string]any) string { return `{"status":409,"body":` + body + `}` }
+		virtually(t, 1, sharing(flight, refused), func(b *rig) {
+			first, second := b.begin(b.Context(), numbered(0)), b.begin(b.Context(), numbered(1))
+			<-first
+			var refusal *Refusal
+			if e := <-second; !errors.As(e.err, &refusal) || refusal.RetryAfter != want {
+				b.Errorf("%s: %v", body, e.err)
+			}
+		})
+	}
 }

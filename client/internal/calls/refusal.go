@@ -59,27 +59,44 @@ func (e *Refusal) Unwrap() error { return e.users }
 // proxy's 404 never passes for the end of a session.
 func (c *Caller) newRefusal(header http.Header, r *Reply) *Refusal {
 	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
-	return c.readRefusal(r, strings.TrimSpace(kind) == "application/problem+json", retryAfter(header.Get("Retry-After")))
+	e := &Refusal{RetryAfter: retryAfter(header.Get("Retry-After"))}
+	if strings.TrimSpace(kind) == "application/problem+json" {
+		e.readProblem(r)
+	}
+	return c.finish(e, r)
 }
 
-// memberRefusal reads the refusal of one member of a shared request.
+// memberRefusal reads the refusal of one member of a shared request, which has no Retry-After: it is derived as nodes do.
 func (c *Caller) memberRefusal(r *Reply) *Refusal {
-	rest := time.Duration(0)
-	if r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests {
-		rest = memberRetryAfter
+	e := &Refusal{}
+	availableIn := e.readProblem(r)
+	switch {
+	case availableIn != nil:
+		e.RetryAfter = time.Duration((*availableIn+999)/1000) * time.Second
+	case e.Code == "storage-full" || e.Code == "states-differ":
+		e.RetryAfter = 10 * time.Second
+	case e.Code == "unavailable" || r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests:
+		e.RetryAfter = time.Second
 	}
-	return c.readRefusal(r, true, rest)
+	return c.finish(e, r)
 }
 
-func (c *Caller) readRefusal(r *Reply, isProblem bool, rest time.Duration) *Refusal {
-	e := &Refusal{Status: r.Status, Address: r.Node.String(), RetryAfter: rest}
+// readProblem reads a problem document, and returns its available_in_ms.
+func (e *Refusal) readProblem(r *Reply) (availableIn *int64) {
 	var document struct {
-		Code Code
-		Rule string
+		Code        Code
+		Rule        string
+		AvailableIn *int64 `json:"available_in_ms"`
 	}
-	if isProblem && json.Unmarshal(r.Body, &document) == nil {
+	if json.Unmarshal(r.Body, &document) == nil {
 		e.Code, e.Rule, e.Document = document.Code, document.Rule, r.Body
-	} else {
+	}
+	return document.AvailableIn
+}
+
+func (c *Caller) finish(e *Refusal, r *Reply) *Refusal {
+	e.Status, e.Address = r.Status, r.Node.String()
+	if e.Document == nil {
 		e.Text = excerpt(string(r.Body))
 	}
 	e.users = c.cfg.Refused(e)
