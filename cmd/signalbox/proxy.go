@@ -142,7 +142,10 @@ func (f *proxyFlags) transport(log hclog.Logger) (http.RoundTripper, error) {
 	base.Proxy = nil // state: of this copy
 	base.DisableCompression = true
 	base.MaxIdleConns, base.MaxIdleConnsPerHost = 0, 1000
-	base.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext // state: of this copy
+	// As in the client: a node that is gone is noticed within 20 s.
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
+	base.DialContext = dialer.DialContext                                                            // state: of this copy
+	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 10 * time.Second} // state: of this copy
 	transport, err := credentials.New(credentials.Config{CA: f.ca, Warn: func(err error) { log.Warn("--ca can't be read again", "error", err) }}, nil, base)
 	if err != nil {
 		return nil, fmt.Errorf("--ca: %w", err)

@@ -2,8 +2,11 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -11,6 +14,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/cells"
 )
 
 // pages reads a list through the proxy, page by page.
@@ -46,6 +52,7 @@ func (s *site) pages(path, list, key string, limit int) (keys []string) {
 // that does not have it by the file is left out.
 func TestListsOfAllCells(t *testing.T) {
 	s := newSite(t)
+	s.ask("GET /v1/semaphores", `{"a":"body"}`).is(200, "semaphores")
 	names := []string{"a", "db", "e", "eu", "eu/1", "eu/2", "eu/paris/1", "eu/paris/2", "eu/q", "f", "us/1", "us/2", "z"}
 	for _, name := range names {
 		s.ask("PUT /v1/semaphores/"+url.PathEscape(name), `{"permits":1}`).is(201)
@@ -203,4 +210,31 @@ func TestEventsOfAllCells(t *testing.T) {
 	s.ask("GET /v1/events?since=1:7,2:7", "").is(410, "history-gone")
 	s.ask("GET /v1/events?since=1:999999,2:1,3:1", "").is(410, "history-gone")
 	s.ask("GET /v1/events?prefix=%00", "").is(400, "prefix")
+}
+
+// TestEventsEndWithTheirCells: when the file is read again, streams end, so that their clients ask the cells that have the
+// names then.
+func TestEventsEndWithTheirCells(t *testing.T) {
+	s := newSite(t)
+	var ended []func() error
+	for _, query := range []string{"", "?name=eu/a", "?prefix=us/"} {
+		response, err := (&http.Client{Timeout: 10 * time.Second}).Do(s.request(s.proxy.URL, "GET /v1/events"+query, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		ended = append(ended, func() error { _, err := io.Copy(io.Discard, response.Body); return err })
+	}
+	m, err := cells.New(s.list)
+	if err == nil {
+		err = s.p.SetCells(m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wait := range ended {
+		if err := wait(); errors.Is(err, context.DeadlineExceeded) {
+			t.Error("a stream goes on")
+		}
+	}
 }

@@ -17,7 +17,7 @@ const (
 	// smallBytes is the size of the bodies that requests with a wait have. bodiesInMemory bounds how many bodies that
 	// may be larger are in memory at a time.
 	smallBytes, bodiesInMemory = 64 << 10, 256
-	// bodyTimeout is how long a client may take to send a body that has to be read, as at a node.
+	// bodyTimeout is how long a client may take to send a body, as at a node.
 	bodyTimeout = 10 * time.Second
 )
 
@@ -31,10 +31,7 @@ func (a *asking) body() ([]byte, error) {
 			return nil, exchange.LimitReached("bodies", bodiesInMemory, "The proxy has as many large bodies in memory as it takes. The request had no effect; try again.")
 		}
 	}
-	connection := http.NewResponseController(a.w)
-	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails for a connection without deadlines only
 	data, err := io.ReadAll(http.MaxBytesReader(a.w, a.r.Body, bodyBytes))
-	_ = connection.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):

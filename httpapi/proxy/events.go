@@ -30,6 +30,9 @@ func (a *asking) eventsOf() subject {
 	return subject{whole: (*asking).events}
 }
 
+// maxWaiting bounds the blocks that wait until each cell has sent its first block.
+const maxWaiting = 10_000
+
 // block is a part of a stream, until an empty line.
 type block struct {
 	cell  int
@@ -122,8 +125,8 @@ func (a *asking) merge(ctx context.Context, blocks <-chan block) {
 			if ids[b.cell] = b.id(); len(ids) == len(a.table.All()) {
 				_, _ = io.WriteString(a.w, "retry: 1000\nid: "+a.idOf(ids)+"\n\n") // an error shows below
 			}
-		} else {
-			waiting = append(waiting, b)
+		} else if waiting = append(waiting, b); len(waiting) > maxWaiting {
+			return // a cell has sent nothing yet
 		}
 		if len(ids) < len(a.table.All()) {
 			continue

@@ -29,6 +29,9 @@ func (a *asking) copyFor(ctx context.Context, query string) *http.Request {
 	}
 	rewrite(&httputil.ProxyRequest{In: a.r, Out: out})
 	out.URL.RawQuery = query
+	if isSafe(out) { // several cells can't share a body, which has no meaning
+		out.Body, out.GetBody, out.ContentLength = http.NoBody, nil, 0 // state: of this copy
+	}
 	if out.Method == http.MethodHead {
 		out.Method = http.MethodGet
 	}

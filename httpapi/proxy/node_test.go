@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -191,5 +192,26 @@ func TestSmallBodiesKeepNoPlace(t *testing.T) {
 	s.proxy.Close() // waits for the request's end
 	if during != 1 || len(s.p.reading) != 1 {
 		t.Errorf("%d places during the request, %d after it, want the other request's", during, len(s.p.reading))
+	}
+}
+
+// TestStalledBodiesEnd: a client that announces a body and does not send it keeps its connection for bodyTimeout only,
+// whoever reads the body, and also if the request is refused before.
+func TestStalledBodiesEnd(t *testing.T) {
+	s := newSite(t)
+	s.p.bodyTimeout = 50 * time.Millisecond
+	for _, line := range []string{"PUT /v1/items/a", "POST /v1/semaphores", "POST /v1/batch", "PUT /v1/cluster/tokens"} {
+		conn, err := net.Dial("tcp", s.proxy.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.WriteString(conn, line+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); err != nil { // until the proxy closes it
+			t.Errorf("%s: %v", line, err)
+		}
 	}
 }

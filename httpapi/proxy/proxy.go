@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -33,17 +34,20 @@ type Proxy struct {
 	reading   chan struct{} // has a member for each body in memory
 	table     atomic.Pointer[table]
 	forward   *httputil.ReverseProxy
+
+	bodyTimeout time.Duration
 }
 
-// table is the cells, and the nodes of each, by number.
+// table is the cells, and the nodes of each, by number. Another table takes its place when the file is read again.
 type table struct {
 	*cells.Map
-	nodes map[int]*nodes
+	nodes    map[int]*nodes
+	replaced chan struct{} // closed then
 }
 
 // New returns a Proxy. It fails for addresses of nodes that are no base URLs. It sends no request.
 func New(cfg Config) (*Proxy, error) {
-	p := &Proxy{transport: cfg.Transport, log: cfg.Logger, reading: make(chan struct{}, bodiesInMemory)}
+	p := &Proxy{transport: cfg.Transport, log: cfg.Logger, reading: make(chan struct{}, bodiesInMemory), bodyTimeout: bodyTimeout}
 	if p.log == nil {
 		p.log = hclog.NewNullLogger()
 	}
@@ -53,9 +57,10 @@ func New(cfg Config) (*Proxy, error) {
 	return p, p.SetCells(cfg.Cells)
 }
 
-// SetCells replaces the cells. Requests under way go on where they are.
+// SetCells replaces the cells. Requests under way go on where they are; streams of events end, since their names may be
+// elsewhere now.
 func (p *Proxy) SetCells(m *cells.Map) error {
-	t := &table{Map: m, nodes: map[int]*nodes{}}
+	t := &table{Map: m, nodes: map[int]*nodes{}, replaced: make(chan struct{})}
 	for _, c := range m.All() {
 		made, err := newNodes(c, p.transport, p.log)
 		if err != nil {
@@ -63,7 +68,9 @@ func (p *Proxy) SetCells(m *cells.Map) error {
 		}
 		t.nodes[c.Number] = made
 	}
-	p.table.Store(t)
+	if before := p.table.Swap(t); before != nil {
+		close(before.replaced)
+	}
 	return nil
 }
 
@@ -77,6 +84,9 @@ func rewrite(r *httputil.ProxyRequest) {
 // ServeHTTP serves one request. It blocks until the request has its reply.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w = newPatientWriter(w)
+	if r.ContentLength != 0 {
+		r.Body = newPatientBody(w, r, p.bodyTimeout)
+	}
 	exchange.CanonicalPath(r)
 	if r.Header.Get(exchange.HeaderRequest) == "" {
 		var drawn [8]byte
@@ -109,7 +119,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func chosenByPath(u *url.URL) (number int, rest *url.URL, ok bool) {
 	text, isChosen := strings.CutPrefix(u.Path, "/cells/")
 	digits, path, hasPath := strings.Cut(text, "/")
-	if number, err := strconv.Atoi(digits); isChosen && hasPath && err == nil {
+	escaped := u.RawPath == "" || strings.HasPrefix(u.RawPath, "/cells/"+digits+"/")
+	if number, err := strconv.Atoi(digits); isChosen && hasPath && escaped && err == nil {
 		shorter := *u
 		shorter.Path = "/" + path
 		shorter.RawPath = strings.TrimPrefix(u.RawPath, "/cells/"+digits)
@@ -120,6 +131,18 @@ func chosenByPath(u *url.URL) (number int, rest *url.URL, ok bool) {
 
 // serve sends a request to its cell, or to all cells.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table) error {
+	if r.URL.Path == "/v1/events" {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		go func() {
+			select {
+			case <-t.replaced:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		r = r.WithContext(ctx)
+	}
 	if all := t.All(); len(all) == 1 {
 		p.send(w, r, t.nodes[all[0].Number])
 		return nil

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/net/netutil"
 )
 
 const (
@@ -20,13 +22,18 @@ const (
 	headBytes = 12 << 10
 	// idleTimeout is as long as a node's.
 	idleTimeout = 2 * time.Minute
+	// maxConnections bounds the connections of clients, streamsPerConnection the requests of a connection with HTTP/2.
+	maxConnections, streamsPerConnection = 20_000, 100
 )
 
 // Serve serves until ctx ends, over HTTPS if secure is not nil. It then lets the requests under way go on for a while,
 // and closes the listener.
 func (p *Proxy) Serve(ctx context.Context, l net.Listener, secure *tls.Config) error {
 	server := &http.Server{Handler: p, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: headBytes, TLSConfig: secure,
-		ErrorLog: p.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})}
+		DisableGeneralOptionsHandler: true, // net/http's handler of OPTIONS * waits for a body without end
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection, MaxReceiveBufferPerConnection: 64 << 10, WriteByteTimeout: writeTimeout},
+		ErrorLog:                     p.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})}
+	l = netutil.LimitListener(l, maxConnections)
 	served := make(chan error, 1)
 	go func() {
 		if secure != nil {
@@ -78,4 +85,35 @@ func (w *patientWriter) WriteHeader(status int) {
 func (w *patientWriter) Write(part []byte) (int, error) {
 	w.extend()
 	return w.ResponseWriter.Write(part)
+}
+
+// patientBody gives a client some time to send a body, and as long for each part of a large body.
+type patientBody struct {
+	io.ReadCloser
+	connection *http.ResponseController
+	timeout    time.Duration
+	large      bool
+}
+
+func newPatientBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) io.ReadCloser {
+	b := &patientBody{r.Body, http.NewResponseController(w), timeout, r.ContentLength < 0 || r.ContentLength > bodyBytes}
+	b.extend()
+	return b
+}
+
+func (b *patientBody) extend() {
+	_ = b.connection.SetReadDeadline(time.Now().Add(b.timeout)) // fails for a connection without deadlines only
+}
+
+// Read implements io.Reader. Without the end of the body the deadline stays: the server then gives up the connection
+// in place of the rest.
+func (b *patientBody) Read(part []byte) (int, error) {
+	if b.large {
+		b.extend()
+	}
+	n, err := b.ReadCloser.Read(part)
+	if err == io.EOF {
+		_ = b.connection.SetReadDeadline(time.Time{}) // as above
+	}
+	return n, err
 }
