@@ -229,7 +229,7 @@ func TestKeyboard(t *testing.T) {
 	s := newSite(t)
 	s.scene()
 	b := s.open("n1", "/semaphore/db")
-	b.shows("The one before it")
+	b.shows("The request before it")
 	b.shows("created with 4 permits") // the last of what comes late
 	eval[bool](b, `(document.activeElement.blur(), document.getElementById("skip").focus(), window.passed = [], true)`)
 	count := eval[int](b, `(window.all = [...document.querySelectorAll("a[href], button, input, select, [tabindex='0']")].filter((e) => e.checkVisibility()), all.length)`)
