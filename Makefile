@@ -65,7 +65,7 @@ race:         ## the tests with the race detector; RACE='./store/... ./client': 
 properties:   ## random operations against a slow, obvious model
 	nice go test ./fsm -run TestProperty -rapid.checks=$(CHECKS) -timeout 30m
 exhaustion:   ## every sequence of commands in a small scope, up to STATES distinct states
-	nice go test ./fsm -count 1 -v -run '^TestExhaustion(OfWindows)?$$' -states $(STATES) -timeout 600m
+	nice go test ./fsm -count 1 -v -run '^TestExhaustion(OfWindows|OfSlots)?$$' -states $(STATES) -timeout 600m
 simulate:     ## the whole service in virtual time, under faults: SEED=… (0: drawn) HOURS=…
 	GOGC=400 nice go test ./test/simulation -count 1 -v -run '^TestSimulation$$' -seed $(SEED) -hours $(HOURS) -timeout 600m
 chaos:        ## real processes under faults: SEED=… (0: drawn) DURATION=… (0: 12 faults) NODES=… (0: 3 and 5) HERDS=… of clients FAULT=… alone EACH=20s
