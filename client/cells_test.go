@@ -199,10 +199,13 @@ func TestMoveOfAPrefix(t *testing.T) {
 		highest := d.raiseTokens(1, "0")
 		d.raiseTokens(2, highest)
 		for _, name := range moved {
-			_, _, err := after.Put(d.ctx, name, client.Permits(1))
+			_, _, err := after.Put(d.ctx, name, client.Permits(1), client.Paused("moves here"))
 			d.ok(err)
 		}
 		d.ok(d.proxy.SetCells(d.cells("us/", "eu/")))
+		for _, name := range moved {
+			d.ok(after.Resume(d.ctx, name))
+		}
 		counts := map[string]int{}
 		w.mu.Lock()
 		for _, name := range all {

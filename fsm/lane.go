@@ -1,8 +1,6 @@
 package fsm
 
-import (
-	"github.com/tidwall/btree"
-)
+import "github.com/tidwall/btree"
 
 // A semaphore with groups has a lane for each group that is in use: its limit, what it uses, and
 // its line of waiting requests. A lane is created at its first use, and goes with the

@@ -2,8 +2,8 @@ package fsm
 
 import "slices"
 
-// The model's slots. A lease or a return has a sorted list of numbers; which numbers are free is found
-// anew each time.
+// The model's slots. A lease or a return has a sorted list of numbers; the free numbers are
+// found by a scan at each grant.
 
 // Bounds of slots.
 const (
@@ -66,7 +66,7 @@ func (l *modelLease) takeSlots(count int64) (highest []uint32) {
 // nameSlots notes the slots of the leases that a restore makes, or refuses them.
 func (m *model) nameSlots(r *modelRequest, lists [][]uint32) *Result {
 	r.slots = map[modelMember][]uint32{}
-	here := map[*modelSemaphore]map[uint32]bool{} // what other leases name, those of this restore too
+	taken := map[*modelSemaphore]map[uint32]bool{} // slots that leases and returns name, and earlier leases of this restore
 	for i, want := range r.members {
 		s := want.semaphore
 		if !s.settings.Slots {
@@ -81,15 +81,15 @@ func (m *model) nameSlots(r *modelRequest, lists [][]uint32) *Result {
 			refusal := m.refusal(SlotsNeeded, want)
 			return &refusal
 		}
-		if here[s] == nil {
-			here[s] = m.named(s)
+		if taken[s] == nil {
+			taken[s] = m.named(s)
 		}
-		if slices.ContainsFunc(list, func(slot uint32) bool { return here[s][slot] }) {
+		if slices.ContainsFunc(list, func(slot uint32) bool { return taken[s][slot] }) {
 			refusal := m.refusal(SlotTaken, want)
 			return &refusal
 		}
 		for _, slot := range list {
-			here[s][slot] = true
+			taken[s][slot] = true
 		}
 		r.slots[want] = list
 	}

@@ -1,8 +1,6 @@
 package fsm
 
-import (
-	"slices"
-)
+import "slices"
 
 // RestoreSession makes a session that a client remembers, with its leases, beyond permits
 // and levels. Each lease gets a new token; a receipt takes no permits. Available may become negative, until enough

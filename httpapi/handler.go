@@ -276,7 +276,7 @@ func (l *connections) begin() (end func()) {
 // has ended. While the open connections can't have more streams than the bound, deliver
 // spares the extra frame.
 func (l *connections) deliver(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor >= 2 && l.open.Load()*streamsPerConnection > l.limit {
+	if r.ProtoMajor >= 2 && l.open.Load()*exchange.StreamsPerConnection > l.limit {
 		_ = http.NewResponseController(w).Flush() // the client's matter
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 // Server serves a Handler over HTTP/1.1, or over HTTPS with HTTP/1.1 and HTTP/2, with the
@@ -25,42 +27,20 @@ type Server struct {
 // first, a balancer's next request could be lost with it, and the balancer would reply 502.
 const DefaultIdleTimeout = 2 * time.Minute
 
-// headBytes is the limit that net/http gets for a request's head. It reads 4 KiB beyond
-// this limit: 16 KiB in all.
-const headBytes = 16<<10 - 4<<10
-
-// streamsPerConnection is how many requests may be under way on one connection with HTTP/2.
-const streamsPerConnection = 100
-
-// overHTTP2 bounds what one connection with HTTP/2 may take. By net/http's defaults a
-// client could fill a megabyte or more that no handler has asked for. A client with
-// streamsPerConnection requests under way opens another connection, or waits.
-func overHTTP2(timeout time.Duration) *http.HTTP2Config {
-	return &http.HTTP2Config{
-		MaxConcurrentStreams:          streamsPerConnection,
-		MaxReadFrameSize:              16 << 10,
-		MaxReceiveBufferPerConnection: 64 << 10,
-		MaxReceiveBufferPerStream:     64 << 10,
-		// A reply's deadline ends its stream; this time-out ends a connection from which the
-		// client reads no stream at all.
-		WriteByteTimeout: timeout,
-	}
-}
-
 // NewServer returns a server, which Serve starts.
 func NewServer(h *Handler) *Server {
 	s := &Server{connections: h.connections, fresh: map[net.Conn]struct{}{}}
 	s.http = &http.Server{
 		Handler:           h,
-		ReadHeaderTimeout: 5 * time.Second,
+		ReadHeaderTimeout: exchange.HeadTimeout,
 		IdleTimeout:       h.cfg.IdleTimeout,
-		MaxHeaderBytes:    headBytes,
+		MaxHeaderBytes:    exchange.HeadBytes,
 		// net/http's own handler of OPTIONS * waits for a body without end.
 		DisableGeneralOptionsHandler: true,
 		ConnState:                    s.track,
 		ConnContext:                  markKept,
 		TLSConfig:                    h.cfg.TLS,
-		HTTP2:                        overHTTP2(h.x.Config.BodyTimeout),
+		HTTP2:                        exchange.OverHTTP2(h.x.Config.BodyTimeout),
 		ErrorLog:                     log.New(&complaints{log: h.x.Config.Logger}, "", 0),
 	}
 	s.http.RegisterOnShutdown(h.EndWaits)

@@ -18,6 +18,7 @@
 //   - audited.go: a line of the audit log for each change
 //   - exchange.go: Exchange, its configuration and its parts
 //   - request.go: names, ids, keys, durations and queries
+//   - server.go: limits of a server that net/http leaves off
 //   - settings.go: the names of groups, and the optional settings of semaphores in JSON
 //   - body.go: Bodies: reads bodies, within a size, a time and a budget
 //   - replies.go: Replies and Reads: replies and their headers, the state with its index, JSON

@@ -41,8 +41,9 @@ type Proxy struct {
 // table is the cells, and the nodes of each, by number. Another table takes its place when the file is read again.
 type table struct {
 	*cells.Map
-	nodes    map[int]*nodes
-	replaced chan struct{} // closed then
+	nodes   map[int]*nodes
+	current context.Context // ends then
+	end     context.CancelFunc
 }
 
 // New returns a Proxy. It fails for addresses of nodes that are no base URLs. It sends no request.
@@ -60,16 +61,17 @@ func New(cfg Config) (*Proxy, error) {
 // SetCells replaces the cells. Requests under way go on where they are; streams of events end, since their names may be
 // elsewhere now.
 func (p *Proxy) SetCells(m *cells.Map) error {
-	t := &table{Map: m, nodes: map[int]*nodes{}, replaced: make(chan struct{})}
+	t := &table{Map: m, nodes: map[int]*nodes{}}
+	t.current, t.end = context.WithCancel(context.Background())
 	for _, c := range m.All() {
-		made, err := newNodes(c, p.transport, p.log)
+		nodesOfCell, err := newNodes(c, p.transport, p.log)
 		if err != nil {
 			return err
 		}
-		t.nodes[c.Number] = made
+		t.nodes[c.Number] = nodesOfCell
 	}
 	if before := p.table.Swap(t); before != nil {
-		close(before.replaced)
+		before.end()
 	}
 	return nil
 }
@@ -134,13 +136,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table) error {
 	if r.URL.Path == "/v1/events" {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		go func() {
-			select {
-			case <-t.replaced:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
+		defer context.AfterFunc(t.current, cancel)()
 		r = r.WithContext(ctx)
 	}
 	if all := t.All(); len(all) == 1 {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/net/netutil"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 const (
@@ -18,21 +20,25 @@ const (
 	shutdownTimeout = 5 * time.Second
 	// writeTimeout is how long a client may take to read a part of a reply, as at a node.
 	writeTimeout = 20 * time.Second
-	// headBytes bounds the head of a request as a node does: net/http reads 4 KiB more.
-	headBytes = 12 << 10
 	// idleTimeout is as long as a node's.
 	idleTimeout = 2 * time.Minute
-	// maxConnections bounds the connections of clients, streamsPerConnection the requests of a connection with HTTP/2.
-	maxConnections, streamsPerConnection = 20_000, 100
+	// maxConnections bounds the connections of clients.
+	maxConnections = 20_000
 )
 
 // Serve serves until ctx ends, over HTTPS if secure is not nil. It then lets the requests under way go on for a while,
 // and closes the listener.
 func (p *Proxy) Serve(ctx context.Context, l net.Listener, secure *tls.Config) error {
-	server := &http.Server{Handler: p, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: headBytes, TLSConfig: secure,
+	server := &http.Server{
+		Handler:                      p,
+		ReadHeaderTimeout:            exchange.HeadTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               exchange.HeadBytes,
 		DisableGeneralOptionsHandler: true, // net/http's handler of OPTIONS * waits for a body without end
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection, MaxReceiveBufferPerConnection: 64 << 10, WriteByteTimeout: writeTimeout},
-		ErrorLog:                     p.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})}
+		TLSConfig:                    secure,
+		HTTP2:                        exchange.OverHTTP2(writeTimeout),
+		ErrorLog:                     p.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
+	}
 	l = netutil.LimitListener(l, maxConnections)
 	served := make(chan error, 1)
 	go func() {

@@ -139,7 +139,7 @@ class Flights:
             shared.cancel.cancel()
 
     def _finish(self) -> None:
-        """Ends a request that was under way, and sends the next one after the last."""
+        """Ends a request that was under way, and sends the next request once there is no other."""
         self._under_way -= 1
         if self._under_way == 0 and self._next is not None:
             self._send(self._next)

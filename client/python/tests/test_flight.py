@@ -140,7 +140,7 @@ class TestFlights(unittest.TestCase):
 
     @scripted
     async def test_node_that_does_not_take_the_request(self, _: Script) -> None:
-        """Its calls are sent separately, and so are the next ones."""
+        """Its calls are sent separately, and so are later calls."""
         for status, code, separate in ((404, "", True), (413, "too-large", True), (403, "", True), (403, "forbidden", False), (503, "no-leader", False)):
             node = Script()
             first = node.ask()

@@ -92,16 +92,14 @@ func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (er
 	if f.rule, err = ReadCells(f.cells); err != nil { // state: the file is read once the arguments are known
 		return err
 	}
-	var c *cells.Cell
+	c := f.rule.Numbered(f.cell)
 	switch {
-	case f.cell != 0:
-		if c = f.rule.Numbered(f.cell); c == nil {
-			return fmt.Errorf("--cell: %s has no cell %d", f.cells, f.cell)
-		}
-	default:
+	case f.cell == 0:
 		if c, err = choose(f.rule); err != nil {
 			return err
 		}
+	case c == nil:
+		return fmt.Errorf("--cell: %s has no cell %d", f.cells, f.cell)
 	}
 	f.Addresses, f.complete = c.Nodes, true // contexts are of one cluster
 	return nil
