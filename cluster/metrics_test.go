@@ -122,6 +122,15 @@ func TestMetrics(t *testing.T) {
 		if got, ok := metricsOf(t, leader)["semaphore_paused{semaphore=db}"]; ok {
 			t.Errorf("a semaphore without settings shows %v for its pause", got)
 		}
+	})
+}
+
+// TestMetricsOfGroups: a semaphore with groups has metrics of its own.
+func TestMetricsOfGroups(t *testing.T) {
+	lifeBubble(t, 1, func(t *testing.T, c *lifeNodes) {
+		leader := c.all[0]
+		c.begin(leader)
+		c.ready(leader)
 		by := func(g fsm.Grouping) fsm.Change[fsm.Grouping] { return fsm.Change[fsm.Grouping]{Given: true, Value: g} }
 		c.do(leader, fsm.PutSemaphore{Name: "pool", Permits: fsm.Change[int64]{Given: true, Value: 1}, Settings: fsm.SettingsChange{
 			Groups: by(fsm.ByRequest), Paused: fsm.Change[string]{Given: true, Value: "why"}}}, fsm.OK)

@@ -55,6 +55,15 @@ func (q *holdEvents) Pop() any {
 // workers is how many the tenants have, each with one request at a time.
 func (c tenants) workers() int { return tenantCount * max(1, c.permits/10) }
 
+// pool creates the semaphore that the tenants share.
+func (c tenants) pool() PutSemaphore {
+	put := PutSemaphore{Name: "pool", Permits: Change[int64]{true, int64(c.permits)}}
+	if c.grouped {
+		put.Settings = SettingsChange{Groups: Change[Grouping]{true, ByRequest}, PerGroup: Change[int64]{true, c.perGroup}}
+	}
+	return put
+}
+
 // serve runs the tenants
 func (c tenants) serve(t *testing.T, random *rand.Rand) fared {
 	m, index, sessions := New(), uint64(0), uint64(0)
@@ -102,11 +111,7 @@ func (c tenants) serve(t *testing.T, random *rand.Rand) fared {
 			t.Fatalf("%s: %v", group, result.Code)
 		}
 	}
-	put := PutSemaphore{Name: "pool", Permits: Change[int64]{true, int64(c.permits)}}
-	if c.grouped {
-		put.Settings = SettingsChange{Groups: Change[Grouping]{true, ByRequest}, PerGroup: Change[int64]{true, c.perGroup}}
-	}
-	apply(put)
+	apply(c.pool())
 	for range c.hog {
 		ask("hog")
 	}

@@ -151,8 +151,9 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 			more[want.semaphore] += want.count
 		}
 	}
-	named, ok := make([]*slotList, len(members)), true
+	named := make([]*slotList, len(members))
 	if slots {
+		var ok bool
 		if named, ok = c.namedSlots(m, members, &result); !ok {
 			return result
 		}

@@ -13,16 +13,27 @@ func consulID(id uint64) string {
 	return fmt.Sprintf("5369676e-616c-626f-%04x-%012x", id>>48, id&(1<<48-1))
 }
 
-// TestRequestsGoToTheirCell: each route of the native API and of the dialects, by name, by session, or refused (0).
+// routed is a request and the number of the cell that it goes to, 0 where it is refused: other-cell.
+type routed struct {
+	cell       int
+	line, body string
+	headers    []string
+}
+
+func (c routed) check(s *site) {
+	a := s.ask(c.line, c.body, c.headers...)
+	if c.cell > 0 {
+		a.cameTo(c.cell)
+	} else {
+		a.is(409, `"code":"other-cell"`, `"type":"/problems/other-cell"`, `"instance":"/requests/`).cameTo()
+	}
+}
+
+// TestRequestsGoToTheirCell: each route of the native API, by name, by session, or refused (0).
 func TestRequestsGoToTheirCell(t *testing.T) {
 	s := newSite(t)
 	first, two := fmt.Sprint(cells.IDs+5), fmt.Sprint(2*cells.IDs+5)
-	const form, js = "Content-Type: application/x-www-form-urlencoded", "Content-Type: application/json"
-	for _, c := range []struct {
-		cell       int
-		line, body string
-		headers    []string
-	}{
+	for _, c := range []routed{
 		{1, "GET /v1/semaphores/db", "", nil},
 		{1, "GET /v1/semaphores/eu", "", nil},
 		{2, "GET /v1/semaphores/eu%2Fdb", "", nil},
@@ -63,6 +74,22 @@ func TestRequestsGoToTheirCell(t *testing.T) {
 		{1, "GET /elsewhere", "", nil},
 		{2, "HEAD /v1/events?name=eu/a&name=eu/b&last=1", "", nil},
 		{0, "GET /v1/events?session=5", "", nil},
+		// chosen
+		{3, "GET /cells/3/v1/cluster", "", nil},
+		{3, "GET /cells/3/v1/semaphores/eu%2Fdb", "", nil},
+	} {
+		c.check(s)
+	}
+	s.ask("GET /cells/9/v1/cluster", "").is(404, "unknown-route").cameTo()
+	s.ask("GET /readyz", "").is(200, "Ok").cameTo()
+}
+
+// TestDialectsGoToTheirCell: the routes of the dialects, with the forms of body that their servers take.
+func TestDialectsGoToTheirCell(t *testing.T) {
+	s := newSite(t)
+	first, two := fmt.Sprint(cells.IDs+5), fmt.Sprint(2*cells.IDs+5)
+	const form, js = "Content-Type: application/x-www-form-urlencoded", "Content-Type: application/json"
+	for _, c := range []routed{
 		// Node-RED
 		{2, "POST /semaphore", `{"name":"eu/r","value":1}`, []string{js}},
 		{2, "POST /semaphore/up", "name=eu%2Fr", []string{form}},
@@ -101,19 +128,9 @@ func TestRequestsGoToTheirCell(t *testing.T) {
 		{1, "POST /v1/steady-state", `{"client_params":{"id":"m","group":"us"}}`, []string{"fleet-lock-protocol: true"}},
 		{2, "GET /terraform/eu/prod", "", nil},
 		{1, "LOCK /terraform/us/prod", `{"ID":"1"}`, nil},
-		// chosen
-		{3, "GET /cells/3/v1/cluster", "", nil},
-		{3, "GET /cells/3/v1/semaphores/eu%2Fdb", "", nil},
 	} {
-		a := s.ask(c.line, c.body, c.headers...)
-		if c.cell > 0 {
-			a.cameTo(c.cell)
-		} else {
-			a.is(409, `"code":"other-cell"`, `"type":"/problems/other-cell"`, `"instance":"/requests/`).cameTo()
-		}
+		c.check(s)
 	}
-	s.ask("GET /cells/9/v1/cluster", "").is(404, "unknown-route").cameTo()
-	s.ask("GET /readyz", "").is(200, "Ok").cameTo()
 }
 
 // TestRefusalsNameBoth: a program reads both names, or the name and the session, and the text says what to do.
