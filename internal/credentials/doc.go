@@ -12,7 +12,7 @@
 //  4. After a reply 401 the token's file is read again. If it has another token, the
 //     request is repeated once with that token, since 401 says that the request had no effect.
 //
-// Packages client/internal/calls and cmd/signalbox/internal/target call it. It makes no decision about nodes and retries.
+// Packages client/internal/calls and cmd/signalbox/internal/cli call it. It makes no decision about nodes and retries.
 // It starts no goroutine; a request costs one stat of each file. All of it is safe for concurrent use.
 //
 //   - credentials.go: Config, and the transport that adds the token to requests

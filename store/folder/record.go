@@ -54,7 +54,7 @@ type record struct {
 	cluster  string // "" as long as it isn't known
 	folder   ID
 	journal  string // noJournal or twoHalves
-	restored uint64 // see Folder.SetRestored
+	restored uint64 // see Folder.SetRestoredTerm
 	complete bool   // false while the other files are being created
 }
 

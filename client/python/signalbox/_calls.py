@@ -11,14 +11,13 @@ import atexit
 import json
 import os
 import random
-import secrets
 import ssl
 import time
 import weakref
-from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Protocol, Tuple
 from urllib.parse import urlencode
 
+from ._call import MAX_SECONDS, Call, Reply
 from ._credentials import Credentials
 from ._errors import Canceled, Refused, SignalboxError, Unavailable, Unreachable, WaitEnded, final, no_effect, of_node, refusal
 from ._flight import Flights, Silent, Untried, shareable
@@ -31,87 +30,13 @@ from ._values import milliseconds
 _EXIT = 1.0  # seconds in which leases are released when the interpreter ends; later ones are left to the ttl
 _SHORTEST_SHARE = 0.5  # seconds that one attempt has at least: a healthy node needs some
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_MOST = 200 * 365 * 86_400_000  # milliseconds: durations of a node are shorter
-_DRIFT = 1024  # spans of cluster time are shortened by 1/_DRIFT: this clock may run that much slower than the leader's
 _CONTENDED, _MAX_CONTENDED = 1.0, 1024  # seconds for which a semaphore counts as contended, and how many are remembered
-_ROUNDING = 0.001  # the nodes' clocks count whole milliseconds
-
-
-def new_key() -> str:
-    """Draws an idempotency key."""
-    return secrets.token_urlsafe(18)
 
 
 def back_off(rounds: int) -> float:
     """The pause after so many rounds: doubling, and between half and all of it by chance."""
     full = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(max(rounds - 1, 0), 10))
     return full / 2 + random.random() * full / 2
-
-
-@dataclass
-class Call:
-    """One request. All calls are safe to repeat: by their key, or since twice has the effect of once."""
-
-    method: str
-    path: Tuple[str, ...]  # plain segments
-    query: Dict[str, str] = field(default_factory=dict)
-    body: Optional[Dict[str, Any]] = None
-    headers: Dict[str, str] = field(default_factory=dict)
-    key: Optional[str] = None  # makes a repeat return the outcome of the first attempt
-    key_optional: bool = False  # it may go without its key, if the cluster has no room for more keys
-    until: Optional[float] = None  # the end of a wait that the request names to the cluster
-    listen: bool = False  # a node may hold the request: the reply is then that there is no outcome yet
-    patient: bool = False  # its caller waits: an overloaded cluster does not end the call, though this request does not wait
-    patience: Optional[Callable[[], float]] = None  # bounds an attempt without its wait
-    max_pause: Optional[float] = None  # bounds the pause after failures
-    elsewhere: bool = False  # begin at another node than the last that worked
-    failed: Optional[Callable[[Exception], None]] = None  # is called with each failed attempt
-    operation: str = ""  # of ``POST /v1/batch``, with which it may share a request
-    semaphore: str = ""  # of the operation
-    session: str = ""  # of the operation
-
-
-@dataclass
-class Reply:
-    """A node's reply, with a status below 300."""
-
-    status: int
-    sent: float  # of the attempt that succeeded, by ``now``, as received
-    received: float
-    wait: float  # how long that attempt allowed the node to hold it
-    replayed: bool  # the outcome of an earlier attempt with the same key
-    index: int  # of the state that it reflects; 0 unknown
-    body: Dict[str, Any]
-
-    @property
-    def early(self) -> bool:
-        """Whether it came before the end of the wait."""
-        return self.wait == 0 or self.received - self.sent < self.wait
-
-    def deadline(self, waited_ms: int, expires_in_ms: int) -> Tuple[float, float]:
-        """Returns until when the session of this reply certainly lives, by ``now``, and when to renew it.
-
-        It counts from when the attempt was sent: a node counts waited_ms from the later arrival. A repeated outcome
-        has the wait of an earlier attempt, which does not count.
-        """
-        waited = _seconds(waited_ms)
-        granted = self.sent if self.replayed else min(self.received, self.sent + waited - waited / _DRIFT)
-        left = _seconds(expires_in_ms)
-        return granted + left - left / _DRIFT - _ROUNDING, granted + left / 3
-
-    def latest(self, expires_in_ms: int) -> float:
-        """Returns from when on a lease of this reply is certainly over, by ``now``, unless a renewal moves its end."""
-        left = _seconds(expires_in_ms)
-        return self.received + left + left / _DRIFT + _ROUNDING
-
-
-def _seconds(ms: int) -> float:
-    return min(max(ms, 0), _MOST) / 1000
-
-
-def end_of(session: str) -> Call:
-    """Returns the call that ends a session."""
-    return Call("DELETE", ("v1", "sessions", session), operation="end", session=session)
 
 
 class Live(Protocol):
@@ -244,7 +169,7 @@ class Caller:
         Each node has its share of the time that is left, so that nodes which accept requests and never reply leave theirs to the others.
         """
         moment, count = time.monotonic(), len(self.nodes)
-        left = _MOST / 1000 if deadline is None else deadline - moment
+        left = MAX_SECONDS if deadline is None else deadline - moment
         share = max(left / (count - failures % count), _SHORTEST_SHARE)
         patience = self._attempt_timeout if call.patience is None else min(self._attempt_timeout, call.patience())
         if call.until is not None:

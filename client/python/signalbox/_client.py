@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
 from . import _values as values
-from ._calls import Call, Caller, Reply, back_off, end_of, new_key, wait_ended
+from ._call import Call, Reply, end_of, new_key
+from ._calls import Caller, back_off, wait_ended
 from ._credentials import Credentials
 from ._decorator import limited
 from ._errors import Canceled, Closed, LimitReached, Over, SignalboxError, Unavailable, Unreachable

@@ -12,14 +12,12 @@ import json
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Union
+from typing import Any, Callable, Coroutine, Dict, List, Optional, Union
 
+from ._call import Call, Reply
 from ._errors import Refused, refused
 from ._http import NotSent
 from ._time import Cancel, in_loop
-
-if TYPE_CHECKING:
-    from ._calls import Call, Reply
 
 _SLOW = 0.01  # seconds after which the next request leaves although an earlier one has not returned: the node is far away, or silent
 _MAX_MEMBERS, _MAX_BYTES = 256, 256 << 10  # of one shared request, well below a node's limits

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 from . import _values as values
-from ._calls import Call, Caller, Reply, back_off, end_of, new_key, wait_ended
+from ._call import Call, Reply, end_of, new_key
+from ._calls import Caller, back_off, wait_ended
 from ._errors import (
     Canceled, Closed, Deleted, ExpiredSession, Hierarchy, InvalidRequest, LeaseExists, LimitReached, LineFull, Lost, Never, NoTotal, NotHeld, NotRenewed, Over,
     PreconditionFailed, Refused, Revoked, SignalboxError, Superseded, Unavailable, UnknownSemaphore, UnknownSession, Unreachable,

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Awaitable, Callable, Generator, Generic, List, Optional, Type, TypeVar
 
 from . import _values as values
-from ._calls import Call, Reply
+from ._call import Call, Reply
 from ._client import Client, Group, LostHold, Operations, Semaphore
 from ._decorator import limited
 from ._errors import Lost, SignalboxError

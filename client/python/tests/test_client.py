@@ -24,7 +24,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import signalbox as sb  # noqa: E402
-from signalbox._calls import Reply  # noqa: E402
+from signalbox._call import Reply  # noqa: E402
 from signalbox._time import now  # noqa: E402
 
 logging.getLogger("signalbox").addHandler(logging.NullHandler())
@@ -721,7 +721,7 @@ class TestClient(unittest.TestCase):
 
 
 def _get() -> Any:
-    from signalbox._calls import Call
+    from signalbox._call import Call
 
     return Call("GET", ("v1", "semaphores"))
 

@@ -11,7 +11,8 @@ from typing import Any, Callable, Coroutine, Dict, List, Tuple
 from unittest import mock
 
 from node import NodeTest, sb
-from signalbox._calls import Call, Caller, Reply
+from signalbox._call import Call, Reply
+from signalbox._calls import Caller
 from signalbox._flight import Flights, Silent, Untried, shareable
 from signalbox._time import Cancel
 
