@@ -21,8 +21,7 @@ func newMCP(lookup func(string) (string, bool)) *cobra.Command {
 		Long: "Serve the Model Context Protocol on stdin and stdout, for a program that runs a language model. The tools are list,\n" +
 			"why, acquire, release and settle. One session holds what the model acquires; it ends, and all is given back,\n" +
 			"when stdin closes.",
-		Args:              cli.Arguments(0, 0),
-		PersistentPreRunE: fromEnvironment(lookup),
+		Args: cli.Arguments(0, 0),
 		RunE: func(command *cobra.Command, _ []string) error {
 			if ttl < time.Second {
 				return cli.UsageError(errors.New("--ttl must be 1s at least"))
@@ -40,7 +39,6 @@ func newMCP(lookup func(string) (string, bool)) *cobra.Command {
 			return mcp.New(c, number, ttl, command.OutOrStdout()).Serve(command.Context(), command.InOrStdin())
 		},
 	}
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.DurationVar(&ttl, "ttl", 30*time.Second, "how long the permits outlive this program when it is killed")

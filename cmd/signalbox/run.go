@@ -41,7 +41,6 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"Exit status: the command's own (128 + signal if one ended it), or 2 for wrong flags, 3 if the permits\n" +
 			"were not free in time, the line was full or a newer request took the place, 4 if the lease was lost, 5 if the cluster refuses, 6 if no node can be reached;\n" +
 			"126 and 127 if the command can't be run or found.",
-		PersistentPreRunE: fromEnvironment(lookup),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			c.Create = command.Flags().Changed("permits")
 			return holdFor(command, &c, cluster, arguments)
@@ -73,7 +72,6 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 			"It ends, as a command of \"signalbox run\" does, before another process could lead, and when an operator deletes\n" +
 			"the item. The order of waiting processes is not promised: \"signalbox run\" has a line.\n\n" +
 			"The exit statuses are as for \"signalbox run\".",
-		PersistentPreRunE: fromEnvironment(lookup),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if !command.Flags().Changed("value") {
 				if host, err := os.Hostname(); err == nil {
@@ -91,17 +89,8 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// fromEnvironment sets flags that are not on the command line, before the subcommand runs.
-func fromEnvironment(lookup func(string) (string, bool)) func(*cobra.Command, []string) error {
-	return func(command *cobra.Command, _ []string) error {
-		return cli.UsageError(cli.ApplyVariables(command.Flags(), lookup))
-	}
-}
-
-// addHoldFlags adds the flags that run and elect share, of the session and of the cluster, and
-// the exit status for wrong ones. It returns the flags of the cluster. held is what is renewed.
+// addHoldFlags adds the flags that run and elect share, of the session and of the cluster. It returns the flags of the cluster. held is what is renewed.
 func addHoldFlags(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *cli.ClusterFlags {
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
 	flags := command.Flags()
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")

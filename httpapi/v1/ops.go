@@ -47,21 +47,11 @@ func settingsOf(p *params) fsm.PutSemaphore {
 	}
 }
 
+// settingsChange returns the settings of a body, with the head start, which a request may have, too.
 func settingsChange(p *params) fsm.SettingsChange {
-	return fsm.SettingsChange{
-		Groups:      fsm.Change[fsm.Grouping]{Given: p.present.has(fieldGroups), Value: p.groups},
-		Family:      p.noTotal,
-		PerGroup:    fsm.Change[int64]{Given: p.present.has(fieldPerGroup), Value: p.perGroup},
-		Paused:      fsm.Change[string]{Given: p.present.has(fieldPaused), Value: p.paused},
-		MaxWaiting:  fsm.Change[int64]{Given: p.present.has(fieldMaxWaiting), Value: p.maxWaiting},
-		DropOldest:  fsm.Change[bool]{Given: p.present.has(fieldWhenFull), Value: p.dropOldest},
-		HeadStartMS: fsm.Change[int64]{Given: p.present.has(fieldHeadStart), Value: max(0, p.headStartMS)},
-		WindowMS:    fsm.Change[int64]{Given: p.present.has(fieldWindow), Value: p.windowMS},
-		CooldownMS:  fsm.Change[int64]{Given: p.present.has(fieldCooldown), Value: p.cooldownMS},
-		OnLostMS:    fsm.Change[int64]{Given: p.present.has(fieldOnLost), Value: p.onLostMS},
-		MaxHoldMS:   fsm.Change[int64]{Given: p.present.has(fieldMaxHold), Value: p.maxHoldMS},
-		Slots:       fsm.Change[bool]{Given: p.present.has(fieldSlots), Value: p.named},
-	}
+	change := p.settings
+	change.HeadStartMS = fsm.Change[int64]{Given: p.present.has(fieldHeadStart), Value: max(0, p.headStartMS)}
+	return change
 }
 
 // versionOf returns the version of the settings that If-Match requires. The epoch that it requires

@@ -119,19 +119,9 @@ type params struct {
 
 	group       string
 	headStartMS int64 // less than 0: null in the body
-	noTotal     bool  // permits are null
-	groups      fsm.Grouping
-	perGroup    int64
-	paused      string
-	maxWaiting  int64
-	dropOldest  bool
 	limit       int64
 	above       int64
-	windowMS    int64
-	cooldownMS  int64
-	onLostMS    int64
-	maxHoldMS   int64
-	named       bool // leases name slots
+	settings    fsm.SettingsChange // but for the head start
 
 	maxWaitMS int64
 }
@@ -180,16 +170,16 @@ var bodyMembers = map[string]member{
 	"group":       {fieldGroup, readGroup},
 	"head_start":  {fieldHeadStart, readHeadStart},
 	"groups":      {fieldGroups, readGroups},
-	"per_group":   {fieldPerGroup, readBound(math.MaxInt64, func(p *params) *int64 { return &p.perGroup })},
+	"per_group":   {fieldPerGroup, readBound(math.MaxInt64, func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.PerGroup })},
 	"paused":      {fieldPaused, readPaused},
-	"max_waiting": {fieldMaxWaiting, readBound(fsm.MaxWaitingLimit, func(p *params) *int64 { return &p.maxWaiting })},
+	"max_waiting": {fieldMaxWaiting, readBound(fsm.MaxWaitingLimit, func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.MaxWaiting })},
 	"when_full":   {fieldWhenFull, readWhenFull},
 	"limit":       {fieldLimit, readLimit},
 	"above":       {fieldAbove, readAbove},
-	"window":      {fieldWindow, readSpan(fsm.MinWindowMS, fsm.MaxWindowMS, "100ms to 744h", func(p *params) *int64 { return &p.windowMS })},
-	"cooldown":    {fieldCooldown, readSpan(0, fsm.MaxCooldownMS, "0 to 24h", func(p *params) *int64 { return &p.cooldownMS })},
+	"window":      {fieldWindow, readSpan(fsm.MinWindowMS, fsm.MaxWindowMS, "100ms to 744h", func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.WindowMS })},
+	"cooldown":    {fieldCooldown, readSpan(0, fsm.MaxCooldownMS, "0 to 24h", func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.CooldownMS })},
 	"on_lost":     {fieldOnLost, readOnLost},
-	"max_hold":    {fieldMaxHold, readSpan(fsm.MinHoldMS, fsm.MaxTTLMS, "1s to 100 years", func(p *params) *int64 { return &p.maxHoldMS })},
+	"max_hold":    {fieldMaxHold, readSpan(fsm.MinHoldMS, fsm.MaxTTLMS, "1s to 100 years", func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.MaxHoldMS })},
 	"slots":       {fieldSlots, readSlots},
 }
 
@@ -337,20 +327,20 @@ func readNatural(target func(*params) *int64) func(*params, string, strictjson.V
 
 // readPermits reads a number of permits, or null for no total.
 func readPermits(p *params, name string, v strictjson.Value) error {
-	if p.permits, p.noTotal = 0, v.IsNull(); p.noTotal {
+	if p.permits, p.settings.Family = 0, v.IsNull(); v.IsNull() {
 		return nil
 	}
 	return readNatural(func(p *params) *int64 { return &p.permits })(p, name, v)
 }
 
 // readBound returns a reader of a number from 1 to highest, or of null for no bound.
-func readBound(highest int64, target func(*params) *int64) func(*params, string, strictjson.Value) error {
+func readBound(highest int64, target func(*fsm.SettingsChange) *fsm.Change[int64]) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		n, ok := v.Integer()
 		if !v.IsNull() && (!ok || n < 1 || n > highest) {
 			return exchange.Invalid(name, fmt.Sprintf("This is not a whole number from 1 to %d, or null.", highest))
 		}
-		*target(p) = n // null is 0
+		*target(&p.settings) = fsm.Change[int64]{Given: true, Value: n} // null is 0
 		return nil
 	}
 }
@@ -385,13 +375,13 @@ func readChoice(name string, v strictjson.Value, texts ...string) (int, error) {
 
 func readGroups(p *params, name string, v strictjson.Value) error {
 	chosen, err := readChoice(name, v, fsm.ByRequest.String(), fsm.ByOwner.String())
-	p.groups = fsm.Grouping(chosen)
+	p.settings.Groups = fsm.Change[fsm.Grouping]{Given: true, Value: fsm.Grouping(chosen)}
 	return err
 }
 
 func readWhenFull(p *params, name string, v strictjson.Value) error {
 	chosen, err := readChoice(name, v, exchange.Refuse, exchange.DropOldest)
-	p.dropOldest = chosen == 2
+	p.settings.DropOldest = fsm.Change[bool]{Given: true, Value: chosen == 2}
 	return err
 }
 
@@ -400,7 +390,7 @@ func readPaused(p *params, name string, v strictjson.Value) error {
 	if !v.IsNull() && (!ok || text == "" || !fsm.ValidReason(text)) {
 		return exchange.Invalid(name, "The reason of a pause is 1 to 1,024 bytes of UTF-8 without control characters; null ends it.")
 	}
-	p.paused = text
+	p.settings.Paused = fsm.Change[string]{Given: true, Value: text}
 	return nil
 }
 
@@ -439,38 +429,39 @@ func checkHeadStart(p *params, setting bool) error {
 }
 
 // readSpan returns a reader of a duration, or of null, which clears the setting.
-func readSpan(lowest, highest int64, bounds string, target func(*params) *int64) func(*params, string, strictjson.Value) error {
+func readSpan(lowest, highest int64, bounds string, target func(*fsm.SettingsChange) *fsm.Change[int64]) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		ms, ok := exchange.JSONDuration(v, highest)
 		if !v.IsNull() && (!ok || ms < lowest) {
 			return exchange.Invalid(name, "A "+name+" is "+exchange.DurationForm+", from "+bounds+", or null.")
 		}
-		*target(p) = ms // null is 0
+		*target(&p.settings) = fsm.Change[int64]{Given: true, Value: ms} // null is 0
 		return nil
 	}
 }
 
 func readOnLost(p *params, name string, v strictjson.Value) error {
+	p.settings.OnLostMS.Given = true
 	switch text, _ := v.Text(); {
 	case v.IsNull() || text == exchange.Release:
-		p.onLostMS = 0
+		p.settings.OnLostMS.Value = 0
 	case text == exchange.Quarantine:
-		p.onLostMS = fsm.Quarantine
+		p.settings.OnLostMS.Value = fsm.Quarantine
 	default:
 		ms, ok := exchange.JSONDuration(v, fsm.MaxCooldownMS)
 		if !ok || ms == 0 {
 			return exchange.Invalid(name, `An on_lost is "release", "quarantine", a duration from 1ms to 24h, or null.`)
 		}
-		p.onLostMS = ms
+		p.settings.OnLostMS.Value = ms
 	}
 	return nil
 }
 
 func readSlots(p *params, name string, v strictjson.Value) error {
-	if p.named = false; v.IsNull() {
+	if p.settings.Slots = (fsm.Change[bool]{Given: true}); v.IsNull() {
 		return nil
 	}
-	return readFlag(func(p *params) *bool { return &p.named })(p, name, v)
+	return readFlag(func(p *params) *bool { return &p.settings.Slots.Value })(p, name, v)
 }
 
 func readPositive(form string, target func(*params) *uint64) func(*params, string, strictjson.Value) error {

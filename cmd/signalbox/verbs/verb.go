@@ -84,9 +84,8 @@ func Commands(lookup func(string) (string, bool), parsePeers func(string) ([]pro
 // command makes the cobra command of a verb.
 func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	var shared common
-	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long, SilenceUsage: true,
+	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long,
 		Args: cli.Arguments(v.minimum, v.maximum)}
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
 	flags := command.Flags()
 	flags.SortFlags = false
 	if v.flags != nil {
@@ -98,9 +97,6 @@ func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	}
 	flags.DurationVar(&shared.timeout, "timeout", 5*time.Second, "how long to look for a node that replies")
 	shared.target = cli.AddClusterFlags(flags, lookup)
-	command.PersistentPreRunE = func(command *cobra.Command, _ []string) error {
-		return cli.UsageError(cli.ApplyVariables(command.Flags(), lookup))
-	}
 	command.RunE = func(command *cobra.Command, arguments []string) error {
 		return v.perform(command, arguments, &shared, lookup)
 	}

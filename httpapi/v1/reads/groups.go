@@ -4,6 +4,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -33,39 +34,22 @@ func viewedGroup(g *fsm.GroupView, nowMS int64) GroupBody {
 	return body
 }
 
-// listGroups shows a page of the groups of a semaphore, in the order of their names. A page may be
-// short, since it looks at a bounded number of groups.
 func (api *API) listGroups(c echo.Context, q exchange.Query) error {
-	name, epoch, err := api.readSemaphore(c, q)
-	if err != nil {
-		return err
+	return listOfPart(api, c, q, parseGroupCursor, pageOfGroups)
+}
+
+// pageOfGroups returns up to limit of the groups of a semaphore from a name on, in the order of their names. A page may
+// be short, since it looks at a bounded number of groups.
+func pageOfGroups(m *fsm.Machine, scope part, from string, limit int, nowMS int64, _ *access.Identity) GroupsBody {
+	body := GroupsBody{Groups: []GroupBody{}}
+	found, next, more := m.Groups(scope.name, from, scope.waiting, limit)
+	for i := range found {
+		body.Groups = append(body.Groups, viewedGroup(&found[i], nowMS))
 	}
-	waiting, err := q.Flag("waiting")
-	if err != nil {
-		return err
+	if more {
+		body.Next = groupCursor(next)
 	}
-	limit, cursor, err := readPage(q)
-	if err != nil {
-		return err
-	}
-	from, err := parseGroupCursor(cursor)
-	if err != nil {
-		return err
-	}
-	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
-		if _, err := findSemaphore(m, name, epoch); err != nil {
-			return nil, err
-		}
-		body := GroupsBody{Groups: []GroupBody{}}
-		found, next, more := m.Groups(name, from, waiting, limit)
-		for i := range found {
-			body.Groups = append(body.Groups, viewedGroup(&found[i], nowMS))
-		}
-		if more {
-			body.Next = groupCursor(next)
-		}
-		return body, nil
-	})
+	return body
 }
 
 func (api *API) getGroup(c echo.Context, q exchange.Query) error {

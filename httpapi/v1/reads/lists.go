@@ -216,6 +216,7 @@ type part struct {
 	name    string
 	group   string
 	grouped bool // a group is named
+	waiting bool // of a list of groups: those in which requests wait
 }
 
 // holders returns up to limit leases after a token, the token after which the next page begins, and

@@ -38,36 +38,22 @@ func viewedLost(l *fsm.LostView, nowMS int64, id *access.Identity) LostBody {
 	return body
 }
 
-// listLost shows a page of the lost holds of a semaphore, in the order of their tokens, fewer if they
-// have more than pageBytes.
 func (api *API) listLost(c echo.Context, q exchange.Query) error {
-	name, epoch, err := api.readSemaphore(c, q)
-	if err != nil {
-		return err
-	}
-	limit, cursor, err := readPage(q)
-	if err != nil {
-		return err
-	}
-	after, err := parseNumberCursor(cursorLost, cursor)
-	if err != nil {
-		return err
-	}
-	id := api.x.Rights.Caller(c)
-	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
-		if _, err := findSemaphore(m, name, epoch); err != nil {
-			return nil, err
+	return listOfPart(api, c, q, func(cursor string) (uint64, error) { return parseNumberCursor(cursorLost, cursor) }, pageOfLost)
+}
+
+// pageOfLost returns up to limit of the lost holds of a semaphore after a token, in the order of their tokens, fewer if
+// they have more than pageBytes.
+func pageOfLost(m *fsm.Machine, scope part, after uint64, limit int, nowMS int64, id *access.Identity) LostHoldsBody {
+	body, bytes := LostHoldsBody{Lost: []LostBody{}}, 0
+	found := m.Lost(scope.name, after, limit+1)
+	for i := range found {
+		bytes += memberBytes + pairBytes(found[i].Metadata) + slotBytes(found[i].Slots)
+		if i == limit || i > 0 && bytes > pageBytes {
+			body.Next = numberCursor(cursorLost, found[i-1].Token)
+			break
 		}
-		body, bytes := LostHoldsBody{Lost: []LostBody{}}, 0
-		found := m.Lost(name, after, limit+1)
-		for i := range found {
-			bytes += memberBytes + pairBytes(found[i].Metadata) + slotBytes(found[i].Slots)
-			if i == limit || i > 0 && bytes > pageBytes {
-				body.Next = numberCursor(cursorLost, found[i-1].Token)
-				break
-			}
-			body.Lost = append(body.Lost, viewedLost(&found[i], nowMS, id))
-		}
-		return body, nil
-	})
+		body.Lost = append(body.Lost, viewedLost(&found[i], nowMS, id))
+	}
+	return body
 }

@@ -197,6 +197,9 @@ func listOfPart[P, B any](api *API, c echo.Context, q exchange.Query, parse func
 	if scope.group, scope.grouped, err = q.Group(); err != nil {
 		return err
 	}
+	if scope.waiting, err = q.Flag("waiting"); err != nil {
+		return err
+	}
 	limit, cursor, err := readPage(q)
 	if err != nil {
 		return err
