@@ -16,6 +16,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 const (
@@ -152,7 +153,7 @@ func (s sessions) readCreate(c echo.Context, into *createBody) error {
 		return err
 	}
 	if err := decodeCreate(data, into); err != nil {
-		return refuse(http.StatusBadRequest, "Request decode failed: "+err.Error())
+		return exchange.Sentence(http.StatusBadRequest, "Request decode failed: "+err.Error())
 	}
 	return nil
 }
@@ -171,7 +172,7 @@ func decodeCreate(data []byte, into *createBody) error {
 
 // failed refuses a body that is readable and can't be carried out.
 func failed(format string, values ...any) error {
-	return refuse(http.StatusInternalServerError, fmt.Sprintf(format, values...))
+	return exchange.Sentence(http.StatusInternalServerError, fmt.Sprintf(format, values...))
 }
 
 // command returns the command of a create, without the session's id, or the refusal.

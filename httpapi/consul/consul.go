@@ -52,39 +52,23 @@ func tokenOf(r *http.Request) string {
 	return cmp.Or(r.URL.Query().Get("token"), r.Header.Get("X-Consul-Token"))
 }
 
-// refusal is a refusal in Consul's form: a status, and one sentence of text.
-type refusal struct {
-	status     int
-	text       string
-	retryAfter string // seconds; "": no Retry-After
-}
-
-func (e *refusal) Error() string { return e.text }
-
-func refuse(status int, text string) error { return &refusal{status: status, text: text} }
-
 // retryable is a refusal that is due to the state of this node alone: a client's monitor then
 // repeats its request.
-func retryable(text, retryAfter string) *refusal {
-	return &refusal{http.StatusInternalServerError, text, cmp.Or(retryAfter, "1")}
+func retryable(text, retryAfter string) *exchange.Refusal {
+	refusal := exchange.Sentence(http.StatusInternalServerError, text)
+	refusal.RetryAfter = cmp.Or(retryAfter, "1")
+	return refusal
 }
 
 // render sends a refusal: one sentence of text.
 func (d *dialect) render(c echo.Context, err error) error {
-	refused := d.refusalOf(c, err)
-	if refused.retryAfter != "" {
-		c.Response().Header().Set("Retry-After", refused.retryAfter)
-	}
-	if refused.text == "" {
-		return sendBare(c, refused.status)
-	}
-	return d.Replies.SendText(c, refused.status, refused.text)
+	return d.Replies.SendRefusal(c, d.refusalOf(c, err))
 }
 
 // refusalOf translates an error. Clients ride out the status 500 alone. They take any other
 // one, 503 included, for the loss of what they hold.
-func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
-	var refused *refusal
+func (d *dialect) refusalOf(c echo.Context, err error) *exchange.Refusal {
+	var refused *exchange.Refusal
 	if errors.As(err, &refused) {
 		return refused
 	}
@@ -95,13 +79,13 @@ func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
 	case "behind":
 		return retryable("This node's state is behind the cluster's. Try again, or use another node.", p.RetryAfter())
 	case "internal":
-		return &refusal{status: p.Status, text: p.Detail}
+		return exchange.Sentence(p.Status, p.Detail)
 	}
 	switch p.Status {
 	case http.StatusConflict, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return retryable(p.Detail, p.RetryAfter())
 	}
-	return &refusal{status: p.Status, text: p.Detail}
+	return exchange.Sentence(p.Status, p.Detail)
 }
 
 // do performs a command of a request, which may have an Idempotency-Key.

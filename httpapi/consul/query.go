@@ -74,11 +74,11 @@ func (d *dialect) readQuery(c echo.Context) (query, error) {
 
 func (q *query) checkModes() error {
 	if q.stale && q.consistent {
-		return refuse(http.StatusBadRequest, "Cannot specify ?stale with ?consistent, conflicting semantics.")
+		return exchange.Sentence(http.StatusBadRequest, "Cannot specify ?stale with ?consistent, conflicting semantics.")
 	}
 	if text := q.values.Get("max_stale"); text != "" {
 		if _, err := time.ParseDuration(text); err != nil {
-			return refuse(http.StatusBadRequest, fmt.Sprintf("Invalid max_stale value %q", text))
+			return exchange.Sentence(http.StatusBadRequest, fmt.Sprintf("Invalid max_stale value %q", text))
 		}
 	}
 	return nil
@@ -87,7 +87,7 @@ func (q *query) checkModes() error {
 func (q *query) readWait(longest time.Duration) (err error) {
 	if text := q.values.Get("wait"); text != "" {
 		if q.wait, err = time.ParseDuration(text); err != nil {
-			return refuse(http.StatusBadRequest, "Invalid wait time")
+			return exchange.Sentence(http.StatusBadRequest, "Invalid wait time")
 		}
 	}
 	if q.wait <= 0 {
@@ -96,7 +96,7 @@ func (q *query) readWait(longest time.Duration) (err error) {
 	q.wait = min(q.wait, longest)
 	if text := q.values.Get("index"); text != "" {
 		if q.index, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return refuse(http.StatusBadRequest, "Invalid index")
+			return exchange.Sentence(http.StatusBadRequest, "Invalid index")
 		}
 	}
 	return nil
@@ -105,10 +105,10 @@ func (q *query) readWait(longest time.Duration) (err error) {
 // checkNamespace refuses the parameters that only Consul's Enterprise edition knows.
 func (q *query) checkNamespace() error {
 	if q.values.Get("ns") != "" {
-		return refuse(http.StatusBadRequest, `Invalid query parameter: "ns" - Namespaces are a Consul Enterprise feature`)
+		return exchange.Sentence(http.StatusBadRequest, `Invalid query parameter: "ns" - Namespaces are a Consul Enterprise feature`)
 	}
 	if q.values.Get("partition") != "" {
-		return refuse(http.StatusBadRequest, `Invalid query parameter: "partition" - Partitions are a Consul Enterprise feature`)
+		return exchange.Sentence(http.StatusBadRequest, `Invalid query parameter: "partition" - Partitions are a Consul Enterprise feature`)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ const datacenter = "dc1"
 // checkDatacenter refuses another datacenter.
 func (q *query) checkDatacenter() error {
 	if dc := q.values.Get("dc"); dc != "" && dc != datacenter {
-		return refuse(http.StatusInternalServerError, "No path to datacenter")
+		return exchange.Sentence(http.StatusInternalServerError, "No path to datacenter")
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (q *query) atMostOne(names ...string) func() error {
 	return func() error {
 		present := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !q.has(name) })
 		if len(present) > 1 {
-			return refuse(http.StatusBadRequest, "Conflicting flags: "+q.values.Encode()+"\n")
+			return exchange.Sentence(http.StatusBadRequest, "Conflicting flags: "+q.values.Encode()+"\n")
 		}
 		return nil
 	}
@@ -143,7 +143,7 @@ func (q *query) readUint64(name string, n *uint64) func() error {
 			return nil
 		}
 		if *n, err = strconv.ParseUint(q.values.Get(name), 10, 64); err != nil {
-			return refuse(http.StatusInternalServerError, err.Error())
+			return exchange.Sentence(http.StatusInternalServerError, err.Error())
 		}
 		return nil
 	}
@@ -153,7 +153,7 @@ func (q *query) readUint64(name string, n *uint64) func() error {
 func required(text, missing string) func() error {
 	return func() error {
 		if text == "" {
-			return refuse(http.StatusBadRequest, "Missing "+missing)
+			return exchange.Sentence(http.StatusBadRequest, "Missing "+missing)
 		}
 		return nil
 	}
@@ -163,7 +163,7 @@ func required(text, missing string) func() error {
 // does text that is not UTF-8: validKey checks later whether a key may have it.
 func printable(r *http.Request) error {
 	if strings.ContainsFunc(r.URL.Path, func(c rune) bool { return !unicode.IsPrint(c) }) {
-		return refuse(http.StatusBadRequest, "")
+		return &exchange.Refusal{Status: http.StatusBadRequest}
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func keyOf(c echo.Context) string { return strings.TrimPrefix(c.Request().URL.Pa
 func validKey(key string) func() error {
 	return func() error {
 		if key != "" && !fsm.ValidName(key) {
-			return refuse(http.StatusBadRequest, "A key is up to 512 bytes of UTF-8 without control characters.")
+			return exchange.Sentence(http.StatusBadRequest, "A key is up to 512 bytes of UTF-8 without control characters.")
 		}
 		return nil
 	}
@@ -183,7 +183,7 @@ func validKey(key string) func() error {
 
 // cleaned redirects a client with an unclean path to the clean path, with its method and its
 // body. The path counts as it was sent, so that %2e%2e is no step in it.
-func cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
+func (d *dialect) cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		sent, err := url.ParseRequestURI(c.Request().RequestURI)
 		if err != nil {
@@ -204,7 +204,7 @@ func cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
 			clean += "?" + sent.RawQuery
 		}
 		c.Response().Header().Set("Location", clean)
-		return sendBare(c, http.StatusTemporaryRedirect)
+		return d.Replies.Send(c, http.StatusTemporaryRedirect, "", nil)
 	}
 }
 

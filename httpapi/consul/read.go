@@ -65,9 +65,9 @@ type keys struct{ *dialect }
 
 func (k keys) routes() []exchange.Route {
 	return []exchange.Route{
-		exchange.On("GET", "/v1/kv/*", cleaned(k.getKey)),
-		exchange.On("PUT", "/v1/kv/*", cleaned(k.putKey)),
-		exchange.On("DELETE", "/v1/kv/*", cleaned(k.deleteKey)),
+		exchange.On("GET", "/v1/kv/*", k.cleaned(k.getKey)),
+		exchange.On("PUT", "/v1/kv/*", k.cleaned(k.putKey)),
+		exchange.On("DELETE", "/v1/kv/*", k.cleaned(k.deleteKey)),
 	}
 }
 

@@ -9,12 +9,10 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-const (
-	jsonType  = "application/json"
-	plainText = "text/plain; charset=utf-8"
-)
+const jsonType = "application/json"
 
 // reply is a reply to the byte.
 type reply struct {
@@ -32,7 +30,7 @@ func found(body []byte) reply { return reply{http.StatusOK, jsonType, body} }
 // send sends a reply; JSON is indented where the query asks for that.
 func (d *dialect) send(c echo.Context, q *query, r reply) error {
 	if r.contentType == "" {
-		return sendBare(c, r.status)
+		return d.Replies.Send(c, r.status, "", nil)
 	}
 	if r.contentType == jsonType && q.has("pretty") {
 		var indented bytes.Buffer
@@ -46,14 +44,6 @@ func (d *dialect) send(c echo.Context, q *query, r reply) error {
 	}
 	defer d.ReplyMemory.Release(reserved)
 	return d.Replies.Send(c, r.status, r.contentType, r.body)
-}
-
-func sendBare(c echo.Context, status int) error {
-	header := c.Response().Header()
-	header["Content-Type"] = nil // else net/http would guess one
-	header.Set("Content-Length", "0")
-	c.Response().WriteHeader(status)
-	return nil
 }
 
 // sendOutcome sends true or false, as to each PUT and DELETE.
@@ -96,7 +86,7 @@ const (
 )
 
 var (
-	errListTooLong = &refusal{status: http.StatusInternalServerError, text: "The list has more than 32 MiB. Ask for a longer prefix, or for the keys alone."}
+	errListTooLong = exchange.Sentence(http.StatusInternalServerError, "The list has more than 32 MiB. Ask for a longer prefix, or for the keys alone.")
 	errReplyMemory = retryable("This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.", "")
 )
 

@@ -126,7 +126,7 @@ func (s sessions) renewSession(c echo.Context) error {
 	if err := firstError(q.checkNamespace, required(text, "session"), q.checkDatacenter); err != nil {
 		return err
 	}
-	unknown := refuse(http.StatusNotFound, fmt.Sprintf("Session id '%s' not found", text))
+	unknown := exchange.Sentence(http.StatusNotFound, fmt.Sprintf("Session id '%s' not found", text))
 	id, ok := parseSession(text)
 	if !ok || s.isOthers(c, id) {
 		return unknown

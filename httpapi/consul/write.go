@@ -40,7 +40,7 @@ func (k keys) readValue(c echo.Context) (string, error) {
 	var p *exchange.Problem
 	if errors.As(err, &p) && p.Code == "too-large" {
 		size := max(c.Request().ContentLength, fsm.MaxValueBytes+1) // the size of a chunked body is unknown
-		return "", refuse(p.Status, fmt.Sprintf("Request body(%d bytes) too large, max size: %d bytes.", size, fsm.MaxValueBytes))
+		return "", exchange.Sentence(p.Status, fmt.Sprintf("Request body(%d bytes) too large, max size: %d bytes.", size, fsm.MaxValueBytes))
 	}
 	return string(data), err
 }
@@ -118,7 +118,7 @@ func (k keys) isPast(c echo.Context, command *fsm.ItemPut) (past bool) {
 	return past
 }
 
-var errMissingSession = &refusal{status: http.StatusInternalServerError, text: "raft apply failed: missing session"}
+var errMissingSession = exchange.Sentence(http.StatusInternalServerError, "raft apply failed: missing session")
 
 // acquire gives a key to a session. The delay of a key is checked before the session is.
 func (k keys) acquire(c echo.Context, p *put) error {
@@ -138,7 +138,7 @@ func (k keys) acquire(c echo.Context, p *put) error {
 		if session == "" {
 			return errMissingSession
 		}
-		return refuse(http.StatusInternalServerError, "raft apply failed: invalid session "+strconv.Quote(session))
+		return exchange.Sentence(http.StatusInternalServerError, "raft apply failed: invalid session "+strconv.Quote(session))
 	}
 	return k.sendResult(c, &p.query, reply)
 }

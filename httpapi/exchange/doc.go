@@ -22,6 +22,7 @@
 //   - settings.go: the names of groups, and the optional settings of semaphores in JSON
 //   - body.go: Bodies: reads bodies, within a size, a time and a budget
 //   - replies.go: Replies and Reads: replies and their headers, the state with its index, JSON
+//   - refusal.go: Refusal, in the words of a dialect
 //   - budget.go: the budgets of memory; ReplyMemory
 //   - waits.go: Waits: the bound on requests that wait for a change, and their turns
 //   - problem.go: the table of problems, its rows for codes and errors, and the members

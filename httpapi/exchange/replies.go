@@ -89,10 +89,14 @@ func CutOff(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 }
 
-// Send sends a whole reply. It returns nil, also if the client does not take the reply.
+// Send sends a whole reply, without a Content-Type if contentType is empty. It returns nil, also if the client does not
+// take the reply.
 func (r *Replies) Send(c echo.Context, status int, contentType string, data []byte) error {
 	response := c.Response()
-	response.Header().Set("Content-Type", contentType)
+	response.Header()["Content-Type"] = nil // else net/http would guess one
+	if contentType != "" {
+		response.Header().Set("Content-Type", contentType)
+	}
 	response.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	response.WriteHeader(status)
 	if _, err := response.Write(data); err != nil {
@@ -103,7 +107,7 @@ func (r *Replies) Send(c echo.Context, status int, contentType string, data []by
 
 // SendText sends a text.
 func (r *Replies) SendText(c echo.Context, status int, text string) error {
-	return r.Send(c, status, "text/plain; charset=utf-8", []byte(text))
+	return r.Send(c, status, PlainText, []byte(text))
 }
 
 // SendSentence sends the refusal of a request that failed with err: its status, with one

@@ -52,7 +52,7 @@ func (n *dialect) readMembers(c echo.Context) (object, error) {
 	kind, options, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	charset := strings.ToLower(options["charset"])
 	if err == nil && charset != "" && charset != "utf-8" && charset != "utf8" {
-		return nil, refuse(http.StatusUnsupportedMediaType, "A body is text in UTF-8.")
+		return nil, exchange.Sentence(http.StatusUnsupportedMediaType, "A body is text in UTF-8.")
 	}
 	data, err := n.Bodies.Receive(c, n.Config.BodyBytes)
 	if err != nil {

@@ -49,20 +49,10 @@ func New(x *exchange.Exchange, options Config) exchange.Dialect {
 	return exchange.Dialect{Routes: n.routes(), Render: n.render}
 }
 
-// refusal is a refusal in the words of Node-RED's flow: a status and a bare sentence.
-type refusal struct {
-	status int
-	text   string
-}
-
-func (e *refusal) Error() string { return e.text }
-
-func refuse(status int, text string) error { return &refusal{status, text} }
-
 func (n *dialect) render(c echo.Context, err error) error {
-	var refused *refusal
+	var refused *exchange.Refusal
 	if errors.As(err, &refused) {
-		return n.Replies.SendText(c, refused.status, refused.text)
+		return n.Replies.SendRefusal(c, refused)
 	}
 	return n.Replies.SendSentence(c, err)
 }
@@ -130,7 +120,7 @@ func (n *dialect) value(c echo.Context) error {
 	case err != nil:
 		return err
 	case !exists:
-		return refuse(http.StatusNotFound, "semaphore not found")
+		return exchange.Sentence(http.StatusNotFound, "semaphore not found")
 	}
 	return n.sendValue(c, name, s.Available, keptJSON(s.Metadata))
 }
@@ -188,11 +178,11 @@ func (n *dialect) sendMove(c echo.Context, name string, r *cluster.Reply) error 
 	case fsm.OK:
 		return n.sendValue(c, name, r.Value, n.membersOf(c, name, r))
 	case fsm.UnknownSemaphore, fsm.Deleted:
-		return refuse(http.StatusNotFound, "semaphore not found")
+		return exchange.Sentence(http.StatusNotFound, "semaphore not found")
 	case fsm.Unavailable:
-		return refuse(http.StatusConflict, "Semaphore locked")
+		return exchange.Sentence(http.StatusConflict, "Semaphore locked")
 	case fsm.Waiting: // a repeat whose wait ended before the first request's
-		return refuse(http.StatusAccepted, "The request still waits. Repeat it with the same Idempotency-Key.")
+		return exchange.Sentence(http.StatusAccepted, "The request still waits. Repeat it with the same Idempotency-Key.")
 	}
 	return exchange.Refused(&r.Result)
 }
@@ -211,7 +201,7 @@ func (n *dialect) delete(c echo.Context) error {
 	case err != nil:
 		return err
 	case reply.Code == fsm.UnknownSemaphore:
-		return refuse(http.StatusNotFound, "Semaphore not found")
+		return exchange.Sentence(http.StatusNotFound, "Semaphore not found")
 	case reply.Code != fsm.OK:
 		return exchange.Refused(&reply.Result)
 	}

@@ -13,9 +13,9 @@ import (
 
 // The refusals of a value.
 var (
-	errNegativeValue = refuse(http.StatusBadRequest, "Value needs to be positive")
-	errLargeValue    = refuse(http.StatusBadRequest, "Value needs to be at most 9223372036854775807")
-	errNoValue       = refuse(http.StatusBadRequest, "Value needs to be a number")
+	errNegativeValue = exchange.Sentence(http.StatusBadRequest, "Value needs to be positive")
+	errLargeValue    = exchange.Sentence(http.StatusBadRequest, "Value needs to be at most 9223372036854775807")
+	errNoValue       = exchange.Sentence(http.StatusBadRequest, "Value needs to be a number")
 )
 
 // value reads the value of a create: the integer part of a number, the number that JavaScript's

@@ -26,17 +26,17 @@ var bodyRules = strictjson.Rules{Depth: 1000, Repeats: true}
 // (415), the size (413), the syntax (400), and the shape (422), for which read returns an error.
 func (t *dialect) readJSON(c echo.Context, limit int64, read func(v strictjson.Value) error) error {
 	if !isJSON(c.Request().Header.Get("Content-Type")) {
-		return sentence(http.StatusUnsupportedMediaType, "Expected request with `Content-Type: application/json`")
+		return exchange.Sentence(http.StatusUnsupportedMediaType, "Expected request with `Content-Type: application/json`")
 	}
 	data, err := t.Bodies.Receive(c, limit)
 	if err != nil {
 		return err
 	}
 	if fault := strictjson.Check(data, bodyRules); fault != nil {
-		return sentence(http.StatusBadRequest, "Failed to parse the request body as JSON: "+fault.Error()+".")
+		return exchange.Sentence(http.StatusBadRequest, "Failed to parse the request body as JSON: "+fault.Error()+".")
 	}
 	if err := read(strictjson.Document(data)); err != nil {
-		return sentence(http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: "+err.Error()+".")
+		return exchange.Sentence(http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: "+err.Error()+".")
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func readQuery(raw string, check func(value string) string, names ...string) (qu
 }
 
 func badQuery(detail string) error {
-	return sentence(http.StatusBadRequest, "Failed to deserialize query string: "+detail)
+	return exchange.Sentence(http.StatusBadRequest, "Failed to deserialize query string: "+detail)
 }
 
 // duration returns a parameter that isDuration has checked, in milliseconds.

@@ -9,20 +9,10 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// refusal is a refusal in the form of the dialect: one bare text.
-type refusal struct {
-	status      int
-	contentType string // "" for throttle's own domain errors
-	text        string
-	retryAfter  string // seconds; "": no Retry-After
-}
-
-func (e *refusal) Error() string { return e.text }
-
-// domain is one of throttle's own refusals. Its clients compare the texts, so the spelling is
+// domain is one of throttle's own refusals, which have no Content-Type. Its clients compare the texts, so the spelling is
 // throttle's as well.
-func domain(status int, text string) *refusal {
-	return &refusal{status: status, text: text}
+func domain(status int, text string) *exchange.Refusal {
+	return &exchange.Refusal{Status: status, Text: text}
 }
 
 var (
@@ -33,34 +23,31 @@ var (
 	errShrinking       = domain(http.StatusNotImplemented, "Shrinking the count of an existing lock is currently not implemented.")
 )
 
-// sentence is a refusal that throttle does not have.
-func sentence(status int, text string) *refusal {
-	return &refusal{status: status, contentType: plainText, text: text}
-}
-
 // retryable refuses a request that the clients should repeat: they do so at 503, and would stop
 // at 429, 410 or 504.
-func retryable(text, retryAfter string) *refusal {
-	return &refusal{http.StatusServiceUnavailable, plainText, text, cmp.Or(retryAfter, "1")}
+func retryable(text, retryAfter string) *exchange.Refusal {
+	refusal := exchange.Sentence(http.StatusServiceUnavailable, text)
+	refusal.RetryAfter = cmp.Or(retryAfter, "1")
+	return refusal
 }
 
 // refusalOf translates a native problem: of the node, of a limit or of the body.
-func refusalOf(p *exchange.Problem) *refusal {
+func refusalOf(p *exchange.Problem) *exchange.Refusal {
 	switch p.Code {
 	case "outcome-unknown":
 		return retryable("The request may have been carried out. Every request of this interface can be repeated.", "")
 	case "too-large":
-		return sentence(p.Status, "Failed to buffer the request body: length limit exceeded")
+		return exchange.Sentence(p.Status, "Failed to buffer the request body: length limit exceeded")
 	}
 	switch p.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusGatewayTimeout:
 		return retryable(p.Detail, p.RetryAfter())
 	}
-	return sentence(p.Status, p.Detail)
+	return exchange.Sentence(p.Status, p.Detail)
 }
 
 // refusedWith translates a refusal of the state machine.
-func refusedWith(r *fsm.Result) *refusal {
+func refusedWith(r *fsm.Result) *exchange.Refusal {
 	switch r.Code {
 	case fsm.UnknownSemaphore, fsm.Deleted:
 		return errNoSuchSemaphore
@@ -86,20 +73,20 @@ func refusedWith(r *fsm.Result) *refusal {
 	case fsm.SessionExists:
 		return errRestoreDiffers
 	case fsm.Overflow:
-		return sentence(http.StatusConflict, "The counts held would leave the range of 64 bit integers. The request had no effect.")
+		return exchange.Sentence(http.StatusConflict, "The counts held would leave the range of 64 bit integers. The request had no effect.")
 	case fsm.LimitReached:
 		return retryable(exchange.Refused(r).Detail, "")
 	}
 	return refusalOf(exchange.Refused(r))
 }
 
-func countRefusal(found int64) *refusal {
+func countRefusal(found int64) *exchange.Refusal {
 	return domain(http.StatusBadRequest, fmt.Sprintf("Lock count must be a positive number. Found: %d.", found))
 }
 
 // heldRefusal refuses another count of a lock that is held or waited for. The same count is
 // refused only if it waits as part of a list, which this dialect does not have.
-func heldRefusal(r *fsm.Result) *refusal {
+func heldRefusal(r *fsm.Result) *exchange.Refusal {
 	switch {
 	case r.Asked > r.Holding:
 		return hierarchyRefusal(r.Level, r.Level)
@@ -110,7 +97,7 @@ func heldRefusal(r *fsm.Result) *refusal {
 }
 
 // hierarchyRefusal names two levels; a semaphore without a level counts as 0, throttle's default.
-func hierarchyRefusal(held, requested *int32) *refusal {
+func hierarchyRefusal(held, requested *int32) *exchange.Refusal {
 	return domain(http.StatusConflict, fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n"+
 		"        requested lock level was %d.", levelOrZero(held), levelOrZero(requested)))
 }
@@ -123,7 +110,7 @@ func levelOrZero(level *int32) int32 {
 }
 
 // revokedRefusal tells a client that an operator or max_hold has ended its lock, or an operator its peer.
-func revokedRefusal(revoked, reason string) *refusal {
+func revokedRefusal(revoked, reason string) *exchange.Refusal {
 	text := "An operator revoked this " + revoked
 	switch reason {
 	case "":
@@ -132,5 +119,5 @@ func revokedRefusal(revoked, reason string) *refusal {
 	default:
 		text += ": " + reason
 	}
-	return sentence(http.StatusConflict, text+".")
+	return exchange.Sentence(http.StatusConflict, text+".")
 }

@@ -24,7 +24,9 @@ func (t *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error
 	return reply, nil
 }
 
-func (t *dialect) ok(c echo.Context) error { return t.reply(c, http.StatusOK, plainText, "Ok") }
+func (t *dialect) ok(c echo.Context) error {
+	return t.Replies.Send(c, http.StatusOK, exchange.PlainText, []byte("Ok"))
+}
 
 func (t *dialect) newPeer(c echo.Context) error {
 	ttlMS, err := t.readExpiry(c)
@@ -39,7 +41,7 @@ func (t *dialect) newPeer(c echo.Context) error {
 }
 
 func (t *dialect) sendID(c echo.Context, status int, id uint64) error {
-	return t.reply(c, status, plainJSON, exchange.FormatSession(id))
+	return t.Replies.Send(c, status, plainJSON, []byte(exchange.FormatSession(id)))
 }
 
 // heartbeat renews a session with the given ttl.
@@ -69,9 +71,9 @@ func (t *dialect) deletePeer(c echo.Context) error {
 		return err
 	}
 	if !reply.Found {
-		return t.reply(c, http.StatusOK, plainJSON, `"Peer not found"`)
+		return t.Replies.Send(c, http.StatusOK, plainJSON, []byte(`"Peer not found"`))
 	}
-	return t.reply(c, http.StatusOK, plainJSON, `"Peer released"`)
+	return t.Replies.Send(c, http.StatusOK, plainJSON, []byte(`"Peer released"`))
 }
 
 // release gives a lock back, or withdraws the request that waits for it. It names the lease that
@@ -124,7 +126,7 @@ func (t *dialect) restore(c echo.Context) error {
 		}
 	}
 	if command.Session == 0 {
-		return sentence(http.StatusBadRequest, "A peer's id is above 0.")
+		return exchange.Sentence(http.StatusBadRequest, "A peer's id is above 0.")
 	}
 	reply, err := t.Perform(c.Request().Context(), c, cluster.Call{Command: command})
 	if err != nil {
@@ -171,7 +173,7 @@ func (t *dialect) remainder(c echo.Context) error {
 	if !known {
 		return errNoSuchSemaphore
 	}
-	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatInt(available, 10))
+	return t.Replies.Send(c, http.StatusOK, plainJSON, []byte(strconv.FormatInt(available, 10)))
 }
 
 // numbersOf returns the full count of a semaphore and the available count. A family has neither in
@@ -208,7 +210,7 @@ func (t *dialect) isAcquired(c echo.Context) error {
 	for i := range session.Leases {
 		acquired = acquired && !session.Leases[i].Revoked
 	}
-	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatBool(acquired))
+	return t.Replies.Send(c, http.StatusOK, plainJSON, []byte(strconv.FormatBool(acquired)))
 }
 
 const (
@@ -248,7 +250,7 @@ func (t *dialect) listPeers(c echo.Context) error {
 		case more && len(part) < peersBytes:
 			continue
 		case !more && !begun:
-			return t.reply(c, http.StatusOK, plainJSON, string(append(part, ']')))
+			return t.Replies.Send(c, http.StatusOK, plainJSON, append(part, ']'))
 		case !more:
 			part = append(part, ']')
 		}

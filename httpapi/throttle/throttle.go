@@ -72,42 +72,18 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 
 // render sends a refusal: one bare sentence.
 func (t *dialect) render(c echo.Context, err error) error {
-	var plain *refusal
+	var plain *exchange.Refusal
 	if !errors.As(err, &plain) {
 		plain = refusalOf(t.Replies.LoggedProblem(c, err))
 	}
-	if plain.retryAfter != "" {
-		c.Response().Header().Set("Retry-After", plain.retryAfter)
-	}
-	return t.reply(c, plain.status, plain.contentType, plain.text)
+	return t.Replies.SendRefusal(c, plain)
 }
 
-const (
-	plainText = "text/plain; charset=utf-8"
-	plainJSON = "application/json"
-)
-
-// reply sends a body to the byte, without a newline at its end; without a Content-Type if
-// contentType is empty.
-func (t *dialect) reply(c echo.Context, status int, contentType, body string) error {
-	response := c.Response()
-	header := response.Header()
-	if contentType == "" {
-		header["Content-Type"] = nil // else net/http would guess one
-	} else {
-		header.Set("Content-Type", contentType)
-	}
-	header.Set("Content-Length", strconv.Itoa(len(body)))
-	response.WriteHeader(status)
-	if _, err := response.Write([]byte(body)); err != nil {
-		t.Config.Logger.Debug("reply not delivered", exchange.Named(c, "error", err)...)
-	}
-	return nil
-}
+const plainJSON = "application/json"
 
 // root greets; throttle's clients only check that the route exists.
 func (t *dialect) root(c echo.Context) error {
-	return t.reply(c, http.StatusOK, plainText, "Hello from Signalbox!")
+	return t.Replies.Send(c, http.StatusOK, exchange.PlainText, []byte("Hello from Signalbox!"))
 }
 
 // icon is the page icon, a railway semaphore at "stop".
@@ -115,7 +91,9 @@ func (t *dialect) root(c echo.Context) error {
 //go:embed favicon.ico
 var icon string
 
-func (t *dialect) icon(c echo.Context) error { return t.reply(c, http.StatusOK, "image/x-icon", icon) }
+func (t *dialect) icon(c echo.Context) error {
+	return t.Replies.Send(c, http.StatusOK, "image/x-icon", []byte(icon))
+}
 
 // pathText decodes a parameter of a path, once.
 func pathText(c echo.Context, name string) (string, error) {
@@ -161,5 +139,5 @@ func (t *dialect) lock(c echo.Context) (id uint64, name string, err error) {
 }
 
 func badPath(detail string) error {
-	return &refusal{status: http.StatusBadRequest, contentType: plainText, text: "Invalid URL: " + detail}
+	return exchange.Sentence(http.StatusBadRequest, "Invalid URL: "+detail)
 }

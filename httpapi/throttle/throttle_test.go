@@ -205,18 +205,18 @@ func TestThrottleRefusalsAreComplete(t *testing.T) {
 		got := refusedWith(&fsm.Result{Code: code})
 		switch {
 		case bare[code] != 0:
-			if got.status != bare[code] || got.contentType != "" || got.retryAfter != "" {
+			if got.Status != bare[code] || got.ContentType != "" || got.RetryAfter != "" {
 				t.Errorf("%v: %+v", code, got)
 			}
 		case text[code] != 0:
-			if got.status != text[code] || got.contentType != "text/plain; charset=utf-8" || (got.status == 503) != (got.retryAfter != "") {
+			if got.Status != text[code] || got.ContentType != "text/plain; charset=utf-8" || (got.Status == 503) != (got.RetryAfter != "") {
 				t.Errorf("%v: %+v", code, got)
 			}
 		case !others[code]:
 			t.Errorf("%v is not told of", code)
 		}
 	}
-	if got := refusedWith(&fsm.Result{Code: fsm.LeaseExists, Asked: 1, Holding: 2}); got.status != 501 {
+	if got := refusedWith(&fsm.Result{Code: fsm.LeaseExists, Asked: 1, Holding: 2}); got.Status != 501 {
 		t.Errorf("shrinking: %+v", got)
 	}
 	if got := refusedWith(&fsm.Result{Code: fsm.Hierarchy, Rule: fsm.RuleWaits}); got != errAlreadyPending {

@@ -88,7 +88,7 @@ func (u *UI) FromRoot(next echo.HandlerFunc) echo.HandlerFunc {
 func (u *UI) redirect(c echo.Context) error {
 	u.x.Replies.SetHighestIndex(c)
 	c.Response().Header().Set("Location", page)
-	return u.x.Replies.Send(c, http.StatusFound, "text/plain; charset=utf-8", []byte("The console is at "+page))
+	return u.x.Replies.Send(c, http.StatusFound, exchange.PlainText, []byte("The console is at "+page))
 }
 
 func (u *UI) send(c echo.Context, name string) error {

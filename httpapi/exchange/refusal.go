@@ -1,0 +1,30 @@
+package exchange
+
+import "github.com/labstack/echo/v4"
+
+// PlainText is the Content-Type of a text.
+const PlainText = "text/plain; charset=utf-8"
+
+// Refusal is a refusal in the form of a dialect: a status, and one bare text. It is an error.
+type Refusal struct {
+	Status      int
+	ContentType string // "": none
+	Text        string
+	RetryAfter  string // seconds; "": no Retry-After
+}
+
+// Error returns the text.
+func (e *Refusal) Error() string { return e.Text }
+
+// Sentence returns a refusal of one sentence, as text/plain.
+func Sentence(status int, text string) *Refusal {
+	return &Refusal{Status: status, ContentType: PlainText, Text: text}
+}
+
+// SendRefusal sends a refusal to the byte.
+func (r *Replies) SendRefusal(c echo.Context, e *Refusal) error {
+	if e.RetryAfter != "" {
+		c.Response().Header().Set("Retry-After", e.RetryAfter)
+	}
+	return r.Send(c, e.Status, e.ContentType, []byte(e.Text))
+}
