@@ -301,7 +301,7 @@ var failures = []failure{
 	{outcome.ErrMemberInvalid, "member-refused", "The id or the address is taken or can't be used, or no majority would be left, see reason."},
 	{outcome.ErrNoTarget, "no-successor", "No other voting member, or not the named one, can take over the leadership now."},
 	{context.DeadlineExceeded, "outcome-unknown", "The reply did not come in time. The request may have been carried out."},
-	{ErrUnknownRoute, "unknown-route", "This path is not part of the API. Names in a path are percent-encoded, and trailing slashes count."},
+	{ErrUnknownRoute, "unknown-route", "This path is not part of the API. Trailing slashes count. A slash in a name is written %2F; a proxy may have decoded it."},
 	{ErrForeignOrigin, "forbidden", "The request comes from a web page of another origin, which this node does not allow. An operator lists origins with --cors-allow."},
 	{errEncoding, "unsupported-encoding", "Send the body uncompressed, without Content-Encoding."},
 	{access.ErrNoToken, "unauthenticated", "This node needs a token: send Authorization: Bearer TOKEN, or the token as the password of Basic authentication."},
