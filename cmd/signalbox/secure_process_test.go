@@ -242,7 +242,15 @@ func TestRunningClusterIsSecured(t *testing.T) {
 	s.load = append(s.load, f, u)
 
 	s.roll("all have certificates", func(node string) []string { return append(s.files.flags(node), "--insecure-peers") })
+	if plainStreams(t, s.c, 0) == "0" {
+		t.Error("n1 had its certificate first, and counts no plain stream")
+	}
 	s.roll("none takes plain streams", s.files.flags)
+	for node := range s.c.running {
+		if got := plainStreams(t, s.c, node); got != "0" {
+			t.Errorf("n%d: %s plain streams", node+1, got)
+		}
+	}
 	s.roll("all serve HTTPS", s.files.https)
 	move.https.Store(true)
 	s.roll("all ask for tokens", s.files.tokens)
