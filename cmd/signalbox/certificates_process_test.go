@@ -3,13 +3,11 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // peerCertificates is the certificates of three nodes, in files of their own, so that an
@@ -80,43 +78,4 @@ func counted(t *testing.T, c *processes, node int, metric string) string {
 func plainStreams(t *testing.T, c *processes, node int) string {
 	t.Helper()
 	return counted(t, c, node, "signalbox_peer_plain_streams_total")
-}
-
-// TestStrangersOnThePeerPort: a node with another authority's certificate, or without a certificate,
-// gets nowhere, and the node that it calls counts it.
-func TestStrangersOnThePeerPort(t *testing.T) {
-	t.Parallel()
-	files := peerCertificates{t, t.TempDir()}
-	files.authority("first")
-	files.trust("first")
-	for _, node := range []string{"n1", "n2", "n3"} {
-		files.issue("first", node)
-	}
-	other := peerCertificates{t, t.TempDir()}
-	other.authority("other")
-	other.trust("other")
-	other.issue("other", "n3")
-	c := newProcesses(t, testProgram)
-	c.own = [3][]string{files.flags("n1"), files.flags("n2")}
-	c.start(0)
-	c.start(1)
-	refused := func() string { return counted(t, c, 0, `signalbox_peer_streams_refused_total{reason="tls"}`) }
-	for _, stranger := range [][]string{other.flags("n3"), nil} {
-		before := refused()
-		c.own[2] = stranger
-		c.start(2)
-		eventually(t, 20*time.Second, func() error {
-			if now := refused(); now == before {
-				return fmt.Errorf("n1 counts %s refused streams, as before", now)
-			}
-			return nil
-		})
-		c.unready(2, "waits for its peers")
-		c.running[2].terminate(t, stopWithin)
-	}
-	c.own[2] = files.flags("n3")
-	c.start(2)
-	for node := range c.running {
-		c.waitReady(node)
-	}
 }

@@ -5,8 +5,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -228,6 +230,34 @@ func (p peerCertificates) tokens(node string) []string {
 	return append(p.https(node), "--tokens", p.file("tokens.toml"))
 }
 
+// refusesStrangers: a process with another authority's certificate, or without TLS, gets no stream with n1,
+// which counts it.
+func (s *securing) refusesStrangers() {
+	s.Helper()
+	other := peerCertificates{s.T, s.TempDir()}
+	other.authority("other")
+	other.issue("other", "n3")
+	pair, err := tls.LoadX509KeyPair(other.file("n3.pem"), other.file("n3-key.pem"))
+	must(s.T, err)
+	refused := func() string { return counted(s.T, s.c, 0, `signalbox_peer_streams_refused_total{reason="tls"}`) }
+	for _, secure := range []bool{true, false} {
+		before := refused()
+		conn, err := net.Dial("tcp", s.c.peer(0))
+		must(s.T, err)
+		if secure {
+			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
+		}
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n") // an error is n1 that refuses sooner
+		eventually(s.T, 20*time.Second, func() error {
+			if now := refused(); now == before {
+				return fmt.Errorf("TLS %t: n1 counts %s refused streams, as before", secure, now)
+			}
+			return nil
+		})
+		_ = conn.Close()
+	}
+}
+
 // TestRunningClusterIsSecured follows the steps of docs/secure.md, "From an insecure
 // cluster to a secure one", on a cluster whose clients hold leases and wait in line, and
 // then replaces the authority of nodes and clients: no lease, no place and no request is lost.
@@ -251,6 +281,7 @@ func TestRunningClusterIsSecured(t *testing.T) {
 			t.Errorf("n%d: %s plain streams", node+1, got)
 		}
 	}
+	s.refusesStrangers()
 	s.roll("all serve HTTPS", s.files.https)
 	move.https.Store(true)
 	s.roll("all ask for tokens", s.files.tokens)
