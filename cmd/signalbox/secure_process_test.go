@@ -214,9 +214,7 @@ func newSecuring(t *testing.T) *securing {
 	for _, node := range []string{"n1", "n2", "n3"} {
 		files.issue("first", node)
 	}
-	for name, scope := range map[string]string{"app": "use", "other": "use", "admin": "admin"} {
-		mustCommand(t, "token", "new", name, "--scope", scope, "--token-file", files.file(name+".token"), "--append", files.file("tokens.toml"))
-	}
+	mustCommand(t, "token", "new", "app", "--scope", "use", "--token-file", files.file("app.token"), "--append", files.file("tokens.toml"))
 	return &securing{T: t, files: files, keys: credentials.Config{CA: files.file("bundle.pem"), TokenFile: files.file("app.token")}}
 }
 
