@@ -3,7 +3,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"io"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -111,71 +110,4 @@ func TestBackupUnderLoad(t *testing.T) {
 		}
 		c.agree()
 	})
-}
-
-// BenchmarkBackupMillionLeases reports how long a backup of 1,000,000 leases, each of a session of
-// its own, holds entries up: the longest hold of the state (freeze-ms), and the longest time
-// between two acknowledged writes of 16 callers while backups are made and written
-// (stall-ms) and for as long without (quiet-ms). In both, the disk has its part.
-//
-//	go test ./cluster -run '^$' -bench BackupMillionLeases -benchtime 5x
-func BenchmarkBackupMillionLeases(b *testing.B) {
-	r := newRestart(b, 1)
-	r.fill(1_000_000, 0, true)
-	r.open()
-	defer r.close()
-	writes := beginWrites(b, r.nodes[0])
-	defer writes.stop()
-	var freeze, stall, quiet, took time.Duration
-	b.ResetTimer()
-	for range b.N {
-		writes.longest.Store(0)
-		began := time.Now()
-		made, err := r.nodes[0].Backup(b.Context())
-		if err == nil {
-			err = made.Write(io.Discard)
-		}
-		must(b, err)
-		wrote := time.Since(began)
-		took, stall = max(took, wrote), max(stall, time.Duration(writes.longest.Load()))
-		b.StopTimer()
-		writes.longest.Store(0)
-		<-time.After(wrote)
-		quiet = max(quiet, time.Duration(writes.longest.Load()))
-		began = time.Now()
-		r.nodes[0].replica.Freeze()
-		freeze = max(freeze, time.Since(began))
-		b.StartTimer()
-	}
-	for unit, value := range map[string]time.Duration{"freeze-ms": freeze, "stall-ms": stall, "quiet-ms": quiet, "backup-ms": took} {
-		b.ReportMetric(float64(value.Microseconds())/1000, unit)
-	}
-}
-
-// writes are callers of a node, and the longest time between two of their replies.
-type writes struct {
-	longest atomic.Int64 // ns
-	stop    func()
-}
-
-func beginWrites(b *testing.B, n *Node) *writes {
-	ctx, cancel := context.WithCancel(b.Context())
-	var callers sync.WaitGroup
-	var last atomic.Int64
-	began := time.Now()
-	w := &writes{stop: func() { cancel(); callers.Wait() }}
-	for range 16 {
-		callers.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := n.Do(ctx, Call{Command: fsm.Up{Name: "a", Count: 1}}); err != nil {
-					continue // the end
-				}
-				now := int64(time.Since(began))
-				gap := now - last.Swap(now)
-				for longest := w.longest.Load(); gap > longest && !w.longest.CompareAndSwap(longest, gap); longest = w.longest.Load() {
-				}
-			}
-		})
-	}
-	return w
 }

@@ -1,14 +1,12 @@
 package cluster
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -93,81 +91,6 @@ func TestOnlyOneTermAtATime(t *testing.T) {
 		synctest.Wait() // for its proposer, too
 		if first.Propose(nil) {
 			t.Fatal("a term that is over took commands")
-		}
-	})
-}
-
-// writers add one to the semaphore "a", again and again, and count their
-// replies.
-type writers struct {
-	running sync.WaitGroup
-	stop    chan struct{}
-
-	mu                 sync.Mutex
-	acknowledged, open int64
-}
-
-// start makes four of them write through a node, until it is killed.
-func (w *writers) start(t *testing.T, n *Node) {
-	for range 4 {
-		w.running.Go(func() {
-			for w.write(t, n) != outcome.ErrDraining {
-				select {
-				case <-w.stop:
-					return
-				case <-time.After(3 * time.Millisecond):
-				}
-			}
-		})
-	}
-}
-
-func (w *writers) write(t *testing.T, n *Node) error {
-	reply, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "a", Count: 1}})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case err == outcome.ErrOutcomeUnknown:
-		w.open++
-	case err == nil && reply.Code == fsm.OK:
-		w.acknowledged++
-	}
-	return err
-}
-
-// TestNothingIsLostNorDoubled: writers on all nodes, while leaders are killed,
-// isolated and made to hand over: each acknowledged change is there, once.
-func TestNothingIsLostNorDoubled(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		c.semaphore("a", 0)
-		w := &writers{stop: make(chan struct{})}
-		for _, n := range c.all {
-			w.start(t, n.Node)
-		}
-		for range 2 {
-			n := c.leader()
-			c.kill(n)
-			c.leader()
-			c.revive(n)
-			w.start(t, n.Node)
-			n = c.leader()
-			c.net.Isolate(n.id)
-			c.leader(n)
-			time.Sleep(time.Second) // virtual: the partition
-			c.net.Rejoin(n.id)
-			n = c.leader()
-			c.must(n.raft().LeadershipTransfer().Error())
-			c.leader(n)
-		}
-		close(w.stop)
-		w.running.Wait()
-		view, _ := c.read(c.all[0], "a")
-		t.Logf("%d applied, %d acknowledged, %d open", view.Available, w.acknowledged, w.open)
-		if view.Available < w.acknowledged || view.Available > w.acknowledged+w.open {
-			t.Error("what is applied is not what was acknowledged")
-		}
-		if w.acknowledged < 1000 {
-			t.Error("so few writes show little")
 		}
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,11 +11,8 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// benchClients is how many callers write at once.
-const benchClients = 256
-
-// benchCluster is three nodes on loopback with real files.
-func benchCluster(b *testing.B) (leader *Node, followers []*Node) {
+// benchFollowers returns the followers of three nodes on loopback with real files.
+func benchFollowers(b *testing.B) (followers []*Node) {
 	b.Helper()
 	var peers []Peer
 	for i := range 3 {
@@ -39,16 +34,14 @@ func benchCluster(b *testing.B) (leader *Node, followers []*Node) {
 		}
 	}
 	for _, n := range all {
-		if n.established() != nil {
-			leader = n
-		} else {
+		if n.established() == nil {
 			followers = append(followers, n)
 		}
 	}
-	if leader == nil {
-		b.Fatal("nobody leads")
+	if len(followers) != 2 {
+		b.Fatal("no node leads")
 	}
-	return leader, followers
+	return followers
 }
 
 // benchAddress returns a free address on loopback.
@@ -60,87 +53,11 @@ func benchAddress(b *testing.B) string {
 	return l.Addr().String()
 }
 
-// benchWrites makes so many writes through nodes, by many callers, and returns
-// how many a second.
-func benchWrites(b *testing.B, through []*Node, count int) float64 {
-	b.Helper()
-	var next atomic.Int64
-	var group sync.WaitGroup
-	began := time.Now()
-	for client := range benchClients {
-		n := through[client%len(through)]
-		group.Go(func() {
-			for next.Add(1) <= int64(count) {
-				reply, err := n.Do(b.Context(), Call{Command: fsm.Up{Name: "s", Count: 1}})
-				if err != nil || reply.Code != fsm.OK {
-					b.Errorf("%v, %v", reply.Code, err)
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	return float64(count) / time.Since(began).Seconds()
-}
-
-// BenchmarkWrites compares, in one run, single writes through the leader and
-// through followers, with the leader's again at the end, since the machine is not
-// alone.
-func BenchmarkWrites(b *testing.B) {
-	leader, followers := benchCluster(b)
-	benchWrites(b, []*Node{leader}, 20_000) // warm
-	b.ResetTimer()
-	var direct, through float64
-	for range 3 {
-		direct += benchWrites(b, []*Node{leader}, max(b.N/6, benchClients)) / 3
-		through += benchWrites(b, followers[:1], max(b.N/6, benchClients)) / 3
-	}
-	b.ReportMetric(direct, "leader-writes/s")
-	b.ReportMetric(through, "follower-writes/s")
-	b.ReportMetric(through/direct, "follower/leader")
-}
-
-// BenchmarkDoMany compares lists of 1,000 with single writes, through the leader
-// and through a follower.
-func BenchmarkDoMany(b *testing.B) {
-	leader, followers := benchCluster(b)
-	list := make([]Call, 1000)
-	for i := range list {
-		list[i].Command = fsm.Up{Name: "s", Count: 1}
-	}
-	many := func(n *Node, clients int) float64 {
-		lists := max(b.N/len(list)/2, 4*clients)
-		var next atomic.Int64
-		var group sync.WaitGroup
-		began := time.Now()
-		for range clients {
-			group.Go(func() {
-				for next.Add(1) <= int64(lists) {
-					_, errs := n.DoMany(b.Context(), append([]Call(nil), list...))
-					for _, err := range errs {
-						if err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				}
-			})
-		}
-		group.Wait()
-		return float64(lists*len(list)) / time.Since(began).Seconds()
-	}
-	b.ResetTimer()
-	single := benchWrites(b, []*Node{leader}, 50_000)
-	b.ReportMetric(single, "single-writes/s")
-	b.ReportMetric(many(leader, 8), "leader-listed/s")
-	b.ReportMetric(many(followers[0], 8), "follower-listed/s")
-}
-
 // BenchmarkHandOff measures the time from a release that is sent on one node to the
 // reply to the next waiter on another; both are followers. It is to be one commit, which
 // it measures too.
 func BenchmarkHandOff(b *testing.B) {
-	_, followers := benchCluster(b)
+	followers := benchFollowers(b)
 	holder, waiter := followers[0], followers[1]
 	ctx := b.Context()
 	session := func(n *Node) uint64 {
@@ -189,24 +106,6 @@ func BenchmarkHandOff(b *testing.B) {
 	b.ReportMetric(float64(percentile(gaps, 50).Microseconds()), "p50-µs")
 	b.ReportMetric(float64(percentile(gaps, 99).Microseconds()), "p99-µs")
 	b.ReportMetric(float64(percentile(commits, 50))/float64(percentile(gaps, 50)), "commit/hand-off")
-}
-
-// BenchmarkReads measures linearizable reads through a follower.
-func BenchmarkReads(b *testing.B) {
-	leader, followers := benchCluster(b)
-	for name, n := range map[string]*Node{"leader": leader, "follower": followers[0]} {
-		b.Run(name, func(b *testing.B) {
-			b.SetParallelism(benchClients / 2)
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					if _, err := n.Read(b.Context(), Consistency{}); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		})
-	}
 }
 
 // percentile returns a percentile of durations, which it sorts.

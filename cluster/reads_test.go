@@ -62,47 +62,6 @@ func TestIsolatedLeaderServesNoStaleRead(t *testing.T) {
 	})
 }
 
-// TestReadShowsNothingThatIsDue: what a linearizable read shows is exact: no
-// session whose deadline the reading of cluster time has passed, even when no
-// ticker has removed it yet.
-func TestReadShowsNothingThatIsDue(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		n, leader := c.follower(), c.leader()
-		term := leader.established()
-		sessions := make([]uint64, 2000) // more than an entry removes
-		list := make([]Call, len(sessions))
-		for i := range list {
-			list[i].Command = fsm.OpenSession{Session: n.DrawSession(), TTLMS: 3000}
-		}
-		replies, errs := n.DoMany(t.Context(), list)
-		for i := range replies {
-			c.must(errs[i])
-			sessions[i] = replies[i].Session
-		}
-		due := replies[len(replies)-1].DeadlineMS
-		// With a round trip of 60 ms the read below is confirmed just after the
-		// deadline, and the ticker's own entry long after that.
-		for _, from := range c.all {
-			for _, to := range c.others(from) {
-				c.net.Delay(from.id, to.id, 30*time.Millisecond)
-			}
-		}
-		time.Sleep(time.Duration(due-term.NowMS())*time.Millisecond - 59*time.Millisecond) // virtual: until then
-		at, err := leader.Read(t.Context(), Consistency{})
-		c.must(err)
-		if at.NowMS < due {
-			t.Fatalf("cluster time is %d, due were they at %d", at.NowMS, due)
-		}
-		leader.View(func(m *fsm.Machine) {
-			for _, id := range sessions {
-				if view, shown := m.Session(id); shown {
-					t.Fatalf("at %d a session is shown that ended at %d", at.NowMS, view.DeadlineMS)
-				}
-			}
-		})
-	})
-}
-
 // TestReadOfAConfiguration: the last entry may be one that the machine never gets.
 func TestReadOfAConfiguration(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {

@@ -9,10 +9,9 @@ import (
 // bounded is a machine beside a restored copy, which is made anew for each entry: both must
 // return the same and write the same snapshot.
 type bounded struct {
-	t       *testing.T
-	m       *Machine
-	index   uint64
-	entries int // applied without commands while more was due
+	t     *testing.T
+	m     *Machine
+	index uint64
 }
 
 func newBounded(t *testing.T) *bounded { return &bounded{t: t, m: New()} }
@@ -53,11 +52,10 @@ func (b *bounded) apply(commands ...Command) *Applied {
 }
 
 // rest applies entries without commands until no work is left over.
-func (b *bounded) rest(applied *Applied, each func(*Applied)) {
+func (b *bounded) rest(applied *Applied) {
 	b.t.Helper()
-	for b.entries = 0; applied.MoreDue; b.entries++ {
+	for applied.MoreDue {
 		applied = b.apply()
-		each(applied)
 	}
 }
 
@@ -68,138 +66,6 @@ func crowd(n int, name string) (commands []Command) {
 			Acquire{Session: i + 1, Name: name, Count: 1, TTLMS: KeepTTL})
 	}
 	return commands
-}
-
-// TestLargeDeleteTakesSeveralEntries: the name is free at once, and views show no lease or
-// request of the semaphore any more; their ends follow in later entries.
-func TestLargeDeleteTakesSeveralEntries(t *testing.T) {
-	const leases, waiting = 6000, 5000
-	b := newBounded(t)
-	b.fill(append([]Command{CreateSemaphore{Name: "a", Permits: leases}, CreateSemaphore{Name: "b", Permits: 1}}, crowd(leases+waiting, "a")...)...)
-	for i := range uint64(10) { // one-shots that have only this lease or wait
-		b.fill(RevokeLease{Session: i + 1, Name: "a", Reason: "room"},
-			AcquireOnce{Name: "a", Count: 1, TTLMS: MaxTTLMS, WaitMS: MaxTTLMS, Session: 100_000 + i})
-	}
-	b.fill(Acquire{Session: 3500, Name: "b", Count: 1, TTLMS: KeepTTL})
-	applied := b.apply(DeleteSemaphore{Name: "a"}, CreateSemaphore{Name: "a", Permits: 1},
-		Acquire{Session: 2000, Name: "a", Count: 1, TTLMS: KeepTTL}, RestoreSession{Session: 3000, TTLMS: 1},
-		RestoreSession{Session: 3500, TTLMS: 1, Leases: []Want{{Semaphore: "b", Count: 1}}})
-	for i, code := range []Code{OK, OK, OK, OK, OK} {
-		if got := applied.Commands[i].Result.Code; got != code {
-			t.Fatalf("command %d: %v", i, got)
-		}
-	}
-	for _, c := range applied.Commands[3:] {
-		if !c.Result.Found {
-			t.Errorf("a restore of a session of which leases are gone finds it otherwise: %+v", c.Result)
-		}
-	}
-	ends, released, deleted := 0, 0, 0
-	count := func(applied *Applied) {
-		for _, c := range applied.Conclusions {
-			if c.Result.Code == Deleted {
-				ends++
-			}
-		}
-		for _, e := range applied.Effects {
-			switch {
-			case e.Kind == EffectReleased && e.Cause == CauseDeleted && e.Epoch == 1:
-				released++
-			case e.Kind == EffectDeleted:
-				deleted++
-			}
-		}
-	}
-	count(applied)
-	if ends >= waiting || deleted != 1 {
-		t.Fatalf("%d waits ended in the entry of the delete, %d deletions recorded", ends, deleted)
-	}
-	view, _ := b.m.Session(1)
-	if _, sees := b.m.Lease(1, "a", ""); sees || len(view.Leases) > 0 || len(b.m.Holders("a", 0, 10)) != 1 {
-		t.Error("a lease of the deleted semaphore is seen")
-	}
-	if semaphores, _, seen, _ := b.m.Counts(); semaphores != 2 || seen != 2 {
-		t.Errorf("%d semaphores and %d leases are counted", semaphores, seen)
-	}
-	b.rest(applied, count)
-	if ends != waiting || released != leases+10 || deleted != 1 || b.entries < 2 || b.m.semaphores.live != 2 {
-		t.Errorf("%d waits ended, %d leases released, %d deletions recorded, %d entries, %d semaphores", ends, released, deleted, b.entries, b.m.semaphores.live)
-	}
-}
-
-// TestLargeUpTakesSeveralEntries: the up returns the value after the grants of its own
-// entry. Other grants follow in order, and a request that comes meanwhile does not
-// overtake.
-func TestLargeUpTakesSeveralEntries(t *testing.T) {
-	const waiting = 10_000
-	b := newBounded(t)
-	b.fill(append([]Command{CreateSemaphore{Name: "a"}, PutSemaphore{Name: "a", Permits: Change[int64]{true, 1}}, Down{Name: "a", Count: 1},
-		OpenSession{Session: 1 << 30, TTLMS: MaxTTLMS}}, crowd(waiting, "a")...)...)
-	applied := b.apply(Up{Name: "a", Count: waiting + 1}, Acquire{Session: 1 << 30, Name: "a", Count: 1, TTLMS: KeepTTL})
-	if up := applied.Commands[0].Result; up.Value <= 1 || up.Value >= waiting {
-		t.Errorf("the up returned %d", up.Value)
-	}
-	if late := applied.Commands[1].Result; late.Code != Waiting {
-		t.Fatalf("a later request: %v", late.Code)
-	}
-	var order []uint64
-	token := uint64(0)
-	count := func(applied *Applied) {
-		for _, c := range applied.Conclusions {
-			order = append(order, c.Result.Session)
-			if next := c.Result.Grants[0].Token; next <= token {
-				t.Fatalf("token %d after %d", next, token)
-			} else {
-				token = next
-			}
-		}
-	}
-	count(applied)
-	b.rest(applied, count)
-	if len(order) != waiting+1 || b.entries < 2 {
-		t.Fatalf("%d were granted, in %d entries more", len(order), b.entries)
-	}
-	for i, session := range order[:waiting] {
-		if session != uint64(i)+1 {
-			t.Fatalf("grant %d went to session %d", i, session)
-		}
-	}
-	if s, _ := b.m.Semaphore("a"); s.Available != 0 || s.Waiters != 0 {
-		t.Errorf("%d available, %d wait", s.Available, s.Waiters)
-	}
-}
-
-// TestLargeShrinkTakesSeveralEntries: requests that can't be granted any more end in later
-// entries, unless they can be granted again by then.
-func TestLargeShrinkTakesSeveralEntries(t *testing.T) {
-	const waiting = 10_000
-	for _, again := range []bool{false, true} {
-		b := newBounded(t)
-		b.fill(append([]Command{CreateSemaphore{Name: "a", Permits: 1}, Down{Name: "a", Count: 1}}, crowd(waiting, "a")...)...)
-		put := func(permits int64) Command { return PutSemaphore{Name: "a", Permits: Change[int64]{true, permits}} }
-		applied := b.apply(put(0))
-		never := 0
-		count := func(applied *Applied) {
-			for _, c := range applied.Conclusions {
-				if c.Result.Code == Never {
-					never++
-				}
-			}
-		}
-		count(applied)
-		if never == 0 || never >= waiting/2 || !applied.MoreDue {
-			t.Fatalf("%d waits ended in the entry of the put, more due: %v", never, applied.MoreDue)
-		}
-		if again {
-			applied = b.apply(put(1))
-			count(applied)
-		}
-		b.rest(applied, count)
-		s, _ := b.m.Semaphore("a")
-		if left := s.Waiters; left+int64(never) != waiting || (left > 0) != again {
-			t.Errorf("%d waits ended, %d go on", never, left)
-		}
-	}
 }
 
 // TestWaitsCountTheirMembers: limits bound the members of the requests of a session, and
@@ -345,7 +211,7 @@ func TestAskedAgainAfterADelete(t *testing.T) {
 				concluded++
 			}
 		}
-		b.rest(applied, func(*Applied) {})
+		b.rest(applied)
 		if view, _ := b.m.Session(again); concluded != 1 || len(view.Waiting) != 0 || len(view.Leases) != len(last.Grants) {
 			t.Errorf("mode %d: concluded %d times, %+v", mode, concluded, view)
 		}

@@ -86,20 +86,3 @@ func TestItemWatchesAreWokenByARestore(t *testing.T) {
 		t.Errorf("a jump of the numbers set %d", got)
 	}
 }
-
-// BenchmarkItemWatches is an entry that ends a session with 4,096 items of long names, all
-// watched by 512 prefixes of different lengths.
-func BenchmarkItemWatches(b *testing.B) {
-	watches := NewItemWatches()
-	long := strings.Repeat("x", 500)
-	for length := range 500 {
-		defer watches.Watch(long[:length], true).Stop()
-	}
-	effects := make([]fsm.Effect, 4096)
-	for i := range effects {
-		effects[i] = fsm.Effect{Kind: fsm.EffectItemChanged, Item: fmt.Sprintf("%s%d", long, i), Version: 5}
-	}
-	for b.Loop() {
-		watches.Applied(effects)
-	}
-}

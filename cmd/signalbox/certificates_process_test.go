@@ -3,14 +3,11 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // peerCertificates is the certificates of three nodes, in files of their own, so that an
@@ -81,106 +78,4 @@ func counted(t *testing.T, c *processes, node int, metric string) string {
 func plainStreams(t *testing.T, c *processes, node int) string {
 	t.Helper()
 	return counted(t, c, node, "signalbox_peer_plain_streams_total")
-}
-
-// TestMutualTLSOnARunningCluster turns TLS between nodes on, one node and one step at a
-// time, and then replaces the authority without a restart, all under a crowd of clients
-// that lose no lease and no place in the queue.
-func TestMutualTLSOnARunningCluster(t *testing.T) {
-	t.Parallel()
-	files := peerCertificates{t, t.TempDir()}
-	c := startProcesses(t, testProgram)
-	f := startFleet(t, c.client, "db", 20, 50)
-	files.authority("first")
-	files.trust("first")
-	roll := func(step string, flags func(node string) []string) {
-		for node := range c.running {
-			c.own[node] = flags(fmt.Sprintf("n%d", node+1))
-			c.restart(node)
-			f.goOn(t)
-			f.unchanged(t, node)
-		}
-		t.Log(step)
-	}
-	for _, node := range []string{"n1", "n2", "n3"} {
-		files.issue("first", node)
-	}
-	roll("all have certificates", func(node string) []string { return append(files.flags(node), "--insecure-peers") })
-	if plainStreams(t, c, 0) == "0" {
-		t.Error("n1 had its certificate first, and counts no plain stream")
-	}
-	roll("none takes plain streams", files.flags)
-	for node := range c.running {
-		if got := plainStreams(t, c, node); got != "0" {
-			t.Errorf("n%d: %s plain streams", node+1, got)
-		}
-	}
-
-	reload := func(step string) {
-		for node := range c.running {
-			c.running[node].signal(syscall.SIGHUP)
-		}
-		f.goOn(t)
-		f.unchanged(t, 0)
-		t.Log(step)
-	}
-	files.authority("second")
-	files.trust("first", "second")
-	reload("all trust both")
-	for _, node := range []string{"n1", "n2", "n3"} {
-		files.issue("second", node)
-	}
-	reload("all have new certificates")
-	files.trust("second")
-	reload("all trust the second alone")
-	for node := range c.running {
-		eventually(t, 20*time.Second, func() error {
-			if read := strings.Count(tail(c.running[node].log, 1000), "was read again"); read < 3 {
-				return fmt.Errorf("n%d has read its files %d times", node+1, read)
-			}
-			return nil
-		})
-	}
-	roll("all have new connections", files.flags)
-	f.finish(t)
-	sameState(t, c)
-}
-
-// TestStrangersOnThePeerPort: a node with another authority's certificate, or without a certificate,
-// gets nowhere, and the node that it calls counts it.
-func TestStrangersOnThePeerPort(t *testing.T) {
-	t.Parallel()
-	files := peerCertificates{t, t.TempDir()}
-	files.authority("first")
-	files.trust("first")
-	for _, node := range []string{"n1", "n2", "n3"} {
-		files.issue("first", node)
-	}
-	other := peerCertificates{t, t.TempDir()}
-	other.authority("other")
-	other.trust("other")
-	other.issue("other", "n3")
-	c := newProcesses(t, testProgram)
-	c.own = [3][]string{files.flags("n1"), files.flags("n2")}
-	c.start(0)
-	c.start(1)
-	refused := func() string { return counted(t, c, 0, `signalbox_peer_streams_refused_total{reason="tls"}`) }
-	for _, stranger := range [][]string{other.flags("n3"), nil} {
-		before := refused()
-		c.own[2] = stranger
-		c.start(2)
-		eventually(t, 20*time.Second, func() error {
-			if now := refused(); now == before {
-				return fmt.Errorf("n1 counts %s refused streams, as before", now)
-			}
-			return nil
-		})
-		c.unready(2, "waits for its peers")
-		c.running[2].terminate(t, stopWithin)
-	}
-	c.own[2] = files.flags("n3")
-	c.start(2)
-	for node := range c.running {
-		c.waitReady(node)
-	}
 }

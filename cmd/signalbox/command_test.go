@@ -74,18 +74,6 @@ func (o outcome) refused(t *testing.T, words ...string) {
 	}
 }
 
-// TestNoDefaultPorts: a command without flags for its ports takes free ones in these tests.
-func TestNoDefaultPorts(t *testing.T) {
-	startInProcess(t.Context(), t, "serve", "--ephemeral").awaitLog(t, "serving")
-	serve := startInProcess(t.Context(), t, "serve", "--ephemeral") // a second one, on the same machine
-	serve.awaitLog(t, "serving")
-	dev := startInProcess(t.Context(), t, "dev", "--nodes", "1")
-	dev.awaitOutput(t, "Paste")
-	if text := serve.stderr.String() + dev.stdout.String(); strings.Contains(text, ":8701") || strings.Contains(text, ":8711") {
-		t.Error(text)
-	}
-}
-
 // TestRefusals runs the scripts of testdata/refusals: commands that end at once with an error, its status, and what
 // to do next, and make no file. NAME=VALUE before a command is a variable, and _ in its value a space.
 func TestRefusals(t *testing.T) {

@@ -184,36 +184,3 @@ func TestForgetful(t *testing.T) {
 		t.Errorf("%d remain, %v", left, err)
 	}
 }
-
-// TestBlockedAtTheEnd: SIGTERM ends a node in order within a second, also while a
-// request is blocked: that request gets 202 at once.
-func TestBlockedAtTheEnd(t *testing.T) {
-	file := declareFile(t, "[semaphores]\nA = 1\n")
-	p, url, _ := startAlone(t, "--declare", file.path)
-	c := &throttleclient.Client{BaseURL: url, HTTP: &http.Client{}}
-	var peers [2]uint64
-	for i := range peers {
-		id, err := c.NewPeer(t.Context(), time.Minute)
-		must(t, err)
-		peers[i] = id
-	}
-	if acquired, err := c.Acquire(t.Context(), peers[0], "A", 1, -1, -1); !acquired || err != nil {
-		t.Fatal(acquired, err)
-	}
-	type answer struct {
-		acquired bool
-		err      error
-	}
-	blocked := make(chan answer, 1)
-	go func() {
-		acquired, err := c.Acquire(t.Context(), peers[1], "A", 1, 20*time.Second, -1)
-		blocked <- answer{acquired, err}
-	}()
-	shows(t, url+"/metrics", `throttle_pending{semaphore="A"} 1`)
-	if took := p.terminate(t, stopWithin); took > time.Second {
-		t.Errorf("it took %v to stop", took)
-	}
-	if got := <-blocked; got.acquired || got.err != nil {
-		t.Errorf("the blocked one was told %+v", got)
-	}
-}

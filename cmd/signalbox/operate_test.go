@@ -207,7 +207,7 @@ func TestVerbsWithoutCluster(t *testing.T) {
 			variables := lookup(t, "SIGNALBOX_ADDR", "http://127.0.0.1:1")
 			status := run(t.Context(), append(strings.Fields(arguments), "--timeout", "50ms"), variables, &stdout, &stderr) // without a deadline
 			o := outcome{status, stdout.String(), stderr.String()}
-			o.refused(t, "127.0.0.1:1", "--addr", "signalbox dev")
+			o.refused(t, "no node replied: dial tcp 127.0.0.1:1", "--addr or SIGNALBOX_ADDR", "\"signalbox dev\"")
 			if o.status != 6 {
 				t.Errorf("status %d", o.status)
 			}

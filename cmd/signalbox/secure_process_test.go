@@ -5,8 +5,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -212,9 +214,7 @@ func newSecuring(t *testing.T) *securing {
 	for _, node := range []string{"n1", "n2", "n3"} {
 		files.issue("first", node)
 	}
-	for name, scope := range map[string]string{"app": "use", "other": "use", "admin": "admin"} {
-		mustCommand(t, "token", "new", name, "--scope", scope, "--token-file", files.file(name+".token"), "--append", files.file("tokens.toml"))
-	}
+	mustCommand(t, "token", "new", "app", "--scope", "use", "--token-file", files.file("app.token"), "--append", files.file("tokens.toml"))
 	return &securing{T: t, files: files, keys: credentials.Config{CA: files.file("bundle.pem"), TokenFile: files.file("app.token")}}
 }
 
@@ -226,6 +226,34 @@ func (p peerCertificates) https(node string) []string {
 
 func (p peerCertificates) tokens(node string) []string {
 	return append(p.https(node), "--tokens", p.file("tokens.toml"))
+}
+
+// refusesStrangers: a process with another authority's certificate, or without TLS, gets no stream with n1,
+// which counts it.
+func (s *securing) refusesStrangers() {
+	s.Helper()
+	other := peerCertificates{s.T, s.TempDir()}
+	other.authority("other")
+	other.issue("other", "n3")
+	pair, err := tls.LoadX509KeyPair(other.file("n3.pem"), other.file("n3-key.pem"))
+	must(s.T, err)
+	refused := func() string { return counted(s.T, s.c, 0, `signalbox_peer_streams_refused_total{reason="tls"}`) }
+	for _, secure := range []bool{true, false} {
+		before := refused()
+		conn, err := net.Dial("tcp", s.c.peer(0))
+		must(s.T, err)
+		if secure {
+			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
+		}
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n") // an error is n1 that refuses sooner
+		eventually(s.T, 20*time.Second, func() error {
+			if now := refused(); now == before {
+				return fmt.Errorf("TLS %t: n1 counts %s refused streams, as before", secure, now)
+			}
+			return nil
+		})
+		_ = conn.Close()
+	}
 }
 
 // TestRunningClusterIsSecured follows the steps of docs/secure.md, "From an insecure
@@ -242,7 +270,16 @@ func TestRunningClusterIsSecured(t *testing.T) {
 	s.load = append(s.load, f, u)
 
 	s.roll("all have certificates", func(node string) []string { return append(s.files.flags(node), "--insecure-peers") })
+	if plainStreams(t, s.c, 0) == "0" {
+		t.Error("n1 had its certificate first, and counts no plain stream")
+	}
 	s.roll("none takes plain streams", s.files.flags)
+	for node := range s.c.running {
+		if got := plainStreams(t, s.c, node); got != "0" {
+			t.Errorf("n%d: %s plain streams", node+1, got)
+		}
+	}
+	s.refusesStrangers()
 	s.roll("all serve HTTPS", s.files.https)
 	move.https.Store(true)
 	s.roll("all ask for tokens", s.files.tokens)

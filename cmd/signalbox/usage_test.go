@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,17 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 )
-
-// TestNoReplySaysWhatNext: where no node replies, the error names the flag, the variable and the command that help.
-func TestNoReplySaysWhatNext(t *testing.T) {
-	want := "signalbox: no node replied: dial tcp 127.0.0.1:1: connect: connection refused\n" +
-		"  Start the nodes, or give their addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n"
-	var stdout, stderr bytes.Buffer
-	run(t.Context(), strings.Fields("ls --timeout 50ms --addr http://127.0.0.1:1"), lookup(t), &stdout, &stderr) // --timeout counts without a deadline alone
-	if got := stderr.String(); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
 
 // TestErrorsDriveNoTerminal: the text of a server is printed without its control characters.
 func TestErrorsDriveNoTerminal(t *testing.T) {

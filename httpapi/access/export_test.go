@@ -1,10 +1,6 @@
 package access
 
-import (
-	"crypto/sha256"
-
-	"github.com/signalbox/signalbox/fsm"
-)
+import "crypto/sha256"
 
 // ParseText parses the text of a file and returns its identities.
 func ParseText(text string) (found []*Identity, err error) {
@@ -14,9 +10,6 @@ func ParseText(text string) (found []*Identity, err error) {
 	}
 	return found, err
 }
-
-// NeedsOf returns the scope that a command needs.
-func NeedsOf(c fsm.Command) Scope { return needs(c) }
 
 // WatchEvery is how often a file is looked at.
 const WatchEvery = watchEvery

@@ -63,35 +63,6 @@ func TestThrottleIDInUse(t *testing.T) {
 	}
 }
 
-// On a cluster, too, the ttl with what lingers is what the session has, through
-// whichever node and by whichever request it comes.
-func TestThrottleTTLsOfSessions(t *testing.T) {
-	inEachThrottle(t, func(s *apitest.Site) {
-		s.Semaphore("A", "5", "0")
-		for _, c := range []struct {
-			line, body string
-			want       int64
-		}{
-			{"POST /restore", `{"expires_in":"1h","peer_id":7,"acquired":{}}`, 3_630_000},
-			{"PUT /peers/7", `{"expires_in":"10s"}`, 11_000},
-			{"PUT /peers/7/A?expires_in=5m", `1`, 330_000},
-			{"PUT /peers/7/A?block_for=0s", `1`, 330_000},
-		} {
-			if got := s.Ask(c.line, c.body); got.Status != 200 {
-				s.Errorf("%s: %s", c.line, got)
-			}
-			if _, err := s.Node.Read(context.Background(), cluster.Consistency{}); err != nil {
-				s.Fatal(err)
-			}
-			s.Node.View(func(m *fsm.Machine) {
-				if peer, lives := m.Session(7); !lives || peer.TTLMS != c.want {
-					s.Errorf("%s: ttl %d, want %d", c.line, peer.TTLMS, c.want)
-				}
-			})
-		}
-	}, speaks(Config{LingerPercent: 10}))
-}
-
 // The ttl that each request passes on lingers; without one the ttl is left alone.
 func TestThrottleTTLs(t *testing.T) {
 	s, node := onThrottle(t, speaks(Config{LingerPercent: 10}))

@@ -53,18 +53,6 @@ func TestBatchRepliesAsTheSingleRoutes(t *testing.T) {
 	}
 }
 
-func BenchmarkBatchOfUps(b *testing.B) {
-	a := apitest.New(&testing.T{})
-	a.Must(201, "PUT /v1/semaphores/db", `{"permits":0}`)
-	body := `{"operations":[` + strings.Repeat(`{"op":"up","semaphore":"db"},`, 999) + `{"op":"up","semaphore":"db"}]}`
-	b.ResetTimer()
-	for range b.N {
-		a.Do("POST /v1/batch", body)
-		a.Node.Calls = nil
-	}
-	b.ReportMetric(float64(b.N*1000)/b.Elapsed().Seconds(), "operations/s")
-}
-
 // An operation that lists semaphores counts as many of a batch's size, and a batch
 // that is refused for it has no effect.
 func TestBatchWeighsLists(t *testing.T) {

@@ -2,25 +2,17 @@ package consulclient
 
 import (
 	"bytes"
-	"fmt"
 	"math"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 )
 
-// keyCases are what Consul's own tests ask of keys.
+// keyCases are what Consul's own tests ask of keys, as far as its client does more than to send a request:
+// httpapi/consul/testdata has the replies.
 var keyCases = []checklistCase{
 	{"key put, get, delete", keyPutGetDelete},
-	{"key list and recursive delete", keyListAndDelete},
-	{"key names", keyNames},
-	{"key cas", keyCAS},
-	{"key delete by cas", keyDeleteCAS},
 	{"key watched", keyWatched},
-	{"key list watched", keyListWatched},
-	{"key acquire and release", keyAcquireAndRelease},
 }
 
 // get expects a key.
@@ -66,73 +58,6 @@ func keyPutGetDelete(s *site) {
 	s.lacks("k")
 }
 
-func keyListAndDelete(s *site) {
-	var names []string
-	for i := range 100 {
-		names = append(names, fmt.Sprintf("%sk/%02d", s.prefix, i))
-		s.put(api.KVPair{Key: fmt.Sprintf("k/%02d", i), Value: []byte("test")})
-	}
-	pairs, meta, err := s.KV().List(s.prefix, nil)
-	s.ok(err)
-	s.read(meta)
-	var got []string
-	for _, pair := range pairs {
-		got = append(got, pair.Key)
-	}
-	s.check(slices.Equal(got, names), "%v", got)
-	_, err = s.KV().DeleteTree(s.prefix, nil)
-	s.ok(err)
-	pairs, _, err = s.KV().List(s.prefix, nil)
-	s.check(err == nil && len(pairs) == 0, "%d left, %v", len(pairs), err)
-}
-
-func keyNames(s *site) {
-	for _, name := range []string{"a", "b/1", "b/2", "b/c/3", "d/"} {
-		s.put(api.KVPair{Key: name})
-	}
-	for separator, want := range map[string][]string{"": {"a", "b/1", "b/2", "b/c/3", "d/"}, "/": {"a", "b/", "d/"}} {
-		for i := range want {
-			want[i] = s.prefix + want[i]
-		}
-		names, meta, err := s.KV().Keys(s.prefix, separator, nil)
-		s.ok(err)
-		s.read(meta)
-		s.check(reflect.DeepEqual(names, want), "%v", names)
-	}
-}
-
-// cas expects the outcome of a check-and-set.
-func (s *site) cas(version uint64, want bool) {
-	s.Helper()
-	did, _, err := s.KV().CAS(&api.KVPair{Key: s.prefix + "k", Value: []byte(fmt.Sprint(version)), ModifyIndex: version}, nil)
-	s.check(err == nil && did == want, "cas=%d: %v %v", version, did, err)
-}
-
-func keyCAS(s *site) {
-	s.cas(0, true)
-	s.cas(0, false)
-	pair, meta := s.get("k")
-	s.cas(1, false)
-	s.cas(pair.ModifyIndex+1, false)
-	s.cas(pair.ModifyIndex, true)
-	s.cas(pair.ModifyIndex, false)
-	_, later := s.get("k")
-	s.check(later.LastIndex > meta.LastIndex, "index %d after %d", later.LastIndex, meta.LastIndex)
-}
-
-func keyDeleteCAS(s *site) {
-	s.put(api.KVPair{Key: "k"})
-	pair, _ := s.get("k")
-	for _, row := range []struct {
-		version uint64
-		want    bool
-	}{{pair.ModifyIndex - 1, false}, {pair.ModifyIndex + 1, false}, {pair.ModifyIndex, true}, {pair.ModifyIndex, true}} {
-		did, _, err := s.KV().DeleteCAS(&api.KVPair{Key: pair.Key, ModifyIndex: row.version}, nil)
-		s.check(err == nil && did == row.want, "version %d: %v %v", row.version, did, err)
-	}
-	s.lacks("k")
-}
-
 // keyWatched: a watch of an absent key, and of one that is there.
 func keyWatched(s *site) {
 	s.lacks("k")
@@ -153,26 +78,6 @@ func keyWatched(s *site) {
 	s.check(err == nil && next.LastIndex == meta.LastIndex && time.Since(began) >= 500*time.Millisecond, "a change of another key ended a wait after %v: %v", time.Since(began), err)
 }
 
-// keyListWatched: a watch of an empty list, of a new key in it, and of a delete.
-func keyListWatched(s *site) {
-	_, meta, err := s.KV().List(s.prefix, nil)
-	s.ok(err)
-	meta = s.watchList(meta, 1, func() { s.put(api.KVPair{Key: "a"}) })
-	meta = s.watchList(meta, 2, func() { s.put(api.KVPair{Key: "b/c"}) })
-	s.watchList(meta, 0, func() { _, _ = s.KV().DeleteTree(s.prefix, nil) })
-}
-
-// watchList expects that a change ends a watch, with so many keys.
-func (s *site) watchList(meta *api.QueryMeta, want int, change func()) *api.QueryMeta {
-	s.Helper()
-	later := s.later(change)
-	pairs, next, err := s.KV().List(s.prefix, &api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: soon})
-	later()
-	s.ok(err)
-	s.check(len(pairs) == want && next.LastIndex > meta.LastIndex, "%d keys, index %d after %d", len(pairs), next.LastIndex, meta.LastIndex)
-	return next
-}
-
 // later makes a change while the caller waits, if the machine is not too busy; else before or after, which
 // must come to the same. The function that it returns waits until the change is made.
 func (s *site) later(change func()) (made func()) {
@@ -182,24 +87,4 @@ func (s *site) later(change func()) (made func()) {
 		change()
 	})
 	return func() { <-done }
-}
-
-func keyAcquireAndRelease(s *site) {
-	session := s.session(api.SessionEntry{})
-	entry := &api.KVPair{Key: s.prefix + "k", Value: []byte("test"), Session: session}
-	did, _, err := s.KV().Acquire(entry, nil)
-	s.check(err == nil && did, "%v", err)
-	pair, meta := s.get("k")
-	s.check(pair.LockIndex == 1 && pair.Session == session, "%+v", pair)
-	other := s.session(api.SessionEntry{})
-	did, _, err = s.KV().Acquire(&api.KVPair{Key: s.prefix + "k", Session: other}, nil)
-	s.check(err == nil && !did, "two sessions hold a key: %v", err)
-	did, _, err = s.KV().Release(entry, nil)
-	s.check(err == nil && did, "%v", err)
-	pair, later := s.get("k")
-	s.check(pair.LockIndex == 1 && pair.Session == "" && later.LastIndex > meta.LastIndex, "%+v", pair)
-	did, _, err = s.KV().Acquire(&api.KVPair{Key: s.prefix + "k", Session: other}, nil)
-	s.check(err == nil && did, "%v", err)
-	pair, _ = s.get("k")
-	s.check(pair.LockIndex == 2, "%+v", pair)
 }

@@ -235,7 +235,7 @@ func checklist(t *testing.T, c *cluster, stage string) {
 	t.Helper()
 	t.Run(stage, func(t *testing.T) {
 		for node := range nodes {
-			for _, cases := range [][]checklistCase{semaphoreCases, lockCases, sessionCases, keyCases, recipeCases} {
+			for _, cases := range [][]checklistCase{semaphoreCases, lockCases, sessionCases, keyCases} {
 				for _, test := range cases {
 					name := c.name(node) + " " + test.name
 					t.Run(name, func(t *testing.T) {

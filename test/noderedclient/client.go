@@ -109,19 +109,6 @@ func (c *Client) Value(ctx context.Context, name string) (value int64, err error
 	return 0, got.refusal()
 }
 
-// Delete removes a semaphore. It sends the name in the body as well, which the
-// subflow needs.
-func (c *Client) Delete(ctx context.Context, name string) error {
-	got, err := c.send(ctx, "DELETE", "/semaphore/"+url.PathEscape(name), map[string]string{"name": name})
-	switch {
-	case err != nil:
-		return err
-	case got.status == http.StatusOK && got.text == "Deletion Successful":
-		return nil
-	}
-	return got.refusal()
-}
-
 // answer is a status with its body.
 type answer struct {
 	status int

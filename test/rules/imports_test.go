@@ -150,10 +150,10 @@ var testLayers = map[string][]string{
 	"httpapi/consul":      {"httpapi", "test/apitest", "test/hostile"},
 	"httpapi/fleetlock":   {"test/apitest"},
 	"httpapi/terraform":   {"test/apitest"},
-	"httpapi/throttle":    {"httpapi", "test/apitest", "test/hostile", "test/throttleclient"},
+	"httpapi/throttle":    {"test/apitest", "test/hostile", "test/throttleclient"},
 	"httpapi/proxy":       {"httpapi/consul", "httpapi/fleetlock", "httpapi/nodered", "httpapi/terraform", "httpapi/throttle", "test/apitest", "test/memnet"},
 	"httpapi/tracing":     {"test/logtest", "test/otlptest"},
-	"httpapi/nodered":     {"httpapi", "httpapi/callback", "test/apitest", "test/hostile", "test/noderedclient"},
+	"httpapi/nodered":     {"httpapi", "test/apitest", "test/hostile"},
 	"client":              {"client/operator", "client/batch", "client/clienttest", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "httpapi/proxy", "store"}, // against the real service
 
 	"client/clienttest":          {"client/operator"},

@@ -118,15 +118,6 @@ func (c *Client) Remainder(ctx context.Context, semaphore string) (int64, error)
 	return strconv.ParseInt(got.text, 10, 64)
 }
 
-// IsAcquired reports whether a peer has all that it asked for.
-func (c *Client) IsAcquired(ctx context.Context, peer uint64) (acquired bool, err error) {
-	got, err := c.send(ctx, 0, "GET", peerPath(peer)+"/is_acquired", nil)
-	if err == nil {
-		err = json.Unmarshal([]byte(got.text), &acquired)
-	}
-	return acquired, err
-}
-
 func peerPath(peer uint64) string { return "/peers/" + strconv.FormatUint(peer, 10) }
 
 // lockPath quotes a name: only letters, digits and _.-~ stay as they are.

@@ -58,49 +58,6 @@ class TestGroups(NodeTest):
         self.assertEqual(held(), 2)
         self.assertEqual((c.down(pool, 3, group="acme", wait=2), c.get(pool).available), (3, 97))
 
-    def test_leases_of_one_session_in_groups(self) -> None:
-        """They are renewed, released and taken away one by one."""
-        c, name, odd = self.client, self.name, "-/ä?&="
-        c.put(name, 9, groups="request", per_group=1)
-        s = c.session(ttl=1.0)
-        plain, first, second = s.acquire(name), s.acquire(name, group=odd), s.acquire(name, group="b")
-        with self.assertRaises(sb.LeaseExists):
-            s.acquire(name, group="b")
-        self.assertEqual((c.get(name).holder_count, [g.group for g in c.groups(name)]), (3, ["", odd, "b"]))
-        self.assertFalse(first.lost.wait(1.2), "it was not renewed")
-        c.revoke(name, s.id, "drill", group=odd)
-        self.assertTrue(first.lost.wait(10))
-        assert first.error is not None
-        self.assertEqual(getattr(first.error.__cause__, "reason", ""), "drill")
-        self.assertIsNone(second.error or plain.error)
-        self.assertEqual(s.acquire(name, group=odd, wait=30).group, odd)
-        self.assertTrue(second.release())
-        self.assertIsNone(plain.error)
-        self.assertEqual([g.held for g in c.groups(name)], [1, 1])
-        self.assertEqual(s.acquire(name, group="b", wait=30).group, "b")
-        self.assertTrue(s.close())
-        self.assertEqual(c.get(name).held, 0)
-
-    def test_waits_in_groups(self) -> None:
-        """A wait in a group ends by a grant, or is withdrawn and leaves no request behind."""
-        c, name = self.client, self.name
-        c.put(name, None, groups="request", per_group=1)
-        s, holder = c.session(), c.lease(name, group="a")
-        for call in (lambda: s.acquire(name, group="a", wait=0.2), lambda: s.acquire_all([Want(name, group="a"), Want(name, group="b")], wait=0.2),
-                     lambda: c.lease(name, group="a", wait=0.2)):  # fmt: skip
-            with self.assertRaises(sb.WaitEnded):
-                call()
-            self.assertEqual(c.get(name).waiter_count, 0)
-        several = self.wait(2, s.acquire_all, [Want(name, group="a"), Want(name, group="b")])  # it waits in two lines
-        self.assertEqual([(g.group, g.waiting, g.used, g.own) for g in c.groups(name, waiting=True)], [("a", 1, 1, False), ("b", 1, 0, False)])
-        self.assertEqual([waiter["group"] for waiter in c.get(name).waiters], ["a", "b"])
-        holder.release()
-        self.assertEqual([lease.group for lease in several.result(20)], ["a", "b"])
-        one = self.wait(1, c.lease, name, group="a")
-        s.close()
-        with one.result(20) as lease:
-            self.assertEqual((lease.group, [g.group for g in c.groups(name)]), ("a", ["a"]))
-
     def test_limits_of_groups(self) -> None:
         c, name = self.client, self.name
         c.put(name, 9, groups="request", per_group=2)
@@ -188,19 +145,6 @@ class TestGroups(NodeTest):
             waits.pop().result(20)
             self.assertEqual(c.get(name).waiter_count, len(waits))
             self.assertFalse(any(future.done() for future in waits))
-
-    def test_no_total(self) -> None:
-        c, name = self.client, self.name
-        c.put(name, None, groups="request", per_group=1)
-        for call in (lambda: c.up(name), lambda: c.down(name, wait=5), lambda: c.set_value(name, 1)):
-            with self.assertRaises(sb.NoTotal):
-                call()
-        with c.lease(name):
-            waits = self.wait(1, c.lease, name)
-            for settings in ({"permits": 3}, {"groups": "owner"}):
-                with self.assertRaises(sb.RequestsWaiting):
-                    c.put(name, **settings)  # type: ignore[arg-type]
-        waits.result(20)
 
     def test_owners(self) -> None:
         """The caller's identity is the group, whatever a request names."""

@@ -112,20 +112,6 @@ class TestReturns(NodeTest):
             self.assertIsInstance(second.error.__cause__, sb.Revoked)
             self.assertEqual(c.group(name, "b").used, 1)
 
-    def test_settle_too_late(self) -> None:
-        c, name = self.client, self.name
-        c.put(name, 5, window=0.1)
-        with c.lease(name, count=3) as lease:
-            self.await_shown(name, returning=0)
-            self.assertFalse(lease.settle(1))
-            self.assertEqual((lease.count, c.get(name).available), (3, 5))
-        c.put(name, window=None)
-        with c.lease(name) as lease:
-            self.assertFalse(lease.spent)
-            with self.assertRaises(sb.InvalidRequest):
-                lease.settle(2)
-            self.assertEqual((lease.count, c.get(name).held), (1, 1))
-
     def test_cancelled_down(self) -> None:
         """Permits that were taken for nobody go back once: by an up, or with their window."""
         c, name = self.client, self.name
@@ -178,14 +164,6 @@ class TestReturns(NodeTest):
         self.assertEqual(late.group, "a")
         self.assertTrue(0 < late.back_in <= 601)
 
-    def test_cooldown(self) -> None:
-        c, name = self.client, self.name
-        c.put(name, 2, cooldown=600)
-        with c.lease(name, count=2):
-            self.assertEqual(c.get(name).returning, 0)
-        shown = c.get(name)
-        self.assertEqual((shown.held, shown.returning, shown.available, shown.lost_count, list(c.lost_holds(name))), (0, 2, 0, 0, []))
-
     def test_max_hold(self) -> None:
         """A lease is lost when it has held for so long: not before that, and before the cluster ends it, which quarantines what it held."""
         c, name = self.client, self.name
@@ -219,14 +197,6 @@ class TestReturns(NodeTest):
         self.assertIsNone(other.error or s.error or session.error)
         with s.acquire(f"{name}/0", wait=20) as lease:  # its place in the session is free again
             self.assertIsNone(lease.error)
-
-    def test_lease_below_max_hold(self) -> None:
-        """It goes back when its holder gives it back."""
-        c, name = self.client, self.name
-        c.put(name, 1, max_hold=600, on_lost="quarantine")
-        with c.lease(name, ttl=2) as lease:
-            self.assertFalse(lease.lost.wait(2.5), "it was not renewed")
-        self.assertEqual((c.get(name).available, c.get(name).lost_count), (1, 0))
 
     def test_asyncio(self) -> None:
         name = self.name
