@@ -129,8 +129,8 @@
 // yet confirmed has one, until its deadline at the latest; Close waits for their end,
 // as long as its ctx lasts.
 //
-// The client needs the standard library alone, and no package of the server. A node in memory, for tests of programs, is
-// package test/clienttest.
+// The client is a separate module, which needs the standard library alone, and no package of the server. A node in
+// memory, for tests of programs, is package test/clienttest of the server's module.
 //
 // # Files
 //
