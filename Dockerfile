@@ -6,6 +6,7 @@ FROM --platform=${BUILDPLATFORM:-linux} golang:1.26-bookworm AS build
 LABEL org.signalbox.stage=build
 WORKDIR /src
 COPY go.mod go.sum ./
+COPY client/go.mod client/
 RUN go mod download
 COPY . .
 ARG VERSION=

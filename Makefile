@@ -14,8 +14,10 @@ BENCHTIME  ?= 1s
 SHORT      ?=
 STATES     ?= 1000000
 CHECKS     ?= 20000
+# The packages of the root's module and those of the client's module.
+ALL        := ./... github.com/signalbox/signalbox/client/...
 # Packages whose tests make quick leaves to make test.
-SLOW       := client|cluster|cluster/offline|cluster/replica|cmd/signalbox|cmd/signalbox/internal/hold|fsm|httpapi|store|test/(chaos|mutants|rules|simulation)
+SLOW       := cluster|cluster/offline|cluster/replica|cmd/signalbox|cmd/signalbox/internal/hold|fsm|httpapi|store|test/(chaos|client|mutants|rules|simulation)
 ONLY       ?=
 COUNT      ?= 300
 NUMBERS    ?=
@@ -46,9 +48,9 @@ build:        ## the program, as bin/signalbox
 run: build    ## three nodes in one process, to try things out
 	bin/signalbox dev
 quick:        ## format, vet, and the tests of packages that take seconds: a first look while you work
-	test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet ./... && go test -vet=off $$(go list ./... | grep -vE '/signalbox/($(SLOW))$$')
+	test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet $(ALL) && go test -vet=off $$(go list $(ALL) | grep -vE '/signalbox/($(SLOW))$$')
 test:         ## all tests but those below; with lint, which vets, the loop before each commit
-	go test -vet=off ./...
+	go test -vet=off $(ALL)
 one:          ## one test: make one T=TestX
 	@scripts/one.sh $(T)
 browser:      ## the console in Chromium, if it is installed
@@ -60,7 +62,7 @@ conformance:  ## one list of cases with the clients in Go and Python
 	go test -tags processes,conformance -count 1 -v -run '^TestConformance$$' ./cmd/signalbox
 consul: build ## Consul's Go client, as it is, against three nodes; the cost of a crowd
 	cd test/consulclient && go vet ./... && SIGNALBOX="$(abspath $(BINARY))" go test -count 1 -v -timeout 10m ./...
-race:         ## the tests with the race detector; RACE='./store/... ./client': of these packages
+race:         ## the tests with the race detector; RACE='./store/... ./test/client': of these packages
 	@$(BESIDE) scripts/race.sh $(RACE)
 properties:   ## random operations against a slow, obvious model
 	nice go test ./fsm -run TestProperty -rapid.checks=$(CHECKS) -timeout 30m
@@ -81,13 +83,13 @@ powerloss:    ## CRASHES losses of power, of which the data folder must lose not
 damage:       ## FOLDERS damaged data folders, none of which may be believed
 	SIGNALBOX_STORE_DAMAGE_CASES=$(FOLDERS) SIGNALBOX_STORE_DAMAGE_SEED=$(SEED) go test ./store -count 1 -v -run '^TestDamagedFilesAreNeverBelieved$$' -timeout 180m
 lint:         ## format, vet, staticcheck
-	test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet -tags $(TAGS) ./... && $(STATICCHECK) -checks all -tags $(TAGS) ./...
+	test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet -tags $(TAGS) $(ALL) && $(STATICCHECK) -checks all -tags $(TAGS) $(ALL)
 # The release builds the program for macOS. Tests are left out: they use signals.
 cross:        ## what compiles elsewhere: the Go client on Windows and macOS, the program on Windows
-	for system in windows darwin; do GOOS=$$system $(BESIDE) go vet ./client/batch ./client/items ./client/operator ./client/examples/... || exit; done
+	for system in windows darwin; do GOOS=$$system $(BESIDE) go vet $(lastword $(ALL)) || exit; done
 	GOOS=windows $(BESIDE) go build -o /dev/null ./cmd/signalbox
 golangci:     ## more linters (.ci/golangci.yaml); building them takes a minute or two once
-	$(GOLANGCI) run --config .ci/golangci.yaml ./...
+	for module in . client; do (cd $$module && $(GOLANGCI) run --config $(CURDIR)/.ci/golangci.yaml ./...) || exit; done
 golangci-version:
 	$(GOLANGCI) version
 vulnerabilities: ## known ones that the code can reach, where their database is at hand
@@ -114,7 +116,7 @@ bench: comparison ## the tables of docs/performance.md
 comparison: build ## cycles a second beside etcd, ZooKeeper, NATS and Redis, as far as they are installed
 	cd test/comparison && PATH="$(abspath $(dir $(BINARY))):$$PATH" go run . $(COMPARISON)
 benchmarks:   ## all benchmarks, each for BENCHTIME; SHORT=-short BESIDE=nice: small, beside others, to see that they run
-	$(BESIDE) go test $(SHORT) -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
+	$(BESIDE) go test $(SHORT) -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m $(ALL)
 # Only tests of files with the tag run here: make test has run the others.
 processes:    ## real processes, killed, paused, upgraded
 	go test -tags processes -count 1 -timeout 20m -run "^($$(sed -n 's/^func \(Test[A-Za-z]*\)(t .*/\1/p' $$(grep -l '^//go:build processes' cmd/signalbox/*_test.go) | paste -sd '|' -))$$" ./cmd/signalbox

@@ -2,6 +2,9 @@ module github.com/signalbox/signalbox
 
 go 1.26.0
 
+// The Go client is a separate module, without dependencies. Its version is this module's.
+replace github.com/signalbox/signalbox/client => ./client
+
 require (
 	github.com/BurntSushi/toml v1.6.0
 	github.com/anishathalye/porcupine v1.3.1
@@ -17,6 +20,7 @@ require (
 	github.com/mattn/go-isatty v0.0.22
 	github.com/prometheus/client_golang v1.25.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	github.com/signalbox/signalbox/client v0.2.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/tidwall/btree v1.8.2

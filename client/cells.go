@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/signalbox/signalbox/internal/cells"
+	"github.com/signalbox/signalbox/client/cells"
 )
 
 // Cell is one of several clusters that share the names of a service, as docs/cells.md has it.

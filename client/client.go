@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox/signalbox/client/credentials"
 	"github.com/signalbox/signalbox/client/internal/calls"
-	"github.com/signalbox/signalbox/internal/credentials"
 )
 
 // Config configures a Client. Only Addresses is needed.

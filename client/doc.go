@@ -127,8 +127,10 @@
 // waits in line does not. So use one Client for a process. Each open session, and each lease of
 // Client.Acquire, has one goroutine that renews it, and each release or end that is not
 // yet confirmed has one, until its deadline at the latest; Close waits for their end,
-// as long as its ctx lasts. The package imports the standard library, its own
-// client/internal, internal/cells and internal/credentials, and no package of the server.
+// as long as its ctx lasts.
+//
+// The client is a separate module, which needs the standard library alone, and no package of the server. A node in
+// memory, for tests of programs, is package test/clienttest of the server's module.
 //
 // # Files
 //

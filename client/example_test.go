@@ -3,28 +3,35 @@ package client_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/client/clienttest"
 )
 
-// process stands for a test, which an example has not. It does not end the node.
-type process struct{ testing.TB }
-
-func (process) Helper()        {}
-func (process) Cleanup(func()) {}
-
-// exampleNode is a node in memory for all examples.
-var exampleNode = sync.OnceValue(func() *clienttest.Cluster { return clienttest.Start(process{}) })
+// TestMain leaves the examples out unless there is a node for them: TestExamplesOfTheClient of test/client starts one.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getenv("SIGNALBOX_ADDR") == "" {
+		skip := "^Example"
+		if others := flag.Lookup("test.skip").Value.String(); others != "" {
+			skip += "|" + others
+		}
+		if err := flag.Set("test.skip", skip); err != nil {
+			log.Fatal(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // dial is client.New for the examples.
 func dial() *client.Client {
-	c, err := client.New(exampleNode().Config())
+	c, err := client.New(client.Config{Addresses: []string{os.Getenv("SIGNALBOX_ADDR")}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/requests"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/cells"
 	"github.com/signalbox/signalbox/internal/wake"
 )
 

@@ -12,7 +12,7 @@ found=0
 shift || true
 packages=$(grep -rlE --include='*_test.go' '^func Fuzz' "${@:-.}" | xargs -n1 dirname | sort -u)
 for package in $packages; do
-  go test -c -fuzz . -o "$built/fuzz" "$package" # once a package, with the counters that lead the fuzzer
+  go -C "$package" test -c -fuzz . -o "$built/fuzz" . # once a package, with the counters that lead the fuzzer
   targets=$(cd "$package" && "$built/fuzz" -test.list '^Fuzz') # on a line of its own: a failure ends it all
   for target in $targets; do
     found=$((found + 1))

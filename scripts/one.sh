@@ -7,7 +7,8 @@ if [ -z "$test" ]; then
   echo 'which test? make one T=TestX' >&2
   exit 2
 fi
-packages=$({ grep -rl --include='*_test.go' "^func $test(" . || true; } | xargs -r -n1 dirname | sort -u)
+packages=$({ grep -rl --include='*_test.go' "^func $test(" . || true; } | xargs -r -n1 dirname | sort -u |
+  sed 's#^\./client\b#github.com/signalbox/signalbox/client#') # another module
 if [ -z "$packages" ]; then
   echo "no test is called $test" >&2
   exit 2

@@ -11,7 +11,8 @@ export CGO_ENABLED=1
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 alone='^(TestVoterMoves|TestWayBackFromWrongAddresses)$'
-all=$(go list "${@:-./...}" | grep -vE '/(test/rules|fsm)$')
+[ $# -gt 0 ] || set -- ./... github.com/signalbox/signalbox/client/...
+all=$(go list "$@" | grep -vE '/(test/rules|fsm)$')
 # shellcheck disable=SC2086 # a list
 go test -race -timeout 30m -skip "$alone" $all 2>&1 | tee "$output" && exit
 packages=$(awk '

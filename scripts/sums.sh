@@ -13,9 +13,10 @@ tests() { go_files | grep -E '^\./test/|_test\.go$'; find client/python/tests -n
 docs() { find . -path ./.git -prune -o -name '*.md' -print; }
 # machinery prints the files of packages outside of test/ that neither a program nor users import.
 machinery() {
-  local used
-  used=$(go list -deps -f '{{.ImportPath}}' ./cmd/... ./client/...)
-  go list -f '{{.ImportPath}} {{range .GoFiles}}{{$.Dir}}/{{.}} {{end}}' ./... | grep -v '^[^ ]*/signalbox/test/' |
+  local used client
+  client=$(go list -m)/client/... # of this module or of another one
+  used=$(go list -deps -f '{{.ImportPath}}' ./cmd/... "$client")
+  go list -f '{{.ImportPath}} {{range .GoFiles}}{{$.Dir}}/{{.}} {{end}}' ./... "$client" | grep -v '^[^ ]*/signalbox/test/' |
     awk -v used="$used" 'BEGIN { n = split(used, u, "\n"); for (i = 1; i <= n; i++) known[u[i]] = 1 } !known[$1] { for (i = 2; i <= NF; i++) print $i }'
 }
 lines() { xargs -r cat | wc -l; }

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 tool=golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 timeout 300 go run "$tool" -version >/dev/null 2>&1 || { echo 'NOT CHECKED: govulncheck could not be built here'; exit 0; }
-output=$(timeout 300 go run "$tool" ${GOVULNDB:+-db "$GOVULNDB"} ./... 2>&1)
+output=$(timeout 300 go run "$tool" ${GOVULNDB:+-db "$GOVULNDB"} ./... github.com/signalbox/signalbox/client/... 2>&1)
 status=$?
 printf '%s\n' "$output"
 if [ $status -ne 0 ] && [[ $output == *'fetching vulnerabilities:'* ]]; then

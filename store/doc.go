@@ -39,7 +39,7 @@
 // This package opens and closes its rooms, and judges whether their files belong
 // together. It imports folder, logs and snapshots, which do not know each other and
 // share damage; boltcheck is below these. Packages cluster, cluster/offline and
-// cluster/watchdog, client/clienttest and cmd/signalbox call it.
+// cluster/watchdog, test/clienttest and cmd/signalbox call it.
 //
 //   - options.go: Options
 //   - store.go: Open, verify, the parts of a Store, Close

@@ -28,8 +28,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/client/credentials"
 	"github.com/signalbox/signalbox/internal/certs"
-	"github.com/signalbox/signalbox/internal/credentials"
 )
 
 // The cases, and the client in Python.

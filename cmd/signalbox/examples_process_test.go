@@ -18,7 +18,7 @@ func TestExamples(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	programs := t.TempDir()
-	build := exec.CommandContext(ctx, "go", "build", "-o", programs, "./client/examples/...")
+	build := exec.CommandContext(ctx, "go", "build", "-o", programs, "github.com/signalbox/signalbox/client/examples/...")
 	build.Dir = filepath.Join("..", "..")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/internal/credentials"
+	"github.com/signalbox/signalbox/client/credentials"
 )
 
 // goClients is a process with the Go client: sessions with leases on one semaphore, waiters in

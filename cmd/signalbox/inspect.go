@@ -17,8 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/signalbox/signalbox/client/credentials"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
-	"github.com/signalbox/signalbox/internal/credentials"
 )
 
 // newHealthcheck makes the subcommand by which a container image without a shell checks itself.
@@ -121,7 +121,7 @@ const release = "0.2.0"
 var stamped string
 
 // version returns the version of this binary, and the commit that it was built from: as stamped, else as the go
-// command noted them (go install …@v1.2.3). The commit is "unknown" if the build does not have it.
+// command noted them (go build in a clone). The commit is "unknown" if the build does not have it.
 func version() (number, commit string) {
 	if stamped != "" {
 		return identify(stamped)

@@ -80,7 +80,7 @@ func buildWithCoverage(t *testing.T) string {
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(source, "cmd", "signalbox", "coverage_hook.go"), text, 0o600))
 	program := filepath.Join(dir, "signalbox")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-cover", "-covermode=atomic", "-coverpkg=./...",
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-cover", "-covermode=atomic", "-coverpkg=./...,github.com/signalbox/signalbox/client/...",
 		"-o", program, "./cmd/signalbox")
 	build.Dir = source
 	if output, err := build.CombinedOutput(); err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
+	"github.com/signalbox/signalbox/client/cells"
+	"github.com/signalbox/signalbox/client/credentials"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/httpapi/proxy"
-	"github.com/signalbox/signalbox/internal/cells"
 	"github.com/signalbox/signalbox/internal/certs"
-	"github.com/signalbox/signalbox/internal/credentials"
 )
 
 // dialTimeout is how long the proxy tries to connect to a node before it tries another one.

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/credentials"
+	"github.com/signalbox/signalbox/client/credentials"
 )
 
 // moving sends requests as a client does that lists http:// and https:// for each node.

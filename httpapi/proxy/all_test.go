@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/cells"
+	"github.com/signalbox/signalbox/client/cells"
 )
 
 // pages reads a list through the proxy, page by page.

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/internal/cells"
 )
 
 // part is the operations of a batch for one cell, and their places in the batch.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/internal/cells"
 )
 
 // replyBytes bounds a reply that has to be read: a page of sessions may have some 30 MiB.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/signalbox/signalbox/internal/cells"
-	"github.com/signalbox/signalbox/internal/credentials"
+	"github.com/signalbox/signalbox/client/cells"
+	"github.com/signalbox/signalbox/client/credentials"
 )
 
 // nodes are the nodes of a cell.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/cells"
+	"github.com/signalbox/signalbox/client/cells"
 )
 
 // behind starts a proxy before one cell of these addresses, of which it asks the first one first.

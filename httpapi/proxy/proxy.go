@@ -16,8 +16,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/internal/cells"
 )
 
 // Config is the configuration of a Proxy.

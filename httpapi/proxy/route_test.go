@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/cells"
+	"github.com/signalbox/signalbox/client/cells"
 )
 
 // consulID is the id of a session as Consul's clients see it.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi/consul"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -20,7 +21,6 @@ import (
 	"github.com/signalbox/signalbox/httpapi/nodered"
 	"github.com/signalbox/signalbox/httpapi/terraform"
 	"github.com/signalbox/signalbox/httpapi/throttle"
-	"github.com/signalbox/signalbox/internal/cells"
 	"github.com/signalbox/signalbox/store"
 	"github.com/signalbox/signalbox/test/apitest"
 	"github.com/signalbox/signalbox/test/memnet"

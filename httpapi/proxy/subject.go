@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/internal/cells"
 )
 
 // subject is what a request is about. The zero value goes to the cell of the prefix "".

@@ -6,7 +6,7 @@ require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/nats-io/nats.go v1.55.0
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/signalbox/signalbox v0.0.0
+	github.com/signalbox/signalbox/client v0.2.0
 	go.etcd.io/etcd/client/v3 v3.6.16
 	go.uber.org/zap v1.28.0
 )
@@ -35,4 +35,4 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace github.com/signalbox/signalbox => ../..
+replace github.com/signalbox/signalbox/client => ../../client

@@ -129,7 +129,7 @@ func (r *runner) compile(ctx context.Context, folder string, texts map[string]st
 	}
 	r.builds++
 	p.binary = filepath.Join(r.root, fmt.Sprintf("faulty%d.test", r.builds))
-	command := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-trimpath", "-buildvcs=false", "-gcflags=-e", "-ldflags=-s -w", "-o", p.binary, "./"+folder)
+	command := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-trimpath", "-buildvcs=false", "-gcflags=-e", "-ldflags=-s -w", "-o", p.binary, "github.com/signalbox/signalbox/"+folder)
 	command.Dir = r.root
 	output, err := command.CombinedOutput()
 	return string(output), err

@@ -41,12 +41,12 @@ var layers = map[string][]string{
 	"httpapi/audit":      {},      // one line for each change
 	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
 
-	"httpapi/proxy":    {"httpapi/exchange", "httpapi/v1/reads", "internal/cells", "internal/credentials"}, // requests to the clusters that share the names
-	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/exchange"},                          // spans of requests, for OpenTelemetry
-	"httpapi/callback": {"cluster/notices", "fsm"},                                                         // notices over HTTP
-	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                                              // throttle's TOML, applied through the log
+	"httpapi/proxy":    {"httpapi/exchange", "httpapi/v1/reads", "client/cells", "client/credentials"}, // requests to the clusters that share the names
+	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/exchange"},                      // spans of requests, for OpenTelemetry
+	"httpapi/callback": {"cluster/notices", "fsm"},                                                     // notices over HTTP
+	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                                          // throttle's TOML, applied through the log
 
-	"cluster":            {"cluster/backup", "cluster/election", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/cells", "internal/wake", "store"},
+	"cluster":            {"cluster/backup", "cluster/election", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "client/cells", "internal/wake", "store"},
 	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                                   // the state as a file, and back
 	"cluster/election":   {"internal/wake"},                                                                                                                                                                                 // a leader without waiting for silence that proves nothing
 	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                                               // a command's way to the leader
@@ -63,7 +63,6 @@ var layers = map[string][]string{
 	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                                                                                                     // commands under way here, and waits
 	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                                                                                                 // troubles of a node that Raft does not see
 
-	"internal/cells": {}, // which cluster has a name
 	"internal/certs": {}, // certificates of nodes and clients
 	"internal/wake":  {}, // how goroutines wait and are woken
 
@@ -79,17 +78,17 @@ var layers = map[string][]string{
 	"store/boltcheck": {},                                                   // the structure of a bbolt file, checked without bbolt
 	"store/archive":   {},                                                   // the file format of backups
 
-	"client":                {"client/internal/calls", "client/internal/nodes", "client/internal/reply", "internal/cells", "internal/credentials"}, // for users: it knows the service by its API alone
-	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                                                                     // one call, to one node after the other
-	"client/operator":       {"client", "client/internal/calls", "client/internal/reply"},                                                          // for those who watch over a cluster
-	"client/items":          {"client", "client/internal/calls", "client/internal/reply"},                                                          // small named values, and leaders
-	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                                          // many operations in one request
-	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                                         // a node, for users' tests
-	"client/internal/reply": {},                                                                                                                    // durations and pages in replies
-	"client/internal/nodes": {"internal/credentials"},                                                                                              // addresses, and which to ask next
-	"internal/credentials":  {},                                                                                                                    // what clients show to nodes, and trust in them
+	"client":                {"client/internal/calls", "client/internal/nodes", "client/internal/reply", "client/cells", "client/credentials"}, // for users: a module that knows the service by its API alone
+	"client/internal/calls": {"client/internal/nodes", "client/credentials"},                                                                   // one call, to one node after the other
+	"client/operator":       {"client", "client/internal/calls", "client/internal/reply"},                                                      // for those who watch over a cluster
+	"client/items":          {"client", "client/internal/calls", "client/internal/reply"},                                                      // small named values, and leaders
+	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                                      // many operations in one request
+	"client/internal/reply": {},                                                                                                                // durations and pages in replies
+	"client/internal/nodes": {"client/credentials"},                                                                                            // addresses, and which to ask next
+	"client/cells":          {},                                                                                                                // which cluster has a name
+	"client/credentials":    {},                                                                                                                // what clients show to nodes, and trust in them
 
-	"cmd/signalbox/internal/cli": {"client", "internal/cells", "internal/credentials"}, // flags, output and exit statuses of subcommands
+	"cmd/signalbox/internal/cli": {"client", "client/cells", "client/credentials"}, // flags, output and exit statuses of subcommands
 
 	// One program each, for users to read.
 	"client/examples/cron-lock":     {"client"},
@@ -103,6 +102,8 @@ var layers = map[string][]string{
 	"test/apitest":        {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "test/memnet", "test/openapitest", "store"},
 	"test/chaos":          {},                                                                                // real processes under faults: tests alone
 	"test/checks":         {"client", "cluster/replica", "fsm", "test/noderedclient", "test/throttleclient"}, // what a run under faults is held to
+	"test/client":         {},                                                                                // the Go client against real nodes: tests alone
+	"test/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                     // a node, for users' tests
 	"test/comparison":     {"client"},                                                                        // a module: Signalbox and other systems, measured
 	"test/consulclient":   {},                                                                                // a separate module, on Consul's client
 	"test/hostile":        {},                                                                                // the list of hostile inputs
@@ -154,16 +155,16 @@ var testLayers = map[string][]string{
 	"httpapi/proxy":       {"httpapi/consul", "httpapi/fleetlock", "httpapi/nodered", "httpapi/terraform", "httpapi/throttle", "test/apitest", "test/memnet"},
 	"httpapi/tracing":     {"test/logtest", "test/otlptest"},
 	"httpapi/nodered":     {"httpapi", "test/apitest", "test/hostile"},
-	"client":              {"client/operator", "client/batch", "client/clienttest", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "httpapi/proxy", "store"}, // against the real service
 
-	"client/clienttest":          {"client/operator"},
-	"cmd/signalbox/internal/mcp": {"client/clienttest"},
+	"test/clienttest":            {"client/operator"},
+	"cmd/signalbox/internal/mcp": {"test/clienttest"},
 	"cmd/signalbox/verbs":        {"cluster"}, // a folder to inspect
 	"cluster/offline":            {"test/memnet"},
 
-	"internal/credentials": {"internal/certs"},
-	"test/chaos":           {"client", "client/operator", "cluster/replica", "fsm", "test/checks"},
-	"test/simulation":      {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "httpapi/nodered", "httpapi/throttle", "test/checks", "test/memnet", "store"},
+	"client":          {"client/batch", "client/operator"}, // without a node
+	"test/client":     {"client", "client/batch", "client/cells", "client/items", "client/operator", "cluster", "httpapi", "httpapi/exchange", "httpapi/proxy", "store", "test/clienttest", "test/memnet", "test/openapitest"},
+	"test/chaos":      {"client", "client/operator", "cluster/replica", "fsm", "test/checks"},
+	"test/simulation": {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "httpapi/nodered", "httpapi/throttle", "test/checks", "test/memnet", "store"},
 }
 
 // isTestOnly reports whether only tests, and other packages below test/, may import a
@@ -171,7 +172,7 @@ var testLayers = map[string][]string{
 func isTestOnly(dir string) bool { return strings.HasPrefix(dir, "test/") }
 
 // entries are the packages that no other one has to import: programs, and what users import.
-var entries = []string{"client", "client/batch", "client/clienttest", "client/items", "client/operator", "cmd/signalbox"}
+var entries = []string{"client", "client/batch", "client/items", "client/operator", "cmd/signalbox"}
 
 func importsPointDown(p tree) (broken []string) {
 	for _, s := range p.sources {
@@ -268,7 +269,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io":                     {"httpapi/tracing", "test/otlptest"},
 	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "test/checks"},
 	"github.com/hashicorp/consul":             {"test/consulclient"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "test/apitest", "test/consulclient", "test/noderedclient", "test/throttleclient", "internal/credentials", "test/openapitest", "test/otlptest", "test/checks", "test/chaos", "test/simulation", "test/comparison"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "test/apitest", "test/client", "test/clienttest", "test/consulclient", "test/noderedclient", "test/throttleclient", "test/openapitest", "test/otlptest", "test/checks", "test/chaos", "test/simulation", "test/comparison"},
 }
 
 func dependenciesStayHome(p tree) (broken []string) {

@@ -42,7 +42,7 @@ const licencesPage = "docs/licences.md"
 
 // TestLicences compares docs/licences.md with the licence of every module that the program or its tests are built from.
 func TestLicences(t *testing.T) {
-	product, all := modules(t, "-deps", "./cmd/signalbox", "./client/..."), modules(t, "-deps", "-test", "-tags", "processes,compose,browser", "./...")
+	product, all := modules(t, "-deps", "./cmd/signalbox", module+"/client/..."), modules(t, "-deps", "-test", "-tags", "processes,compose,browser", "./...", module+"/client/...")
 	parts := map[string][]string{} // the modules by licence
 	for _, module := range slices.Sorted(maps.Keys(all)) {
 		licence, err := licenceOf(module, all[module])
@@ -69,7 +69,7 @@ func TestLicences(t *testing.T) {
 }
 
 // modules returns the folders of the modules that packages come from, by their paths,
-// but for Signalbox itself.
+// but for Signalbox and its client.
 func modules(t *testing.T, args ...string) map[string]string {
 	t.Helper()
 	list := exec.Command("go", append([]string{"list", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}"}, args...)...)
@@ -78,7 +78,7 @@ func modules(t *testing.T, args ...string) map[string]string {
 	must(t, err)
 	folders := map[string]string{}
 	for line := range strings.Lines(string(out)) {
-		if name, folder, any := strings.Cut(strings.TrimSpace(line), " "); any {
+		if name, folder, any := strings.Cut(strings.TrimSpace(line), " "); any && name != module+"/client" {
 			folders[name] = folder
 		}
 	}

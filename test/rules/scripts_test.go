@@ -103,6 +103,7 @@ func TestOneVersion(t *testing.T) {
 		t.Fatal("cmd/signalbox/inspect.go has no version")
 	}
 	for name, form := range map[string]string{
+		"go.mod":                              `signalbox/client v(.*)`,
 		"packaging/helm/signalbox/Chart.yaml": `(?m)^(?:version|appVersion): (.*)$`,
 		"client/python/signalbox/__init__.py": `__version__ = "(.*)"`,
 		"httpapi/v1/openapi.json":             `"version": "(.*)"`,

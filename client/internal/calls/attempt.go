@@ -17,8 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox/signalbox/client/credentials"
 	"github.com/signalbox/signalbox/client/internal/nodes"
-	"github.com/signalbox/signalbox/internal/credentials"
 )
 
 // shortestShare bounds from below what one attempt may take of a call's time: a healthy node needs some time,

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox/signalbox/client/credentials"
 	"github.com/signalbox/signalbox/client/internal/nodes"
-	"github.com/signalbox/signalbox/internal/credentials"
 )
 
 // Config configures a Caller. Addresses, Log, the times and Refused are needed.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/credentials"
+	"github.com/signalbox/signalbox/client/credentials"
 )
 
 // suspicion is how much later than the others a suspect node is asked: as if it had asked for a pause of that length.

@@ -8,7 +8,7 @@ import (
 	"github.com/BurntSushi/toml"
 	"github.com/spf13/pflag"
 
-	"github.com/signalbox/signalbox/internal/cells"
+	"github.com/signalbox/signalbox/client/cells"
 )
 
 // ReadCells reads the file of --cells:

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/internal/cells"
-	"github.com/signalbox/signalbox/internal/credentials"
+	"github.com/signalbox/signalbox/client/cells"
+	"github.com/signalbox/signalbox/client/credentials"
 )
 
 // ClusterFlags is the cluster that the flags of a subcommand name. It is complete once the flags are parsed.

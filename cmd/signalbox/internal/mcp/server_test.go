@@ -11,7 +11,7 @@ import (
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/client/clienttest"
+	"github.com/signalbox/signalbox/test/clienttest"
 )
 
 // model is a client of one server.

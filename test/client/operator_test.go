@@ -4,11 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"go/parser"
-	"go/token"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -197,7 +192,7 @@ func TestRealCluster(t *testing.T) {
 	})
 }
 
-// TestRealBatch submits operations, one of them refused, and repeats none whose reply
+// TestRealBatch submits operations, one of them refused, and repeats no operation whose reply
 // was lost.
 func TestRealBatch(t *testing.T) {
 	really(t, 1, func(s *service, c *client.Client) {
@@ -218,35 +213,4 @@ func TestRealBatch(t *testing.T) {
 		_, err = batch.Send(s.ctx, c)
 		s.ok(err)
 	})
-}
-
-// TestImports: users of the client need no module but this one.
-func TestImports(t *testing.T) {
-	found := 0
-	for _, folder := range []string{".", "batch", "operator", "internal/calls", "internal/nodes", "internal/reply", "../internal/credentials", "../internal/cells"} {
-		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
-		must(t, err)
-		for _, name := range files {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			text, err := os.ReadFile(name)
-			must(t, err)
-			file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
-			must(t, err)
-			for _, i := range file.Imports {
-				path := strings.Trim(i.Path.Value, `"`)
-				first, _, _ := strings.Cut(path, "/")
-				allowed := path == "github.com/signalbox/signalbox/client" || strings.HasPrefix(path, "github.com/signalbox/signalbox/client/internal/") || path == "github.com/signalbox/signalbox/internal/credentials" ||
-					path == "github.com/signalbox/signalbox/internal/cells"
-				if strings.Contains(first, ".") && !allowed {
-					t.Errorf("%s imports %s", name, path)
-				}
-				found++
-			}
-		}
-	}
-	if found < 50 {
-		t.Errorf("only %d imports were found", found)
-	}
 }

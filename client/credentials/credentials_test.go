@@ -2,12 +2,19 @@ package credentials
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,8 +23,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/signalbox/signalbox/internal/certs"
+	"time"
 )
 
 const secret = "kG7-the-secret-token"
@@ -253,18 +259,34 @@ func TestSpentBodyIsNotRepeated(t *testing.T) {
 	}
 }
 
-// authority makes a certificate authority and what it issues, and returns its folder.
+// authority makes a certificate authority, a certificate of a node on this machine and a client's, and returns their folder.
 func authority(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	_, err := certs.MakeAuthority(dir, false)
-	if err == nil {
-		_, err = certs.MakeNode(dir, "n1", nil, false)
+	var root *x509.Certificate
+	var rootKey *ecdsa.PrivateKey
+	issue := func(file string, template x509.Certificate) {
+		t.Helper()
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		must(t, err)
+		template.SerialNumber, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(time.Hour)
+		if root == nil { // it signs itself
+			root, rootKey = &template, key
+		}
+		certificate, err := x509.CreateCertificate(rand.Reader, &template, root, &key.PublicKey, rootKey)
+		must(t, err)
+		if &template == root {
+			root, err = x509.ParseCertificate(certificate)
+			must(t, err)
+		}
+		encoded, err := x509.MarshalPKCS8PrivateKey(key)
+		must(t, err)
+		write(t, filepath.Join(dir, file+".pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
+		write(t, filepath.Join(dir, file+"-key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})))
 	}
-	if err == nil {
-		_, err = certs.MakeClient(dir, "ci", false)
-	}
-	must(t, err)
+	issue("ca", x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	issue("node-n1", x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	issue("client-ci", x509.Certificate{Subject: pkix.Name{CommonName: "ci"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return dir
 }
 

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/proxy"
-	"github.com/signalbox/signalbox/internal/cells"
 	"github.com/signalbox/signalbox/store"
 	"github.com/signalbox/signalbox/test/memnet"
 )

@@ -12,8 +12,11 @@
 //  4. After a reply 401 the token's file is read again. If it has another token, the
 //     request is repeated once with that token, since 401 says that the request had no effect.
 //
-// Packages client/internal/calls and cmd/signalbox/internal/cli call it. It makes no decision about nodes and retries.
-// It starts no goroutine; a request costs one stat of each file. All of it is safe for concurrent use.
+// It makes no decision about nodes and retries. It starts no goroutine; a request costs one stat of each file. All of it
+// is safe for concurrent use.
+//
+// Packages client, client/internal, httpapi/proxy and the command line call it. It is in the client's module for these
+// packages alone: other programs set client.Config, and its names may change in any release.
 //
 //   - credentials.go: Config, and the transport that adds the token to requests
 //   - file.go: values read from files, and again when these change

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/client/clienttest"
 	"github.com/signalbox/signalbox/client/operator"
+	"github.com/signalbox/signalbox/test/clienttest"
 )
 
 func made(t *testing.T, c *client.Client, name string, permits int64) {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/client/clienttest"
+	"github.com/signalbox/signalbox/test/clienttest"
 )
 
 // guarded is a node, over HTTPS, that takes one token at a time.

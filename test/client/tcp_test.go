@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/client/clienttest"
+	"github.com/signalbox/signalbox/test/clienttest"
 )
 
 // clientGoroutines returns the stacks that are in this package, or below it.

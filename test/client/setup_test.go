@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/client/clienttest"
 	"github.com/signalbox/signalbox/client/operator"
+	"github.com/signalbox/signalbox/test/clienttest"
 )
 
 // node is a real node, with a client for what a test does and sees beside the client that it

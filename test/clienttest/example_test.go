@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/client/clienttest"
+	"github.com/signalbox/signalbox/test/clienttest"
 )
 
 // export is the program under test: a job that must not run twice at a time. It works until the

@@ -1,0 +1,3 @@
+module github.com/signalbox/signalbox/client
+
+go 1.25.0
