@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // RestoreSession makes a session that a client remembers, with its leases, beyond permits
 // and levels. Each lease gets a new token; a receipt takes no permits. Available may become negative, until enough
@@ -143,12 +146,13 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 		if slots = slots || s.hasSlots(); s.with().WindowMS != 0 {
 			continue
 		}
-		if !m.fits(want, addInt(more[want.semaphore], want.count)) || s.hasSlots() && want.count > maxLeaseSlots {
+		before := more[want.semaphore]
+		if want.count > math.MaxInt64-before || !m.fits(want, before+want.count) || s.hasSlots() && want.count > maxLeaseSlots {
 			m.refuse(&result, Overflow, want)
 			return result
 		}
 		if !s.family() {
-			more[want.semaphore] += want.count
+			more[want.semaphore] = before + want.count
 		}
 	}
 	named := make([]*slotList, len(members))

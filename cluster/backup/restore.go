@@ -180,10 +180,24 @@ func (n *newState) giveToRaft(nowMS int64) error {
 	// Raft's Restore also waits for an entry of Raft's own, and never returns if another leader's entry replaces that one.
 	select {
 	case <-taken:
-		return nil // awaitSuccessor finds out whether the state comes into force
+		return n.awaitOwnEntry(returned) // awaitSuccessor finds out whether the state comes into force
 	case err := <-returned:
 		return err
 	}
+}
+
+// awaitOwnEntry blocks until Raft has appended its entry after the state, or has failed. That entry has no command, so
+// the replica never reaches its index: the first entry of the next term must come after it, or a linearizable read would
+// wait for that index until a later command.
+func (n *newState) awaitOwnEntry(returned <-chan error) error {
+	for n.raft.LastIndex() <= n.index {
+		select {
+		case err := <-returned:
+			return err
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // judge translates the error of Raft's Restore. Raft did not accept a state that it has not read to its end. After it

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,8 @@ type scene struct {
 	*replica.Replica
 	feed   *replica.Feed
 	term   uint64
-	last   uint64         // index of the log
+	last   atomic.Uint64  // index of the log
+	next   uint64         // index of the log when the next term may begin
 	given  int            // bytes that Raft has read
 	before []func(*scene) // happens before Raft reads
 	become func(s *scene, snapshot []byte, err error) error
@@ -32,12 +34,17 @@ type scene struct {
 func (s *scene) Leads() bool    { return true }
 func (s *scene) Refuses() error { return nil }
 
-func (s *scene) Interrupt(_ context.Context, work func(int64) error) error { return work(0) }
+// Interrupt notes when the next term may begin.
+func (s *scene) Interrupt(_ context.Context, work func(int64) error) error {
+	err := work(0)
+	s.next = s.last.Load()
+	return err
+}
 
 func (s *scene) Hold(context.Context, uint32) (func(), error) { return func() {}, nil }
 
 func (s *scene) CurrentTerm() uint64 { return s.term }
-func (s *scene) LastIndex() uint64   { return s.last }
+func (s *scene) LastIndex() uint64   { return s.last.Load() }
 
 func (s *scene) AppliedIndex() uint64 { return s.Index() }
 
@@ -60,7 +67,7 @@ func (s *scene) begin(t *testing.T, index, term uint64) {
 	if err, _ := s.feed.Apply(entry).(error); err != nil {
 		t.Fatal(err)
 	}
-	s.last = index
+	s.last.Store(index)
 }
 
 // restored returns the outcome of a restore and how many bytes Raft has read, given what
@@ -73,6 +80,31 @@ func restored(t *testing.T, become func(s *scene, snapshot []byte, err error) er
 	r := NewRestorer(hclog.NewNullLogger(), s, s, s.Replica, wake.Stretch(1))
 	_, err = r.Restore(t.Context(), bytes.NewReader(fileOf(t, state(7, 9, fsm.CreateSemaphore{Name: "db", Permits: 3}))), Order{})
 	return s.given, err
+}
+
+// TestNextTermFollowsRaftsOwnEntry: the replica never reaches an entry without a command, so a read whose index it is
+// waits for ever, unless the first entry of the next term follows it.
+func TestNextTermFollowsRaftsOwnEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{Replica: replica.New(replica.Config{}), term: 3}
+		s.become = func(s *scene, snapshot []byte, err error) error {
+			if err := s.feed.Restore(io.NopCloser(bytes.NewReader(snapshot))); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second) // virtual
+			s.last.Store(at + 1)
+			time.Sleep(time.Second) // virtual: a majority has the entry
+			s.begin(t, at+2, 3)
+			return err
+		}
+		s.feed = s.Feed(replica.FeedConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
+		s.begin(t, 5, 3)
+		r := NewRestorer(hclog.NewNullLogger(), s, s, s.Replica, wake.Stretch(1))
+		backup := fileOf(t, state(7, 9, fsm.CreateSemaphore{Name: "db", Permits: 3}))
+		if _, err := r.Restore(t.Context(), bytes.NewReader(backup), Order{}); err != nil || s.next != at+1 {
+			t.Errorf("%v; the next term began after index %d, and Raft's entry is %d", err, s.next, at+1)
+		}
+	})
 }
 
 // at is the index of the state in those tests.
@@ -120,7 +152,7 @@ func TestRestoreSucceedsIfItsStateIsInForce(t *testing.T) {
 func TestRaftTakesAStateInItsTermAlone(t *testing.T) {
 	for name, goOn := range map[string]func(*scene){
 		"a later term": func(s *scene) { s.term++ },
-		"a longer log": func(s *scene) { s.last = at },
+		"a longer log": func(s *scene) { s.last.Store(at) },
 	} {
 		n, err := restored(t, func(_ *scene, _ []byte, err error) error { return err }, goOn)
 		if !errors.Is(err, outcome.ErrNotApplied) || n != 0 {
