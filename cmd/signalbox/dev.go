@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,38 +102,47 @@ func (d *devFlags) serve(ctx context.Context, out io.Writer, folder string, fata
 	}
 }
 
-// start starts the nodes. It returns the started nodes, also with an error.
+// start starts the nodes, side by side: each makes a folder, whose syncs take most of a start. It returns the started
+// nodes, also with an error.
 func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, fatal func(error)) ([]*node, error) {
 	var peers []cluster.Peer
 	for i := range d.nodes {
 		peers = append(peers, cluster.Peer{ID: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.0.0.1:%d", d.port+peerOffset+i)})
 	}
-	var nodes []*node
+	nodes, failures := make([]*node, d.nodes), make([]error, d.nodes)
+	var starting sync.WaitGroup
 	for i, peer := range peers {
 		c := d.config
 		c.nodesHere = d.nodes
 		c.nodeID, c.peers, c.peerAddress = peer.ID, peers, peer.Address
 		c.httpAddress = fmt.Sprintf("127.0.0.1:%d", d.port+i)
 		c.data = filepath.Join(folder, peer.ID)
-		if err := c.validate(); err != nil {
-			return nodes, err
-		}
-		n, err := startNode(ctx, c, log.Named(peer.ID), fatal)
-		if taken := (*portTaken)(nil); errors.As(err, &taken) { // dev has another flag than serve
-			taken.flag = "--http-port"
-			err = fmt.Errorf("%w; the nodes need ports %d to %d and %d to %d", taken, d.port, d.port+d.nodes-1, d.port+peerOffset, d.port+peerOffset+d.nodes-1)
-		}
-		if err != nil {
-			return nodes, err
-		}
-		nodes = append(nodes, n)
-		go func() {
-			if err := <-n.served; err != nil {
-				fatal(fmt.Errorf("%s: %w", peer.ID, err))
-			}
-		}()
+		starting.Go(func() { nodes[i], failures[i] = d.startOne(ctx, c, log, fatal) })
 	}
-	return nodes, nil
+	starting.Wait()
+	nodes = slices.DeleteFunc(nodes, func(n *node) bool { return n == nil })
+	return nodes, cmp.Or(failures...)
+}
+
+// startOne starts a node. If the node ends in failure, fatal is called.
+func (d *devFlags) startOne(ctx context.Context, c config, log hclog.Logger, fatal func(error)) (*node, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	n, err := startNode(ctx, c, log.Named(c.nodeID), fatal)
+	if taken := (*portTaken)(nil); errors.As(err, &taken) { // dev has another flag than serve
+		taken.flag = "--http-port"
+		err = fmt.Errorf("%w; the nodes need ports %d to %d and %d to %d", taken, d.port, d.port+d.nodes-1, d.port+peerOffset, d.port+peerOffset+d.nodes-1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		if err := <-n.served; err != nil {
+			fatal(fmt.Errorf("%s: %w", c.nodeID, err))
+		}
+	}()
+	return n, nil
 }
 
 // ready blocks until all nodes are ready, or ctx ends.
