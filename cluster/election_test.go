@@ -158,6 +158,13 @@ func TestRefusedLeaderIsDeposedOnce(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		n := c.leader()
 		address := n.id + ":8711"
+		early := func() (count float64) {
+			for _, node := range c.all {
+				count += metricsOf(t, node)["raft_early_campaigns_total"]
+			}
+			return count
+		}
+		campaigns := early()
 		refused.Store(&address)
 		deposed, leads := 0, true
 		for range 29 {
@@ -180,8 +187,8 @@ func TestRefusedLeaderIsDeposedOnce(t *testing.T) {
 				}
 			}
 		}
-		if deposed != 1 {
-			t.Errorf("deposed %d times in 29 s", deposed)
+		if campaigns = early() - campaigns; deposed != 1 || campaigns != 1 {
+			t.Errorf("deposed %d times in 29 s, and %v early campaigns are counted", deposed, campaigns)
 		}
 	}, func(config *Config) { config.Network = refusing{config.Network, &refused} })
 }

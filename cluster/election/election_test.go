@@ -2,7 +2,10 @@ package election
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
+	"io"
+	"net"
 	"sync"
 	"syscall"
 	"testing"
@@ -28,6 +31,7 @@ type voter struct {
 	heard       time.Time       // when its leader was heard last
 	deaf        bool            // its questions and the replies to it are lost
 	refuses     map[string]bool // whose ports refuse connections, as this node sees it
+	fails       error           // the result of each dial; nil: by refuses
 	campaigns   int
 	incarnation uint64
 	wins        bool // a campaign makes it the leader of all
@@ -82,6 +86,9 @@ func (v *voter) Ask(ctx context.Context, to raft.Server, q Question) (Reply, err
 }
 
 func (v *voter) Identify(_ context.Context, node string) (uint64, error) {
+	if err := look(v, func() error { return v.fails }); err != nil {
+		return 0, err
+	}
 	if look(v, func() bool { return v.refuses[node] }) {
 		return 0, syscall.ECONNREFUSED
 	}
@@ -218,6 +225,19 @@ func TestNoProofNoCampaign(t *testing.T) {
 			wantCampaigns(t, "the port is open", settled(all, time.Second), 0, 0)
 		}
 	})
+	for _, err := range []error{
+		context.DeadlineExceeded,   // the leader is stopped, or its accept queue is full
+		syscall.ECONNRESET, io.EOF, // its port accepts and closes
+		syscall.EHOSTUNREACH, &net.DNSError{Err: "no such host", Name: "n1", IsNotFound: true},
+		x509.UnknownAuthorityError{}, errLost,
+	} {
+		elect(t, three, func(t *testing.T, all map[string]*voter) {
+			change(all, func() { all["n2"].fails, all["n3"].fails = err, err })
+			all["n2"].StreamEnded(Process{Node: "n1", Incarnation: 7})
+			all["n3"].StreamEnded(Process{Node: "n1", Incarnation: 7})
+			wantCampaigns(t, err.Error(), settled(all, 400*time.Millisecond), 0, 0)
+		})
+	}
 	elect(t, three, func(t *testing.T, all map[string]*voter) {
 		change(all, func() { all["n2"].refuses["n1"] = true })
 		all["n2"].StreamEnded(Process{Node: "n1", Incarnation: 7})

@@ -79,7 +79,7 @@ func New(config Config) *Counters {
 
 		NoticesDelivered: counter("notices_delivered_total", "Notices to callbacks that this node, as the leader, has delivered."),
 		NoticesFailed:    counter("notice_attempts_failed_total", "Attempts of this node, as the leader, to deliver a notice that failed."),
-		EarlyCampaigns:   counter("raft_early_campaigns_total", "Campaigns of this node that did not wait for a time-out of Raft: the process of the leader had ended, or no voter knew a leader."),
+		EarlyCampaigns:   counter("raft_early_campaigns_total", "Campaigns of this node that did not wait for a time-out of Raft: the process of the leader had ended, or a majority of the voters knew no leader."),
 		NoticesGivenUp:   counter("notices_given_up_total", "Notices that this node, as the leader, has given up to deliver."),
 	}
 	for _, cause := range []fsm.Cause{fsm.CauseExpired, fsm.CauseEnded, fsm.CauseRevoked, fsm.CauseDeleted, fsm.CauseResized} {

@@ -10,7 +10,7 @@ import (
 
 const (
 	// Tick is the heartbeat, election and leader lease time at multiplier 1. With it, a cluster usually writes again
-	// about a second after its leader was killed.
+	// about a second after its leader was cut off; the end of a leader's process is noticed sooner, see package election.
 	Tick = 500 * time.Millisecond
 	// commitTimeout is how often Raft sends each idle follower an append, at most.
 	commitTimeout = 500 * time.Millisecond

@@ -147,7 +147,7 @@ func troubles(cluster *operator.Cluster) (problem, next string) {
 
 func leaderVerb() verb {
 	return verb{use: "leader [NODE]", short: "Print the node that leads, or hand the leadership over to NODE", maximum: 1, complete: []source{memberIDs},
-		long: "\n\nDuring the hand-over requests wait for about a second; no lease ends by it.",
+		long: "\n\nDuring the hand-over requests wait, some milliseconds as a rule; no lease ends by it.",
 		run: func(c *call) error {
 			id := c.argument(0)
 			if id != "" {
