@@ -14,10 +14,11 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// TestMain leaves the examples out unless there is a node for them: TestExamplesOfTheClient of test/client starts one.
+// TestMain leaves the examples out unless SIGNALBOX_TEST_EXAMPLES has the address of a node that they may use:
+// TestExamplesOfTheClient of test/client starts one.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if os.Getenv("SIGNALBOX_ADDR") == "" {
+	if os.Getenv("SIGNALBOX_TEST_EXAMPLES") == "" {
 		skip := "^Example"
 		if others := flag.Lookup("test.skip").Value.String(); others != "" {
 			skip += "|" + others
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // dial is client.New for the examples.
 func dial() *client.Client {
-	c, err := client.New(client.Config{Addresses: []string{os.Getenv("SIGNALBOX_ADDR")}})
+	c, err := client.New(client.Config{Addresses: []string{os.Getenv("SIGNALBOX_TEST_EXAMPLES")}})
 	if err != nil {
 		log.Fatal(err)
 	}

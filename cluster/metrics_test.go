@@ -122,7 +122,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestMetricsOfGroups: a semaphore with groups has metrics of its own.
+// TestMetricsOfGroups: a semaphore with groups shows its pause, its groups and its returns.
 func TestMetricsOfGroups(t *testing.T) {
 	lifeBubble(t, 1, func(t *testing.T, c *lifeNodes) {
 		leader := c.all[0]

@@ -15,11 +15,25 @@ import (
 // table, it has no other record.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
-		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkLanes, m.checkReturns, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries, m.checkItems,
+		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkLanes, m.checkReturns, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries, m.checkItems, m.checkCounts,
 	} {
 		if err := part(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkCounts: what is counted is what a reader finds, without the leases of deleted semaphores.
+func (m *Machine) checkCounts() error {
+	left := 0
+	for _, l := range m.leases.all() {
+		if !m.semaphores.at(l.semaphore).deleted {
+			left++
+		}
+	}
+	if _, _, leases, _ := m.Counts(); leases != left {
+		return fmt.Errorf("%d leases are counted, and %d are left", leases, left)
 	}
 	return nil
 }
@@ -436,7 +450,8 @@ func (m *Machine) checkMemory() error {
 	if marks != len(m.marked) || marks != m.marks.length {
 		return errors.New("the marks and their index differ")
 	}
-	if m.revoked.live > maxRevoked || m.revoked.live != len(m.byRevoked) || m.revoked.live != m.revokedOrder.length() {
+	operators, holds := m.revokedOrder[0].length(), m.revokedOrder[1].length()
+	if max(operators, holds) > maxRevoked || m.revoked.live != len(m.byRevoked) || m.revoked.live != operators+holds {
 		return errors.New("the memory of revoked leases and its index differ")
 	}
 	if err := m.checkEnded(); err != nil {

@@ -85,9 +85,9 @@ type indexes struct {
 	marked       map[[16]byte]struct{} // the marks' hashes
 	holdersBy    map[ref]*holderIndex  // of the semaphores with holderStride leases and more
 	deadlines    deadlines
-	ends         [3]*ends               // ended sessions: by operators, by deadlines, others
+	ends         [4]*ends               // ended sessions: by operators, by deadlines, by max_hold, others
 	patience     list                   // notices that end by time, the earliest first
-	revokedOrder list                   // the oldest first
+	revokedOrder [2]list                // of leases that operators revoked, and that max_hold ended; the oldest first
 	outcomes     list                   // keys with an outcome, the oldest first
 	owned        map[string]owned       // by owner; the empty owner is not counted
 	itemNames    btree.Map[string, ref] // items, without shades
@@ -150,7 +150,7 @@ func New() *Machine {
 		marked:    map[[16]byte]struct{}{},
 		holdersBy: map[ref]*holderIndex{},
 		owned:     map[string]owned{},
-		ends:      [3]*ends{newEnds(), newEnds(), newEnds()},
+		ends:      [4]*ends{newEnds(), newEnds(), newEnds(), newEnds()},
 		byShade:   map[string]ref{},
 		shades:    newShades(),
 		unserved:  newWaiters(),

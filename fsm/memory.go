@@ -6,8 +6,9 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// The machine remembers for a while how sessions ended, in three kinds: ends by operators,
-// which prevent a restore; ends by deadlines; and all others. Each kind has its own bound.
+// The machine remembers for a while how sessions ended, in four kinds: ends by operators and ends by max_hold,
+// which prevent a restore; ends by deadlines; and all others. Each kind has its own bound, so that a client, which
+// can cause all kinds but the first, pushes out no end by an operator.
 // Beyond the bound, the machine forgets the oldest end of the owner with the most ends, so that
 // an owner can't push out the end of an owner that has fewer.
 
@@ -36,13 +37,15 @@ func revokes(cause Cause) bool { return cause == CauseRevoked || cause == CauseM
 
 // endsLike returns the ends of the kind of a cause.
 func (m *Machine) endsLike(cause Cause) *ends {
-	switch {
-	case revokes(cause):
+	switch cause {
+	case CauseRevoked:
 		return m.ends[0]
-	case cause == CauseExpired:
+	case CauseExpired:
 		return m.ends[1]
+	case CauseMaxHold:
+		return m.ends[2]
 	}
-	return m.ends[2]
+	return m.ends[3]
 }
 
 // rememberEnded records how a session ended.
@@ -99,7 +102,7 @@ func (m *Machine) forgetEnded(r ref) {
 	m.ended.remove(r)
 }
 
-// rememberRevoked records that a dropped lease was revoked, and forgets the oldest record
+// rememberRevoked records that a dropped lease was revoked, and forgets the oldest record of its kind
 // beyond maxRevoked. It ignores leases of deleted semaphores, which can't be restored.
 func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 	if !l.revoked || cause == CauseDeleted {
@@ -109,15 +112,23 @@ func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 	m.forgetRevocation(at)
 	m.orders++
 	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, group: at.group, order: m.orders, atMS: m.nowMS, reason: l.reason})
-	if m.revoked.live > maxRevoked {
-		m.forgetRevoked(m.revokedOrder.first)
+	if kind := m.revokedLike(l.reason); kind.length() > maxRevoked {
+		m.forgetRevoked(kind.first)
 	}
+}
+
+// revokedLike returns the revoked leases of the kind of a reason: leases that max_hold ended, or that operators revoked.
+func (m *Machine) revokedLike(reason string) *list {
+	if reason == maxHoldReason {
+		return &m.revokedOrder[1]
+	}
+	return &m.revokedOrder[0]
 }
 
 func (m *Machine) fileRevoked(v revoked) {
 	r := m.revoked.add(v)
 	m.byRevoked[v.key()] = r
-	m.revokedOrder.push(r, m.revokedInOrder)
+	m.revokedLike(v.reason).push(r, m.revokedInOrder)
 }
 
 func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrder }
@@ -125,7 +136,7 @@ func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrde
 func (m *Machine) forgetRevoked(r ref) {
 	v := m.revoked.at(r)
 	delete(m.byRevoked, v.key())
-	m.revokedOrder.unlink(r, m.revokedInOrder)
+	m.revokedLike(v.reason).unlink(r, m.revokedInOrder)
 	m.revoked.remove(r)
 }
 

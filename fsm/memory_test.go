@@ -23,10 +23,11 @@ func TestFloodOfEndsPushesOutNoOther(t *testing.T) {
 		apply(by("bob", OpenSession{Session: 100 + i, TTLMS: 0}),
 			by("bob", OpenSession{Session: 200 + i, TTLMS: 1000}), by("bob", EndSession{Session: 200 + i}),
 			by("bob", OpenSession{Session: 300 + i, TTLMS: 1000}), by("", EndSession{Session: 300 + i, Operator: true}))
+		m.rememberEnded(ended{id: 400 + i, cause: CauseMaxHold, reason: maxHoldReason, owner: "ann"})
 	}
 	got := apply(restore("ann", 1), restore("ann", 2), by("ann", Renew{Renewals: []Renewal{{3, 1000}}}),
-		restore("bob", 3), restore("bob", 4), restore("bob", 1), restore("bob", 319))
-	for i, code := range []Code{Revoked, Revoked, OK, SessionExists, SessionExists, SessionExists, Revoked} {
+		restore("bob", 3), restore("bob", 4), restore("bob", 1), restore("bob", 319), restore("ann", 419))
+	for i, code := range []Code{Revoked, Revoked, OK, SessionExists, SessionExists, SessionExists, Revoked, Revoked} {
 		if r := got[i].Result; r.Code != code || code == Revoked && i < 2 && r.Reason != "stuck" {
 			t.Errorf("%d: %s", i, show(r))
 		}
@@ -34,7 +35,7 @@ func TestFloodOfEndsPushesOutNoOther(t *testing.T) {
 	if each := got[2].Result.Each[0]; each.Code != ExpiredSession {
 		t.Errorf("an expired session: %s", show(each))
 	}
-	if m.ended.live != 12 {
+	if m.ended.live != 16 {
 		t.Errorf("%d ends are remembered", m.ended.live)
 	}
 }

@@ -260,7 +260,17 @@ func (m *model) drop(l *modelLease, cause Cause, reason string) {
 	if l.revoked && cause != CauseDeleted {
 		m.forgetRevoked(l)
 		m.revoked = append(m.revoked, modelRevoked{l.session.id, l.semaphore.epoch, l.in.group, m.nowMS, l.reason})
-		m.revoked = m.revoked[max(0, len(m.revoked)-100_000):]
+		like := func(v modelRevoked) bool { return (v.reason == "max-hold") == (l.reason == "max-hold") }
+		kind := 0
+		for _, v := range m.revoked {
+			if like(v) {
+				kind++
+			}
+		}
+		if kind > 100_000 {
+			oldest := slices.IndexFunc(m.revoked, like)
+			m.revoked = slices.Delete(m.revoked, oldest, oldest+1)
+		}
 	}
 	l.semaphore.modified = m.index
 	m.done.ended++
@@ -352,7 +362,7 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 // forgetEndsLike: beyond the bound of a kind the owner with the most ends loses its oldest.
 func (m *model) forgetEndsLike(cause Cause) {
 	kind := func(c Cause) bool {
-		return revoking(c) == revoking(cause) && (c == CauseExpired) == (cause == CauseExpired)
+		return (c == CauseRevoked) == (cause == CauseRevoked) && (c == CauseMaxHold) == (cause == CauseMaxHold) && (c == CauseExpired) == (cause == CauseExpired)
 	}
 	counts, all, largest := map[string]int{}, 0, ""
 	for _, e := range m.ended {

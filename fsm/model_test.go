@@ -231,7 +231,7 @@ func (m *model) expire() {
 func (m *model) forgetOld() {
 	const tenMinutesMS = 600_000
 	dropped := 0
-	for _, kind := range [][]Cause{{CauseRevoked, CauseMaxHold}, {CauseExpired}, nil} {
+	for _, kind := range [][]Cause{{CauseRevoked}, {CauseMaxHold}, {CauseExpired}, nil} {
 		dropped = 0
 		m.ended = slices.DeleteFunc(m.ended, func(e modelEnded) bool {
 			like := slices.Contains(kind, e.cause) || kind == nil && !revoking(e.cause) && e.cause != CauseExpired
@@ -259,8 +259,15 @@ func (m *model) forgetOld() {
 		}
 		return old
 	})
-	for dropped = 0; dropped < 4096 && len(m.revoked) > 0 && m.revoked[0].atMS+tenMinutesMS <= m.nowMS; dropped++ {
-		m.revoked = m.revoked[1:]
+	for _, held := range []bool{false, true} { // too long
+		dropped = 0
+		m.revoked = slices.DeleteFunc(m.revoked, func(v modelRevoked) bool {
+			old := (v.reason == "max-hold") == held && v.atMS+tenMinutesMS <= m.nowMS && dropped < 4096
+			if old {
+				dropped++
+			}
+			return old
+		})
 	}
 	for dropped = 0; dropped < 4096 && len(m.marks) > 0 && m.marks[0].atMS+tenMinutesMS <= m.nowMS; dropped++ {
 		m.marks = m.marks[1:]

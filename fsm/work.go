@@ -103,7 +103,9 @@ func (m *Machine) forget() {
 	if m.marks.length > 0 {
 		m.forgetMarks()
 	}
-	drop(&m.revokedOrder, func(r ref) bool { return m.revoked.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetRevoked)
+	for kind := range m.revokedOrder {
+		drop(&m.revokedOrder[kind], func(r ref) bool { return m.revoked.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetRevoked)
+	}
 	drop(&m.patience, func(r ref) bool { return m.notices.at(r).endsMS <= m.nowMS }, m.endNotice)
 	drop(&m.folderOrder, func(r ref) bool { return m.folders.at(r).atMS+deletesKeptMS <= m.nowMS }, m.forgetFolder)
 	if m.shadesDue() {

@@ -147,7 +147,7 @@ type newState struct {
 }
 
 // giveToRaft makes the state the successor of the present state, and has Raft read it as a snapshot, while no term
-// runs. It blocks until Raft's state machine has the state, or Raft has failed. After an error other than
+// runs. It blocks until Raft's state machine has the state and Raft has appended its own entry after it, or Raft has failed. After an error other than
 // ErrOutcomeUnknown Raft has not accepted the state.
 func (n *newState) giveToRaft(nowMS int64) error {
 	successor := fsm.Succession{NowMS: nowMS, EndSessions: n.endSessions}
@@ -180,17 +180,17 @@ func (n *newState) giveToRaft(nowMS int64) error {
 	// Raft's Restore also waits for an entry of Raft's own, and never returns if another leader's entry replaces that one.
 	select {
 	case <-taken:
-		return n.awaitOwnEntry(returned) // awaitSuccessor finds out whether the state comes into force
+		return n.awaitOwnEntry(successor.Own.Term(), returned) // awaitSuccessor finds out whether the state comes into force
 	case err := <-returned:
 		return err
 	}
 }
 
-// awaitOwnEntry blocks until Raft has appended its entry after the state, or has failed. That entry has no command, so
+// awaitOwnEntry blocks until Raft has appended its entry after the state, or has failed, or the term is over. That entry has no command, so
 // the replica never reaches its index: the first entry of the next term must come after it, or a linearizable read would
 // wait for that index until a later command.
-func (n *newState) awaitOwnEntry(returned <-chan error) error {
-	for n.raft.LastIndex() <= n.index {
+func (n *newState) awaitOwnEntry(term uint64, returned <-chan error) error {
+	for n.raft.LastIndex() <= n.index && n.raft.CurrentTerm() == term {
 		select {
 		case err := <-returned:
 			return err

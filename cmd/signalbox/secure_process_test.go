@@ -243,7 +243,7 @@ func (s *securing) refusesStrangers() {
 		conn, err := net.Dial("tcp", s.c.peer(0))
 		must(s.T, err)
 		if secure {
-			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
+			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, NextProtos: []string{"signalbox-peer"}})
 		}
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n") // an error is n1 that refuses sooner
 		eventually(s.T, 20*time.Second, func() error {

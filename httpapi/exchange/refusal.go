@@ -8,7 +8,7 @@ const PlainText = "text/plain; charset=utf-8"
 // Refusal is a refusal in the form of a dialect: a status, and one bare text. It is an error.
 type Refusal struct {
 	Status      int
-	ContentType string // "": none
+	ContentType string // "": the reply has no Content-Type
 	Text        string
 	RetryAfter  string // seconds; "": no Retry-After
 }

@@ -93,9 +93,10 @@ func CutOff(w http.ResponseWriter) {
 // take the reply.
 func (r *Replies) Send(c echo.Context, status int, contentType string, data []byte) error {
 	response := c.Response()
-	response.Header()["Content-Type"] = nil // else net/http would guess one
 	if contentType != "" {
 		response.Header().Set("Content-Type", contentType)
+	} else {
+		response.Header()["Content-Type"] = nil // else net/http would guess one
 	}
 	response.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	response.WriteHeader(status)

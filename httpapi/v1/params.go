@@ -176,11 +176,13 @@ var bodyMembers = map[string]member{
 	"when_full":   {fieldWhenFull, readWhenFull},
 	"limit":       {fieldLimit, readLimit},
 	"above":       {fieldAbove, readAbove},
-	"window":      {fieldWindow, readSpan(fsm.MinWindowMS, fsm.MaxWindowMS, "100ms to 744h", func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.WindowMS })},
-	"cooldown":    {fieldCooldown, readSpan(0, fsm.MaxCooldownMS, "0 to 24h", func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.CooldownMS })},
-	"on_lost":     {fieldOnLost, readOnLost},
-	"max_hold":    {fieldMaxHold, readSpan(fsm.MinHoldMS, fsm.MaxTTLMS, "1s to 100 years", func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.MaxHoldMS })},
-	"slots":       {fieldSlots, readSlots},
+	"window": {fieldWindow, readSpan(fsm.MinWindowMS, fsm.MaxWindowMS, "100ms to 744h",
+		func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.WindowMS })},
+	"cooldown": {fieldCooldown, readSpan(0, fsm.MaxCooldownMS, "0 to 24h", func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.CooldownMS })},
+	"on_lost":  {fieldOnLost, readOnLost},
+	"max_hold": {fieldMaxHold, readSpan(fsm.MinHoldMS, fsm.MaxTTLMS, "1s to 100 years",
+		func(s *fsm.SettingsChange) *fsm.Change[int64] { return &s.MaxHoldMS })},
+	"slots": {fieldSlots, readSlots},
 }
 
 // queryParams has every query parameter of some single route. In a batch it is a member, see

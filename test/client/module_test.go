@@ -66,7 +66,7 @@ func TestUsersNeedOneModule(t *testing.T) {
 func TestExamplesOfTheClient(t *testing.T) {
 	server := httptest.NewServer(clienttest.Start(t).Handler())
 	t.Cleanup(server.Close)
-	output := goIn(t, ".", []string{"SIGNALBOX_ADDR=" + server.URL}, "test", "-count=1", "-vet=off", "-v", "-run=^Example", "github.com/signalbox/signalbox/client")
+	output := goIn(t, ".", []string{"SIGNALBOX_TEST_EXAMPLES=" + server.URL}, "test", "-count=1", "-vet=off", "-v", "-run=^Example", "github.com/signalbox/signalbox/client")
 	text, err := os.ReadFile("../../client/example_test.go")
 	must(t, err)
 	functions := regexp.MustCompile(`(?m)^func (Example\w*)\(\)`).FindAllSubmatch(text, -1)
