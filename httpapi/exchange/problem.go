@@ -191,7 +191,7 @@ func never(r *fsm.Result) string {
 	}
 	if r.Full == 0 {
 		return "The semaphore has no permits, and no release could free one, so that no request waits for it: raise its permits. " +
-			"To make requests wait instead, leave the permits as they are and take them with down."
+			"To make requests wait instead, leave the permits as they are and pause the semaphore."
 	}
 	return "More permits were asked for than the semaphore has. Ask for fewer, or raise its permits."
 }

@@ -147,7 +147,7 @@ class Operations:
             permits=permits, level=level, metadata=metadata, groups=groups, per_group=per_group, paused=paused, max_waiting=max_waiting, when_full=when_full,
             head_start=head_start, window=window, cooldown=cooldown, on_lost=on_lost, max_hold=max_hold, slots=slots,
         ), epoch=epoch)  # fmt: skip
-        if only_new:
+        if values.flag("only_new", only_new):
             call.headers["If-None-Match"] = "*"
         return self._send(call, _made)
 
@@ -164,7 +164,7 @@ class Operations:
 
     def get(self, name: str, *, stale: bool = False, epoch: Optional[int] = None) -> Semaphore:
         """Reads a semaphore with its first holders and waiters; stale reads the state of the node that replies, without asking the leader."""
-        query = {**values.query(epoch), **({"consistency": "stale"} if stale else {})}
+        query = {**values.query(epoch), **({"consistency": "stale"} if values.flag("stale", stale) else {})}
         return self._send(Call("GET", ("v1", "semaphores", values.semaphore(name)), query=query), lambda reply: _semaphore(reply.body))
 
     def delete(self, name: str, *, epoch: Optional[int] = None) -> None:
@@ -192,7 +192,7 @@ class Operations:
 
     def group_page(self, name: str, cursor: str = "", *, waiting: bool = False) -> Tuple[List[Group], Optional[str]]:
         """Reads a page of the groups of a semaphore, by name, with waiting those in which requests wait; and the cursor of the next page, if there is one."""
-        query = {**({"cursor": cursor} if values.text("cursor", cursor) else {}), **({"waiting": "true"} if waiting else {})}
+        query = {**({"cursor": cursor} if values.text("cursor", cursor) else {}), **({"waiting": "true"} if values.flag("waiting", waiting) else {})}
         return self._send(Call("GET", ("v1", "semaphores", values.semaphore(name), "groups"), query=query), _group_page)
 
     def set_group_limit(self, name: str, group: str, limit: int, *, epoch: Optional[int] = None) -> None:
@@ -336,13 +336,13 @@ class Client(Operations, Unpicklable):
         if isinstance(addresses, str):
             addresses = addresses.split(",")
         ordered = [values.text("an address", address) for address in addresses]
-        if not in_order:
+        if not values.flag("in_order", in_order):
             random.shuffle(ordered)  # so that clients spread over the nodes
         if token is not None:
             values.text("token", token)
         nodes = Nodes(ordered)
-        credentials = Credentials(nodes, token, token_file, ca, cert, key, insecure_http)
-        self._max_wait, self._anonymous = values.seconds("max_wait", max_wait, 0.001), anonymous
+        credentials = Credentials(nodes, token, token_file, ca, cert, key, values.flag("insecure_http", insecure_http))
+        self._max_wait, self._anonymous = values.seconds("max_wait", max_wait, 0.001), values.flag("anonymous", anonymous)
         longest = min(values.seconds("longest_wait", longest_wait, 0.001), self._max_wait)
         attempt, give_up = values.seconds("attempt_timeout", attempt_timeout, 0.001), values.seconds("give_up_after", give_up_after)
         self._calls = Caller(nodes, credentials, values.headers({} if headers is None else headers), attempt, longest, give_up)
@@ -535,7 +535,7 @@ class Client(Operations, Unpicklable):
         self, name: str, count: int = 1, *, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, partial: bool = False,
         epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
     ) -> Work[int]:  # fmt: skip
-        body = {"count": values.whole("count", count), "partial": bool(partial), **values.head_start(head_start)}
+        body = {"count": values.whole("count", count), "partial": values.flag("partial", partial), **values.head_start(head_start)}
         call = _change(name, "POST", "down", body=body, epoch=epoch, group=group)
         wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
 

@@ -52,8 +52,9 @@ def _matches(kind: Callable[[Any], bool], function: Any) -> bool:
 
 def _checked(result: Any) -> Any:
     """Refuses a result whose body is still to run, without the lease."""
-    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-        if hasattr(result, "close"):
-            result.close()
+    body = getattr(result, "gen", result)  # a function under contextlib.contextmanager returns an object that has the generator
+    if inspect.isawaitable(result) or inspect.isgenerator(body) or inspect.isasyncgen(body):
+        if hasattr(body, "close"):
+            body.close()
         raise TypeError(f"the function has returned {result!r}, whose body would run without the lease")
     return result

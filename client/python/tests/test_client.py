@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import functools
 import json
 import logging
@@ -339,7 +340,7 @@ class TestClient(unittest.TestCase):
             for function in refused:
                 with self.subTest(function), self.assertRaises(TypeError):
                     limited("db")(function)
-        for hidden in (lambda: coroutine(), lambda: generator(), lambda: asynchronous()):
+        for hidden in (lambda: coroutine(), lambda: generator(), lambda: asynchronous(), contextlib.contextmanager(generator), contextlib.asynccontextmanager(asynchronous)):
             with self.assertRaises(TypeError):
                 client.limited("db")(hidden)()
 
@@ -402,6 +403,13 @@ class TestClient(unittest.TestCase):
             (lambda epoch: client.lease("db", epoch=epoch), "epoch", (-1, 1.5, "1")),
             (lambda cancel: client.lease("db", cancel=cancel), "cancel", (1, threading.Event())),
             (lambda seconds: sb.Client("http://n1", attempt_timeout=seconds), "attempt_timeout", (0, None, *times)),
+            (lambda flag: sb.Client("http://n1", insecure_http=flag), "insecure_http", ("no", 1, None)),
+            (lambda flag: sb.Client("http://n1", in_order=flag), "in_order", ("no", 1, None)),
+            (lambda flag: sb.AsyncClient("http://n1", anonymous=flag), "anonymous", ("no", 1, None)),
+            (lambda flag: client.down("db", partial=flag), "partial", ("no", 1, None)),
+            (lambda flag: client.get("db", stale=flag), "stale", ("no", 1, None)),
+            (lambda flag: list(client.groups("db", waiting=flag)), "waiting", ("no", 1, None)),
+            (lambda flag: client.put("db", 1, only_new=flag), "only_new", ("no", 1, None)),
             (lambda headers: sb.Client("http://n1", headers=headers), "headers", ({"a": "b\r\nc: d"}, {"a b": "c"}, {"Host": "x"}, {"a": 1}, "a")),
         ]  # fmt: skip
         for call, what, values in wrong:

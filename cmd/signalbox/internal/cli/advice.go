@@ -50,6 +50,8 @@ func Explain(err error) error {
 		next = fmt.Sprintf("Make it with \"signalbox create %s --permits N\"; \"signalbox ls\" lists all.", ShellQuote(refusal.Semaphore))
 	case errors.Is(err, signalbox.ErrNever) && refusal != nil && refusal.Rule == "group-limit":
 		next = fmt.Sprintf("\"signalbox groups %s\" shows the limits of its groups.", ShellQuote(refusal.Semaphore))
+	case errors.Is(err, signalbox.ErrNever) && refusal != nil && refusal.Permits != nil && *refusal.Permits == 0:
+		next = fmt.Sprintf("\"signalbox resize %[1]s N\" gives it permits; \"signalbox set %[1]s --pause REASON\" lets requests wait instead.", ShellQuote(refusal.Semaphore))
 	case errors.Is(err, signalbox.ErrNever) && refusal != nil && refusal.Permits != nil:
 		next = fmt.Sprintf("Ask for at most %d, or change that with \"signalbox resize %s N\".", *refusal.Permits, ShellQuote(refusal.Semaphore))
 	case errors.Is(err, signalbox.ErrLineFull) && refusal != nil:
