@@ -163,12 +163,12 @@ func TestVerbsFollow(t *testing.T) {
 	watch := startInProcess(following, t, "watch", "db", "--addr", address)
 	events.awaitOutput(t, `"event":"created"`)
 	watch.awaitOutput(t, "0 held")
-	if o := command(t, []string{"acquire", "db", "--addr", address}); o.status != 0 {
+	if o := command(t, []string{"acquire", "db", "--metadata", "host=web7,pid=1,user=ann", "--addr", address}); o.status != 0 {
 		t.Fatalf("%+v", o)
 	}
 	events.awaitOutput(t, `"event":"granted"`)
 	lines.awaitOutput(t, time.Now().Format(time.DateOnly)) // the local time
-	lines.awaitOutput(t, "granted          db  session ")
+	lines.awaitOutput(t, "granted          db  ann@web7 pid 1 (session ")
 	last.awaitOutput(t, "created          db") // before it began
 	last.awaitOutput(t, "granted          db")
 	if o := command(t, []string{"item", "put", "cfg", "v", "--addr", address}); o.status != 0 {

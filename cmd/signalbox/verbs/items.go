@@ -47,11 +47,14 @@ func itemLs() verb {
 		}}
 }
 
-// clientsByID returns the clients of the sessions that this client may see.
+// maxClients bounds the sessions whose clients are read beforehand.
+const maxClients = 10_000
+
+// clientsByID returns the clients of the sessions that this client may see, up to maxClients.
 func clientsByID(c *call) map[string]string {
 	clients := map[string]string{}
 	for s, err := range c.operator.ListSessions(c, operator.PageSize(pageSize)) {
-		if err != nil {
+		if err != nil || len(clients) == maxClients {
 			break // the ids have to do
 		}
 		clients[s.ID] = cli.FormatClient(s.Metadata)

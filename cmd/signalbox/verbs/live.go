@@ -92,13 +92,17 @@ func follow(c *call, options ...operator.EventOption) error {
 	if err != nil {
 		return err
 	}
+	clients := map[string]string{}
+	if c.Format == cli.Table {
+		clients = clientsByID(c)
+	}
 	for e, err := range c.operator.Events(c, options...) {
 		if err == nil {
 			head, rest := fmt.Sprintf("{\"id\":%q,\"event\":%q", e.ID, e.Kind), strings.TrimPrefix(string(e.Data), "{")
 			if rest != "}" {
 				head += ","
 			}
-			err = errors.Join(c.Result(e.ID, json.RawMessage(head+rest)), c.Printf("%s  %s  %s", clock.timeOf(e).Format(time.DateTime), e.ID, eventText(e)))
+			err = errors.Join(c.Result(e.ID, json.RawMessage(head+rest)), c.Printf("%s  %s  %s", clock.timeOf(e).Format(time.DateTime), e.ID, eventText(e, clients)))
 		}
 		if err != nil {
 			return err
@@ -129,7 +133,19 @@ func (k clock) timeOf(e *operator.Event) time.Time {
 	return k.at.Add(e.ClusterTime - k.cluster)
 }
 
-func eventText(e *operator.Event) string {
+// eventText describes an event. clients has the clients of sessions by id; a session that the event opens or ends is
+// added or removed.
+func eventText(e *operator.Event, clients map[string]string) string {
+	if e.Kind == "session-opened" {
+		clients[e.Session] = cli.FormatClient(e.Metadata)
+	}
+	session := "session " + e.Session
+	if client := clients[e.Session]; client != "" {
+		session = client + " (" + session + ")"
+	}
+	if e.Kind == "session-ended" {
+		delete(clients, e.Session)
+	}
 	parts := []string{fmt.Sprintf("%-15s", e.Kind)}
 	add := func(format string, shown bool, value any) {
 		if shown {
@@ -140,7 +156,7 @@ func eventText(e *operator.Event) string {
 	add("group %s", e.Group != "" || e.Kind == "group-changed", groupName(e.Group))
 	add("item %s", e.Item != "", e.Item)
 	add("version %d", e.Version != 0, e.Version)
-	add("session %s", e.Session != "", e.Session)
+	add("%s", e.Session != "", session)
 	add("count %d", e.Count != 0, e.Count)
 	add("token %d", e.Token != 0, e.Token)
 	add("place %d", e.Place != 0, e.Place)
