@@ -255,10 +255,10 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	return replies, errs
 }
 
-// abandon ends a one-shot without key, in the background: no other caller knows its id. It leaves a one-shot with a
-// derived id alone: the next request of the same machine, for example, knows that id and may have found its lease by
-// now. The end follows the command itself on every path to the log, so that it finds the session if there is one. If it
-// fails, the session ends at its deadline.
+// abandon ends a one-shot without key, in the background: no other caller knows its id. It spares a one-shot with a
+// derived id, since the next request of the same client derives the id again, and may have found the lease by now. The
+// EndSession stays behind the command on every path to the log, so that it finds the session if the command made one. If
+// the EndSession fails, the session ends at its deadline.
 func (n *Node) abandon(call *Call) {
 	session := fsm.OneShotOf(call.Command)
 	if session == 0 || session >= fsm.DerivedSessions || call.Key != "" {

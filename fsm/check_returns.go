@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// checkReturns: what a semaphore and a group miss is the sum of their returns, each return is filed
-// once, and so is the end of each lease that has one.
+// checkReturns: the returning count of a semaphore or a group is the sum of its returns. Each return, and each lease that
+// ends by time, is in its index once.
 func (m *Machine) checkReturns() error {
 	type counts struct {
 		returning     int64
@@ -44,7 +44,7 @@ func (m *Machine) checkReturns() error {
 		}
 		semaphores[t.semaphore] = sum
 		if t.count < 0 || t.dueMS <= 0 || t.order > m.orders {
-			return fmt.Errorf("%q: a return has a count, a time or an order that none has", s.name)
+			return fmt.Errorf("%q: a return has an impossible count, time or order", s.name)
 		}
 	}
 	for r, l := range m.leases.all() {

@@ -58,9 +58,8 @@ func (m *Machine) detachEntry(r ref, e entry) {
 	m.leaveLane(e.lane)
 }
 
-// orphanEntry marks an entry whose semaphore is being deleted. Its undelivered grant is
-// void, and the entry stays until it is delivered or removed. It has no waiting request any
-// more.
+// orphanEntry marks an entry whose semaphore is being deleted, and voids its undelivered grant. The entry stays until
+// ListDeliver reports the deletion, or until the entry is removed. Its request has ended before.
 func (m *Machine) orphanEntry(r ref) {
 	m.detachEntry(r, *m.entries.at(r))
 	e := m.entries.mut(r)

@@ -140,7 +140,7 @@ func (l *Leadership) follow() {
 }
 
 // taken reports whether an item shows that the session does not hold it since the election. Another session
-// acquires an item only once it is free, which counts in Locks, or a new one of the name, which Created shows.
+// acquires an item only while it is free, which raises Locks, or after it was deleted and made again, which raises Created.
 // The id of a session from before the cluster had tokens is not shown.
 func (l *Leadership) taken(item *Item) bool {
 	return !item.Held || item.Session != "" && item.Session != l.Session || item.Locks != l.locks || item.Created > l.Token

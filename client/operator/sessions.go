@@ -159,9 +159,8 @@ func (o *Operator) RenewSession(ctx context.Context, id string, ttl time.Duratio
 	return renewed.ExpiresIn, nil
 }
 
-// EndSession ends a session, which releases its leases and withdraws its requests. It is
-// no error that the session is over, or belongs to another identity that the Client may not
-// end: see RevokeSession.
+// EndSession ends a session, which releases its leases and withdraws its requests. A session that is over is no error,
+// nor is a session of another identity, which stays as it is: see RevokeSession.
 func (o *Operator) EndSession(ctx context.Context, id string) error {
 	k, err := sessionCall(http.MethodDelete, id)
 	if err == nil {

@@ -13,7 +13,7 @@ const (
 	// HoldTimeout is how long a command is held while no leader takes it, at
 	// multiplier 1.
 	HoldTimeout = 5 * time.Second
-	// outcomeTimeout is how long a sent command may stay without news from the leader and from the local machine, at
+	// outcomeTimeout is how long a sent command may lack an outcome, from the leader or from this node's machine, at
 	// multiplier 1.
 	outcomeTimeout = 5 * time.Second
 	// readAgain is the pause after a failed attempt to read.

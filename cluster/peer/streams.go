@@ -109,7 +109,7 @@ func (p *Port) judgeDialled(conn *portConn, target string, mark ID, remote *Hell
 	if refused.reason != RefusedVersion { // such a refusal has no sender's name
 		if reason, detail := checkName(conn.Conn, remote); reason != 0 {
 			p.refusals.note(reason, detail, conn, conn.kind)
-			return &refusedError{reason: reason, detail: detail} // Called is not told: the hello is not to be trusted
+			return &refusedError{reason: reason, detail: detail} // Identity.Called is not called: the hello is not to be trusted
 		}
 	}
 	switch refused.reason {

@@ -272,7 +272,7 @@ type ClusterSink interface {
 type FeedConfig struct {
 	// Cluster is called before the other sinks; it may be nil.
 	Cluster ClusterSink
-	// Sinks are called in this order. The replica wakes its own watchers after them, so that a goroutine that wakes
+	// Sinks are called in this order; package cluster lists them, requests.Registry among them. The replica wakes its own watchers after them, so that a goroutine that wakes
 	// finds the work of the sinks done.
 	Sinks []Sink
 	// Fatal is called once, when the replica halts, with the reason.

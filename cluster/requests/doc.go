@@ -8,7 +8,8 @@
 // It sends no message and never blocks: cluster/forward carries requests and gives
 // their outcomes back; package cluster makes them and listens for the ends of waits.
 // It imports cluster/lead, outcome and replica, and fsm.
-// The [Registry] is a sink of the replica's feed. Everything here is safe for concurrent
+// The life of a request: Build, Add, MarkSent; then Reply or Applied settles it. If it waits, its caller listens from
+// that moment, until Conclude. The [Registry] is a sink of the replica's feed. Everything here is safe for concurrent
 // use.
 //
 //   - registry.go: Registry and Request: registered, sent, settled by an entry or by the leader, refused, dropped; the sizes of sessions.

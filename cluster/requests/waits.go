@@ -2,8 +2,8 @@ package requests
 
 import "github.com/signalbox/signalbox/fsm"
 
-// waits has the listeners for the end of each waiting request, by its place: callers of this node, and streams from
-// nodes whose callers wait. Registry.mu guards it.
+// waits has the listeners for the end of each waiting request: callers of this node, and streams from nodes whose callers
+// wait. The keys are places, the numbers that fsm gives to waiting requests. Registry.mu guards it.
 type waits struct {
 	callers sets[uint64, *Listener]
 	streams sets[uint64, Stream]

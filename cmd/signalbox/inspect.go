@@ -90,8 +90,8 @@ func ownURL(lookup func(string) (string, bool)) string {
 	return "http://" + address + "/readyz"
 }
 
-// ownClient trusts the certificate of this node, and no other: its file is at hand, when its authority's may not
-// be, and its names need not be names of the loopback.
+// ownClient trusts the certificate of this node alone, since the authority's file may not be on this machine. It asks
+// for a name that the certificate has, which 127.0.0.1 need not be.
 func ownClient(path string) (*http.Client, error) {
 	bundle, err := os.ReadFile(path)
 	if err != nil {

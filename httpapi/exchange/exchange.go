@@ -35,7 +35,7 @@ type Config struct {
 // safe for concurrent use.
 type Exchange struct {
 	Config Config // complete; not to be changed
-	Node   Node   // carries out what the identity of each request may do
+	Node   Node   // the node behind the audit log and the rights of each request: audited, then guarded, then Config.Node
 
 	Rights      Rights       // what a request may read
 	Bodies      *Bodies      // reads bodies

@@ -215,8 +215,8 @@ func Pause(ctx context.Context, length time.Duration) error {
 
 // Next returns the time until the next multiple of a period on the wall clock. Goroutines with periodic work pause for
 // that time if the exact moment does not matter, so that an idle process wakes up once for all of them. A clock that
-// jumps only changes the moments. A multiple less than an eighth of the period ahead does not count: on a clock that
-// was slowed down it may be the multiple at which the last pause was to end.
+// jumps only changes the moments. Next skips a multiple that is less than an eighth of the period ahead: if the clock was
+// slowed down, the last pause may have ended just before that multiple.
 func Next(every time.Duration) time.Duration { return NextAfter(every/8, every) }
 
 // NextAfter returns the time until the first multiple of a period on the wall clock that is at least ahead from now.

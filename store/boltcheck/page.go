@@ -110,8 +110,8 @@ func (p treePage) leaf() error {
 	return nil
 }
 
-// subBucket walks through a bucket: its value is the page of its root and a
-// counter, and, when that page is 0, the only leaf itself.
+// subBucket walks through a bucket. Its value is the number of its root page, a counter and, if that number is 0, its
+// only leaf.
 func (p treePage) subBucket(name string, value []byte) error {
 	if len(value) < 16 {
 		return badPage(p.number, "the value of bucket %q is too short", name)

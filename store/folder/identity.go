@@ -44,8 +44,8 @@ func (f *Folder) SetRestoredTerm(term uint64) error {
 // Journal reports whether the log has a journal before it.
 func (f *Folder) Journal() bool { return f.now().journal == twoHalves }
 
-// SetJournal records whether the log has a journal before it. It is durable on return. The
-// journal must be there before, and be drained before it is given up.
+// SetJournal records whether the log has a journal in front of it. The record is durable on return. The caller makes
+// the journal before it passes true, and drains the journal before it passes false.
 func (f *Folder) SetJournal(journal bool) error {
 	return f.changeRecord(func(r *record) error {
 		if r.journal = noJournal; journal {

@@ -177,15 +177,15 @@ func (e Extent) with(index uint64) Extent {
 	return e
 }
 
-// without is the extent after the entries from first to last are removed. If the rest ends or
-// begins in a hole, Last is an upper bound, or First a lower bound, and ask corrects it.
+// without is the extent after the entries from first to last are removed. If what remains ends in a hole, Last is an
+// upper bound; if it begins in a hole, First is a lower bound. The method ask corrects both.
 func (e Extent) without(first, last uint64) Extent {
 	e.cuts++
 	switch {
 	case e.Last == 0 || first > e.Last || last < e.First: // no entry of it is there
 	case first <= e.First && last >= e.Last:
 		e.First, e.From, e.Last = 0, 0, 0
-	case last >= e.Last: // if that leaves it below from, all that we were sure of is gone
+	case last >= e.Last: // if Last is less than From now, no entry is sure any more
 		e.Last = first - 1
 	default: // a prefix, or, which Raft never does, a piece of the middle
 		e.From = max(e.From, last+1)

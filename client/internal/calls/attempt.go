@@ -70,9 +70,9 @@ func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 	return a
 }
 
-// Growing returns the patience of a call whose caller waits for a short time, and which goes on after that:
-// each node gets a share of that time, and then twice as long in each round over all nodes, since healthy nodes
-// may be slow too.
+// Growing returns the patience of a call that goes on after its caller's short wait. In the first round over all nodes
+// each node gets an equal share of that wait, and in each further round twice as long, since healthy nodes may be slow
+// too.
 func (c *Caller) Growing(short time.Duration) func() time.Duration {
 	attempts, count := 0, c.nodes.Len()
 	return func() time.Duration {

@@ -27,8 +27,7 @@ type Call struct {
 	// Until is the end of a wait that the request names to the cluster: a node may hold the request until then.
 	// Zero: no such wait.
 	Until time.Time
-	// Listen lets a node hold the request for as long as the attempt allows: the reply then is that there is no
-	// outcome yet.
+	// Listen lets a node hold the request as long as the attempt allows, and then reply that there is no outcome yet.
 	Listen   bool
 	Longest  time.Duration        // bounds an attempt; 0: no further bound
 	Try      bool                 // it does not wait, but its caller does: an overloaded cluster is asked again until ctx ends
@@ -103,9 +102,9 @@ func (m Moment) Add(d time.Duration) Moment { return m + Moment(d) }
 // Sub returns the span since another Moment.
 func (m Moment) Sub(other Moment) time.Duration { return time.Duration(m - other) }
 
-// Deadline returns until when the session of this reply certainly lives, and when to renew it. A node counts
-// waitedMS from the arrival of this attempt, which was not before it was sent; a reply that repeats an earlier
-// outcome has the wait of the earlier attempt, which does not count.
+// Deadline returns until when the session of this reply certainly lives, and when to renew it. waitedMS starts when
+// the node got this attempt, so after Sent. A reply that repeats an earlier outcome has the waitedMS of the earlier
+// attempt, which is ignored.
 func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt Moment) {
 	granted := r.Sent
 	if !r.Replayed {
@@ -117,7 +116,8 @@ func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt Moment)
 	return granted.Add(left - left/driftParts - rounding), granted.Add(left / 3)
 }
 
-// Latest returns from when on what expires so soon is over by cluster time, unless that stood still: without a leader.
+// Latest returns when a deadline that is expiresInMS ahead has certainly passed by cluster time, unless cluster time
+// stood still without a leader.
 func (r *Reply) Latest(expiresInMS int64) Moment {
 	left := duration(expiresInMS)
 	return r.Received.Add(left + left/driftParts + rounding)

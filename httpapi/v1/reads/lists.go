@@ -21,9 +21,8 @@ const (
 	pageVisits  = 10_000  // sessions, including those that the caller may not find
 )
 
-// A cursor is the last member of the page before: a kind, then the name, the id, the token or the
-// place; for groups it is the first member of the page. It is encoded so that clients don't build
-// on it.
+// A cursor is a kind, then a name, an id, a token or a place: of the last member of the page before or, for groups, of
+// the first member of the page that it leads to. It is encoded so that clients don't build on it.
 const (
 	CursorName    byte = 'n' // of a semaphore or an item
 	CursorSession byte = 's'
