@@ -74,7 +74,7 @@ func TestCheckFindsBrokenReturns(t *testing.T) {
 		{"is not filed under its semaphore", func(b brokenState) { b.byReturn.ofSemaphore.Clear() }},
 		{"in two records", func(b brokenState) { clear(b.byReturn.spends) }},
 		{"not filed under its token", func(b brokenState) { b.returned(false, true).lost = &lostHold{token: 99} }},
-		{"a count, a time or an order", func(b brokenState) { b.returned(false, false).count = -1 }},
+		{"an impossible count, time or order", func(b brokenState) { b.returned(false, false).count = -1 }},
 		{"not filed under its end", func(b brokenState) { b.lease(1, "rig").ends++ }},
 		{"not filed under its end", func(b brokenState) { b.lease(1, "rig").revoked = true; b.semaphore("rig").held-- }},
 		{"returns and their indexes differ", func(b brokenState) { b.byReturn.ends.Set(leaseEnd{ms: 1}) }},
