@@ -77,7 +77,7 @@ func openWatch(t *testing.T, address, query string) (net.Conn, *bufio.Reader) {
 func TestEventsCutOffWhoDoesNotRead(t *testing.T) {
 	log := logging("a stream of events was cut off")
 	a, _, address := apitest.Serve(t, func(cfg *apitest.Config) {
-		cfg.Exchange.BodyTimeout = 200 * time.Millisecond
+		cfg.Exchange.BodyTimeout = time.Second // a busy machine holds a reader up, too
 		cfg.Exchange.Logger = hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: log})
 	})
 	_, reader := openWatch(t, address, "?since=0")
@@ -185,7 +185,7 @@ func TestEventsEndAtShutdown(t *testing.T) {
 		t.Errorf("Shutdown: %v", err)
 	}
 	took := time.Since(began)
-	if took > 4*time.Second {
+	if took > 8*time.Second {
 		t.Errorf("Shutdown took %v", took)
 	}
 	t.Logf("Shutdown took %v", took)
