@@ -15,8 +15,8 @@
 // It makes no decision about nodes and retries. It starts no goroutine; a request costs one stat of each file. All of it
 // is safe for concurrent use.
 //
-// Packages client, client/internal/calls, client/internal/nodes, httpapi/proxy and the command line call it. It is in the client's module for these
-// packages alone: other programs set client.Config, and its names may change in any release.
+// Packages client, client/internal/calls, client/internal/nodes, httpapi/proxy and the command line call it. It is in the
+// client's module for these packages alone: other programs set client.Config, and its names may change in any release.
 //
 //   - credentials.go: Config, and the transport that adds the token to requests
 //   - file.go: values read from files, and again when these change

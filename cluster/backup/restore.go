@@ -147,8 +147,8 @@ type newState struct {
 }
 
 // giveToRaft makes the state the successor of the present state, and has Raft read it as a snapshot, while no term
-// runs. It blocks until Raft's state machine has the state and Raft has appended its own entry after it, or Raft has failed. After an error other than
-// ErrOutcomeUnknown Raft has not accepted the state.
+// runs. It blocks until Raft's state machine has the state and Raft has appended an own entry after it, or Raft has
+// failed. After an error other than ErrOutcomeUnknown Raft has not accepted the state.
 func (n *newState) giveToRaft(nowMS int64) error {
 	successor := fsm.Succession{NowMS: nowMS, EndSessions: n.endSessions}
 	n.replica.View(func(m *fsm.Machine) { successor.Own = m.Standing() })
@@ -186,9 +186,9 @@ func (n *newState) giveToRaft(nowMS int64) error {
 	}
 }
 
-// awaitOwnEntry blocks until Raft has appended its entry after the state, or has failed, or the term is over. That entry has no command, so
-// the replica never reaches its index: the first entry of the next term must come after it, or a linearizable read would
-// wait for that index until a later command.
+// awaitOwnEntry blocks until Raft has appended its entry after the state, or has failed, or the term is over. That entry
+// has no command, so the replica never reaches its index: the first entry of the next term must come after it, or a
+// linearizable read would wait for that index until a later command.
 func (n *newState) awaitOwnEntry(term uint64, returned <-chan error) error {
 	for n.raft.LastIndex() <= n.index && n.raft.CurrentTerm() == term {
 		select {

@@ -24,7 +24,8 @@ const (
 	routeSettled = time.Second
 )
 
-// Node is the part of the node that forwarding uses; package cluster has forwardNode for it. Only Dial blocks; all methods are safe for concurrent use.
+// Node is the part of the node that forwarding uses; package cluster has forwardNode for it. Only Dial blocks. All
+// methods are safe for concurrent use.
 type Node interface {
 	// Leading returns this node's term while the node can carry commands in it, or nil.
 	Leading() Term

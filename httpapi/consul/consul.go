@@ -55,9 +55,7 @@ func tokenOf(r *http.Request) string {
 // retryable is a refusal that is due to the state of this node alone: a client's monitor then
 // repeats its request.
 func retryable(text, retryAfter string) *exchange.Refusal {
-	refusal := exchange.Sentence(http.StatusInternalServerError, text)
-	refusal.RetryAfter = cmp.Or(retryAfter, "1")
-	return refusal
+	return exchange.Retry(http.StatusInternalServerError, text, retryAfter)
 }
 
 // render sends a refusal: one sentence of text.

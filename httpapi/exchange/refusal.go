@@ -1,6 +1,10 @@
 package exchange
 
-import "github.com/labstack/echo/v4"
+import (
+	"cmp"
+
+	"github.com/labstack/echo/v4"
+)
 
 // PlainText is the Content-Type of a text.
 const PlainText = "text/plain; charset=utf-8"
@@ -19,6 +23,11 @@ func (e *Refusal) Error() string { return e.Text }
 // Sentence returns a refusal of one sentence, as text/plain.
 func Sentence(status int, text string) *Refusal {
 	return &Refusal{Status: status, ContentType: PlainText, Text: text}
+}
+
+// Retry is Sentence for a request that its client should repeat, after so many seconds: 1 if retryAfter is empty.
+func Retry(status int, text, retryAfter string) *Refusal {
+	return &Refusal{Status: status, ContentType: PlainText, Text: text, RetryAfter: cmp.Or(retryAfter, "1")}
 }
 
 // SendRefusal sends a refusal to the byte.

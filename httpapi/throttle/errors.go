@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 
@@ -26,9 +25,7 @@ var (
 // retryable refuses a request that the clients should repeat: they do so at 503, and would stop
 // at 429, 410 or 504.
 func retryable(text, retryAfter string) *exchange.Refusal {
-	refusal := exchange.Sentence(http.StatusServiceUnavailable, text)
-	refusal.RetryAfter = cmp.Or(retryAfter, "1")
-	return refusal
+	return exchange.Retry(http.StatusServiceUnavailable, text, retryAfter)
 }
 
 // refusalOf translates a native problem: of the node, of a limit or of the body.

@@ -98,11 +98,17 @@ func follow(c *call, options ...operator.EventOption) error {
 	}
 	for e, err := range c.operator.Events(c, options...) {
 		if err == nil {
+			if e.Kind == "session-opened" {
+				clients[e.Session] = cli.FormatClient(e.Metadata)
+			}
 			head, rest := fmt.Sprintf("{\"id\":%q,\"event\":%q", e.ID, e.Kind), strings.TrimPrefix(string(e.Data), "{")
 			if rest != "}" {
 				head += ","
 			}
-			err = errors.Join(c.Result(e.ID, json.RawMessage(head+rest)), c.Printf("%s  %s  %s", clock.timeOf(e).Format(time.DateTime), e.ID, eventText(e, clients)))
+			err = errors.Join(c.Result(e.ID, json.RawMessage(head+rest)), c.Printf("%s  %s  %s", clock.timeOf(e).Format(time.DateTime), e.ID, eventText(e, clients[e.Session])))
+			if e.Kind == "session-ended" {
+				delete(clients, e.Session)
+			}
 		}
 		if err != nil {
 			return err
@@ -133,18 +139,11 @@ func (k clock) timeOf(e *operator.Event) time.Time {
 	return k.at.Add(e.ClusterTime - k.cluster)
 }
 
-// eventText describes an event. clients has the clients of sessions by id; a session that the event opens or ends is
-// added or removed.
-func eventText(e *operator.Event, clients map[string]string) string {
-	if e.Kind == "session-opened" {
-		clients[e.Session] = cli.FormatClient(e.Metadata)
-	}
+// eventText describes an event. client is the client of its session, if it is known.
+func eventText(e *operator.Event, client string) string {
 	session := "session " + e.Session
-	if client := clients[e.Session]; client != "" {
+	if client != "" {
 		session = client + " (" + session + ")"
-	}
-	if e.Kind == "session-ended" {
-		delete(clients, e.Session)
 	}
 	parts := []string{fmt.Sprintf("%-15s", e.Kind)}
 	add := func(format string, shown bool, value any) {
