@@ -44,6 +44,7 @@ func (m *Machine) checkOwners() error {
 		has := found[owner]
 		has.semaphores, has.notices = has.semaphores+more.semaphores, has.notices+more.notices
 		has.items, has.itemBytes = has.items+more.items, has.itemBytes+more.itemBytes
+		has.ownLimits, has.returns = has.ownLimits+more.ownLimits, has.returns+more.returns
 		found[owner] = has
 	})
 	for _, k := range m.keys.all() {
@@ -70,7 +71,8 @@ func (m *Machine) checkOwners() error {
 	return nil
 }
 
-// countShares yields what each semaphore, notice, item and about of a session counts for its owner.
+// countShares yields what each semaphore, notice, own limit of a group, return, item and about of a session counts
+// for its owner.
 func (m *Machine) countShares(yield func(owner string, more owned)) {
 	for _, r := range m.everySemaphore() {
 		if s := m.semaphores.at(r); !s.deleted {
@@ -79,6 +81,14 @@ func (m *Machine) countShares(yield func(owner string, more owned)) {
 	}
 	for _, n := range m.notices.all() {
 		yield(n.owner, owned{notices: 1})
+	}
+	for _, l := range m.lanes.all() {
+		if l.own {
+			yield(l.owner, owned{ownLimits: 1})
+		}
+	}
+	for _, t := range m.returns.all() {
+		yield(t.owner, owned{returns: 1})
 	}
 	for _, i := range m.items.all() {
 		yield(i.owner, owned{items: 1, itemBytes: i.bytes()})

@@ -52,7 +52,7 @@ func (m *Machine) checkReturns() error {
 			continue
 		}
 		ends++
-		if found, _ := m.byReturn.ends.Get(leaseEnd{ms: l.ends, token: l.token}); found.at != r || l.revoked {
+		if found, _ := m.byReturn.ends.Get(leaseEnd{ms: l.ends, token: l.token}); found.at != r || l.revoked() {
 			return fmt.Errorf("lease %d is not filed under its end", l.token)
 		}
 	}

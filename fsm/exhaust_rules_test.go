@@ -35,7 +35,7 @@ func standingOf(m *Machine) standing {
 		s.sessions[owner.id] = owner.oneShot
 	}
 	for _, l := range m.leases.all() {
-		s.leases[l.token] = heldLease{m.sessionID(l.session), m.semaphores.at(l.semaphore).name, l.count, l.revoked, slotsText(l.slots.all())}
+		s.leases[l.token] = heldLease{m.sessionID(l.session), m.semaphores.at(l.semaphore).name, l.count, l.revoked(), slotsText(l.slots.all())}
 	}
 	for _, q := range m.requests.all() {
 		w := waiting{session: m.sessionID(q.session)}

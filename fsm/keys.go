@@ -131,7 +131,7 @@ func (m *Machine) refresh(result *Result) {
 			return
 		}
 		held, ok := m.leaseNamed(r, semaphore, g.Group)
-		if !ok || m.leases.at(held).token != g.Token || m.leases.at(held).revoked {
+		if !ok || m.leases.at(held).token != g.Token || m.leases.at(held).revoked() {
 			return
 		}
 	}

@@ -12,6 +12,7 @@ type lane struct {
 	group     string
 	limit     int64  // or NoLimit
 	own       bool   // the limit is the group's own, and not Settings.PerGroup
+	owner     string // of the limit: the identity that gave the group its first own limit
 	turn      uint64 // rises: drawn when the lane is filed, and at each grant to the group
 
 	held  int64 // derived: the sum of its leases' counts

@@ -105,21 +105,21 @@ func (m *Machine) forgetEnded(r ref) {
 // rememberRevoked records that a dropped lease was revoked, and forgets the oldest record of its kind
 // beyond maxRevoked. It ignores leases of deleted semaphores, which can't be restored.
 func (m *Machine) rememberRevoked(l *lease, cause Cause) {
-	if !l.revoked || cause == CauseDeleted {
+	if !l.revoked() || cause == CauseDeleted {
 		return
 	}
 	at := revokedKey{m.sessionID(l.session), m.semaphores.at(l.semaphore).epoch, m.groupOf(l.lane)}
 	m.forgetRevocation(at)
 	m.orders++
-	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, group: at.group, order: m.orders, atMS: m.nowMS, reason: l.reason})
-	if kind := m.revokedLike(l.reason); kind.length() > maxRevoked {
+	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, group: at.group, order: m.orders, atMS: m.nowMS, cause: l.ended, reason: l.reason})
+	if kind := m.revokedLike(l.ended); kind.length() > maxRevoked {
 		m.forgetRevoked(kind.first)
 	}
 }
 
-// revokedLike returns the revoked leases of the kind of a reason: leases that max_hold ended, or that operators revoked.
-func (m *Machine) revokedLike(reason string) *list {
-	if reason == maxHoldReason {
+// revokedLike returns the remembered leases of the kind of a cause: max_hold ended them, or operators revoked them.
+func (m *Machine) revokedLike(cause Cause) *list {
+	if cause == CauseMaxHold {
 		return &m.revokedOrder[1]
 	}
 	return &m.revokedOrder[0]
@@ -128,7 +128,7 @@ func (m *Machine) revokedLike(reason string) *list {
 func (m *Machine) fileRevoked(v revoked) {
 	r := m.revoked.add(v)
 	m.byRevoked[v.key()] = r
-	m.revokedLike(v.reason).push(r, m.revokedInOrder)
+	m.revokedLike(v.cause).push(r, m.revokedInOrder)
 }
 
 func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrder }
@@ -136,7 +136,7 @@ func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrde
 func (m *Machine) forgetRevoked(r ref) {
 	v := m.revoked.at(r)
 	delete(m.byRevoked, v.key())
-	m.revokedLike(v.reason).unlink(r, m.revokedInOrder)
+	m.revokedLike(v.cause).unlink(r, m.revokedInOrder)
 	m.revoked.remove(r)
 }
 

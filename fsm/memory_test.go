@@ -1,6 +1,9 @@
 package fsm
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+)
 
 // TestFloodOfEndsPushesOutNoOther: however many sessions of one identity end, those that an
 // operator ended stay ended, and each end of another identity is remembered as it was.
@@ -37,5 +40,33 @@ func TestFloodOfEndsPushesOutNoOther(t *testing.T) {
 	}
 	if m.ended.live != 16 {
 		t.Errorf("%d ends are remembered", m.ended.live)
+	}
+}
+
+// TestKindOfARevokedLease: the cause decides which leases are remembered together, and not the reason, which an
+// operator may choose.
+func TestKindOfARevokedLease(t *testing.T) {
+	m := New()
+	for i, c := range []Command{CreateSemaphore{Name: "a", Permits: 9}, CreateSemaphore{Name: "b", Permits: 9, Settings: SettingsChange{MaxHoldMS: Change[int64]{Given: true, Value: MinHoldMS}}},
+		OpenSession{Session: 1, TTLMS: MaxTTLMS}, Acquire{Session: 1, Name: "a", Count: 1, TTLMS: KeepTTL}, Acquire{Session: 1, Name: "b", Count: 1, TTLMS: KeepTTL},
+		RevokeLease{Session: 1, Name: "a", Reason: maxHoldReason}, StartTerm{Term: 1, Limits: DefaultLimits()},
+		Release{Session: 1, Name: "a"}, Release{Session: 1, Name: "b"}} {
+		stamp := int64(0)
+		if i > 5 {
+			stamp = MinHoldMS
+		}
+		m.Apply(m.index+1, EncodeEntry(stamp, encodeAll([]modelCommand{{command: c}})))
+		var snapshot bytes.Buffer
+		if err := m.Freeze().Write(&snapshot); err != nil {
+			t.Fatal(err)
+		}
+		restored, err := Restore(&snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m = restored
+	}
+	if m.revokedOrder[0].length() != 1 || m.revokedOrder[1].length() != 1 {
+		t.Errorf("%d leases that operators revoked are remembered, and %d that max_hold ended", m.revokedOrder[0].length(), m.revokedOrder[1].length())
 	}
 }

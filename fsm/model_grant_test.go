@@ -89,7 +89,7 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 		result.Granted = min(want.count, m.mostRoom(want))
 		dueMS := int64(0)
 		if s.settings.WindowMS != 0 {
-			dueMS = m.spend(s, modelIn{want.group, s.grouped()}, result.Granted)
+			dueMS = m.spend(r, s, modelIn{want.group, s.grouped()}, result.Granted)
 		} else if !s.settings.Family { // else its window has gone since, and the down takes no permits
 			s.offset -= result.Granted
 		}
@@ -133,7 +133,7 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 	case settings.WindowMS != 0 && r.restores: // it does not spend
 		l.dueMS = max(m.nowMS, 1)
 	case settings.WindowMS != 0:
-		l.dueMS = m.spend(l.semaphore, l.in, l.count)
+		l.dueMS = m.spend(r, l.semaphore, l.in, l.count)
 	case settings.MaxHoldMS != 0:
 		l.endsMS = m.nowMS + settings.MaxHoldMS
 	}
@@ -259,8 +259,8 @@ func (m *model) drop(l *modelLease, cause Cause, reason string) {
 	m.leases = slices.DeleteFunc(m.leases, func(other *modelLease) bool { return other == l })
 	if l.revoked && cause != CauseDeleted {
 		m.forgetRevoked(l)
-		m.revoked = append(m.revoked, modelRevoked{l.session.id, l.semaphore.epoch, l.in.group, m.nowMS, l.reason})
-		like := func(v modelRevoked) bool { return (v.reason == "max-hold") == (l.reason == "max-hold") }
+		m.revoked = append(m.revoked, modelRevoked{l.session.id, l.semaphore.epoch, l.in.group, m.nowMS, l.cause, l.reason})
+		like := func(v modelRevoked) bool { return v.cause == l.cause }
 		kind := 0
 		for _, v := range m.revoked {
 			if like(v) {

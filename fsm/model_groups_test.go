@@ -13,6 +13,7 @@ type modelGroup struct {
 	name  string
 	limit int64 // or NoLimit
 	own   bool
+	owner string // who gave it its own limit
 	turn  uint64
 }
 
@@ -431,13 +432,19 @@ func (m *model) groupPut(c GroupPut) Result {
 	if c.Limit == NoLimit && !result.Found {
 		return result
 	}
-	if !result.Found && m.ownLimits() >= 100_000 {
+	if share := int64(50_000); !result.Found && m.caller.owner != "" && m.ownLimits(m.caller.owner) >= share {
+		return Result{Code: LimitReached, Rule: RuleOwnerOwnLimits, Subject: s.name, Epoch: s.epoch, Limit: share}
+	}
+	if !result.Found && m.ownLimits("") >= 100_000 {
 		return Result{Code: LimitReached, Rule: RuleOwnLimits, Subject: s.name, Epoch: s.epoch}
 	}
 	if result.Found && g.limit == c.Limit {
 		return result
 	}
 	g = m.groupNamed(s, c.Group)
+	if !result.Found {
+		g.owner = m.caller.owner
+	}
 	g.own, g.limit = c.Limit != NoLimit, c.Limit
 	s.modified = m.index
 	m.effect(Effect{Kind: EffectGroupChanged, Semaphore: s.name, Epoch: s.epoch, Group: c.Group, Limit: c.Limit})
@@ -449,9 +456,10 @@ func (m *model) groupPut(c GroupPut) Result {
 	return result
 }
 
-func (m *model) ownLimits() (n int64) {
+// ownLimits counts the limits that an identity gave, "": all.
+func (m *model) ownLimits(owner string) (n int64) {
 	for _, s := range append(slices.Clone(m.semaphores), m.buried...) {
-		n += countFunc(s.groups, func(g *modelGroup) bool { return g.own })
+		n += countFunc(s.groups, func(g *modelGroup) bool { return g.own && (owner == "" || g.owner == owner) })
 	}
 	return n
 }

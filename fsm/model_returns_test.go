@@ -12,6 +12,7 @@ import (
 type modelReturn struct {
 	semaphore *modelSemaphore
 	in        modelIn
+	owner     string // an identity, or ""
 	count     int64
 	dueMS     int64 // or NeverMS
 	spent     bool  // by the grants of a window
@@ -23,7 +24,6 @@ type modelReturn struct {
 type modelLost struct {
 	token, session uint64
 	atMS           int64
-	owner          string
 	metadata       []Pair
 }
 
@@ -64,7 +64,7 @@ func (m *model) removeReturn(t *modelReturn) {
 
 // spend counts a grant in a window, and returns when it comes back. What one group spends until one
 // time is one return.
-func (m *model) spend(s *modelSemaphore, in modelIn, count int64) (dueMS int64) {
+func (m *model) spend(r *modelRequest, s *modelSemaphore, in modelIn, count int64) (dueMS int64) {
 	dueMS = spentUntil(m.nowMS, s.settings.WindowMS)
 	if in.grouped {
 		m.groupNamed(s, in.group)
@@ -73,7 +73,11 @@ func (m *model) spend(s *modelSemaphore, in modelIn, count int64) (dueMS int64) 
 		t.count += count
 		return dueMS
 	}
-	m.returns = append(m.returns, &modelReturn{semaphore: s, in: in, count: count, dueMS: dueMS, spent: true})
+	owner := m.caller.owner
+	if r.session != nil {
+		owner = r.session.owner
+	}
+	m.returns = append(m.returns, &modelReturn{semaphore: s, in: in, owner: owner, count: count, dueMS: dueMS, spent: true})
 	return dueMS
 }
 
@@ -95,7 +99,7 @@ func (m *model) rest(l *modelLease, count int64, slots []uint32, cause Cause) (d
 	}
 	away := settings.CooldownMS
 	if settings.OnLostMS != 0 && (cause == CauseExpired || cause == CauseMaxHold) {
-		lost = &modelLost{l.token, l.session.id, m.nowMS, l.session.owner, l.session.metadata}
+		lost = &modelLost{l.token, l.session.id, m.nowMS, l.session.metadata}
 		away = max(away, settings.OnLostMS)
 	}
 	switch {
@@ -106,7 +110,7 @@ func (m *model) rest(l *modelLease, count int64, slots []uint32, cause Cause) (d
 	default:
 		dueMS = roundedUp(m.nowMS+away, 10)
 	}
-	m.returns = append(m.returns, &modelReturn{semaphore: l.semaphore, in: l.in, count: count, dueMS: dueMS, lost: lost, slots: slots})
+	m.returns = append(m.returns, &modelReturn{semaphore: l.semaphore, in: l.in, owner: l.session.owner, count: count, dueMS: dueMS, lost: lost, slots: slots})
 	return dueMS, lost
 }
 
@@ -142,7 +146,7 @@ func revoking(cause Cause) bool { return cause == CauseRevoked || cause == Cause
 
 func (m *model) revokeLease(l *modelLease, cause Cause, reason string) {
 	count := l.holds()
-	l.revoked, l.reason, l.endsMS = true, reason, 0
+	l.revoked, l.cause, l.reason, l.endsMS = true, cause, reason, 0
 	l.semaphore.modified = m.index
 	m.released(l, count, l.takeSlots(count), cause, reason)
 	m.done.ended++
@@ -224,7 +228,7 @@ func (m *model) freeLost(c FreeLost) Result {
 		return *refusal
 	}
 	for _, t := range m.returnsOf(s) {
-		if t.lost == nil || t.lost.token != c.Token || !m.mayFind(t.lost.owner) {
+		if t.lost == nil || t.lost.token != c.Token || !m.mayFind(t.owner) {
 			continue
 		}
 		m.removeReturn(t)
@@ -254,6 +258,10 @@ func (m *model) roomFor(more int64) *Result {
 	}
 	if more > 0 && has+more > m.limits.Leases {
 		return limited(RuleLeases, "")
+	}
+	if owner, share := m.caller.owner, (m.limits.Leases+1)/2; more > 0 && owner != "" &&
+		countFunc(m.returns, func(t *modelReturn) bool { return t.owner == owner })+more > share {
+		return &Result{Code: LimitReached, Rule: RuleOwnerReturns, Limit: share}
 	}
 	return nil
 }
@@ -296,7 +304,7 @@ func (m *model) lostViews(s *modelSemaphore) (views []LostView) {
 	for _, t := range m.returnsOf(s) {
 		if t.lost != nil {
 			views = append(views, LostView{Token: t.lost.token, Session: t.lost.session, Count: t.count, Group: t.in.group,
-				LostMS: t.lost.atMS, DueMS: t.dueMS, Owner: t.lost.owner, Metadata: t.lost.metadata, Slots: asRuns(t.slots)})
+				LostMS: t.lost.atMS, DueMS: t.dueMS, Owner: t.owner, Metadata: t.lost.metadata, Slots: asRuns(t.slots)})
 		}
 	}
 	slices.SortFunc(views, func(a, b LostView) int { return cmp.Compare(a.Token, b.Token) })

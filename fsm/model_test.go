@@ -91,6 +91,7 @@ type modelLease struct {
 	token     uint64
 	grantedMS int64
 	revoked   bool
+	cause     Cause // of a revoked lease
 	reason    string
 	list      *modelList // nil: asked for alone
 	in        modelIn
@@ -147,6 +148,7 @@ type modelRevoked struct {
 	session, epoch uint64
 	group          string
 	atMS           int64
+	cause          Cause
 	reason         string
 }
 

@@ -120,7 +120,7 @@ func (m *Machine) acquire(owner ref, want member, c Acquire) (result Result) {
 // lease.
 func (m *Machine) acquireHeld(held ref, count int64) Result {
 	l := m.leases.at(held)
-	if l.revoked || l.count != count {
+	if l.revoked() || l.count != count {
 		return m.refuseHeld(held, count)
 	}
 	return Result{Code: OK, Found: true, Epoch: m.semaphores.at(l.semaphore).epoch, Grants: []Grant{m.grantOf(l)}}
@@ -130,7 +130,7 @@ func (m *Machine) acquireHeld(held ref, count int64) Result {
 func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 	l := m.leases.at(held)
 	want := member{l.semaphore, l.lane, count}
-	if l.revoked {
+	if l.revoked() {
 		m.refuse(&result, Revoked, want)
 		result.Reason = l.reason
 	} else {

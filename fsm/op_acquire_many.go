@@ -153,7 +153,7 @@ func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, listHash uint6
 	result := Result{Code: OK, Found: true}
 	for _, want := range wants {
 		r, ok := m.leaseNamed(owner, m.byName[want.Semaphore], want.Group)
-		if !ok || m.leases.at(r).listHash != listHash || m.leases.at(r).revoked || m.leases.at(r).count != want.Count {
+		if !ok || m.leases.at(r).listHash != listHash || m.leases.at(r).revoked() || m.leases.at(r).count != want.Count {
 			if mode == All {
 				return Result{}, false
 			}

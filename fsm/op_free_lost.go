@@ -38,7 +38,7 @@ func (c FreeLost) apply(m *Machine) Result {
 		return result
 	}
 	found, ok := m.byReturn.lost.Get(lostLease{epoch: m.semaphores.at(r).epoch, token: c.Token})
-	if !ok || !m.mayFind(m.returns.at(found.at).lost.owner) {
+	if !ok || !m.mayFind(m.returns.at(found.at).owner) {
 		m.refuse(&result, NotLost, member{semaphore: r})
 		return result
 	}

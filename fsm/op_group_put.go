@@ -45,7 +45,7 @@ func (c GroupPut) apply(m *Machine) Result {
 	at := m.laneFor(r, c.Group)
 	before := *m.lanes.at(at)
 	result.Found = before.own
-	if c.Limit != NoLimit && !before.own && !within(m.ownLimits, maxOwnLimits, RuleOwnLimits, &result) {
+	if c.Limit != NoLimit && !before.own && !m.roomForOwnLimit(&result) {
 		result.Subject = c.Name
 		return result
 	}
@@ -66,6 +66,18 @@ func (c GroupPut) apply(m *Machine) Result {
 	return result
 }
 
+// roomForOwnLimit reports whether there is room for one more group with its own limit.
+func (m *Machine) roomForOwnLimit(result *Result) bool {
+	return m.withinShare(m.owned[m.caller.Owner].ownLimits, 1, maxOwnLimits, RuleOwnerOwnLimits, result) &&
+		within(m.ownLimits, maxOwnLimits, RuleOwnLimits, result)
+}
+
+// countOwnLimit counts groups with their own limits, as its owner's.
+func (m *Machine) countOwnLimit(owner string, more int64) {
+	m.ownLimits += more
+	m.count(owner, owned{ownLimits: more})
+}
+
 // setOwnLimit gives a group its own limit, or the limit of its semaphore again.
 func (m *Machine) setOwnLimit(r ref, hasLimit bool, limit int64) {
 	m.useLane(r)
@@ -73,9 +85,11 @@ func (m *Machine) setOwnLimit(r ref, hasLimit bool, limit int64) {
 	if hasLimit != l.own {
 		l.own = hasLimit
 		if hasLimit {
-			m.ownLimits++
+			l.owner = m.caller.Owner
+			m.countOwnLimit(l.owner, 1)
 		} else {
-			m.ownLimits--
+			m.countOwnLimit(l.owner, -1)
+			l.owner = ""
 		}
 	}
 	l.limit = limit

@@ -45,7 +45,7 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	}
 	held, ok := m.leaseMeant(owner, semaphore, c.Group, c.Token)
-	if ok && m.leases.at(held).due != 0 && !m.leases.at(held).revoked && c.Count >= 0 && c.Count <= maxSettled {
+	if ok && m.leases.at(held).due != 0 && !m.leases.at(held).revoked() && c.Count >= 0 && c.Count <= maxSettled {
 		if result.Found = m.settleReceipt(held, c.Count, &result); result.Code == OK {
 			m.settle()
 			m.describeSession(&result, owner)
@@ -54,13 +54,13 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	}
 	switch {
-	case c.Count < 1 || ok && m.leases.at(held).due != 0 && !m.leases.at(held).revoked:
+	case c.Count < 1 || ok && m.leases.at(held).due != 0 && !m.leases.at(held).revoked():
 		m.refuse(&result, InvalidCount, member{semaphore: semaphore, count: c.Count})
 		return result
 	case !ok:
 		m.refuse(&result, NotHeld, member{semaphore: semaphore, count: c.Count})
 		return result
-	case m.leases.at(held).revoked || c.Count > m.leases.at(held).count:
+	case m.leases.at(held).revoked() || c.Count > m.leases.at(held).count:
 		return m.refuseHeld(held, c.Count)
 	case c.Count < m.leases.at(held).count && m.semaphores.at(semaphore).with().CooldownMS != 0 && !m.roomForLeases(1, &result):
 		return result

@@ -127,7 +127,7 @@ func (m *Machine) restoreLiving(living ref, members []member) Result {
 	}
 	for _, want := range members {
 		held, ok := m.leaseNamed(living, want.semaphore, m.groupOf(want.lane))
-		if !ok || m.leases.at(held).count != want.count || m.leases.at(held).revoked {
+		if !ok || m.leases.at(held).count != want.count || m.leases.at(held).revoked() {
 			return Result{Code: SessionExists, Session: s.id}
 		}
 		result.Grants = append(result.Grants, m.grantOf(m.leases.at(held)))

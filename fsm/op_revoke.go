@@ -52,7 +52,7 @@ func (c RevokeLease) apply(m *Machine) Result {
 	}
 	result.Session, result.Found = c.Session, true
 	result.Grants = []Grant{m.grantOf(m.leases.at(held))}
-	if !m.leases.at(held).revoked { // else the first reason stays
+	if !m.leases.at(held).revoked() { // else the first reason stays
 		m.revoke(held, CauseRevoked, c.Reason)
 	}
 	m.settle()

@@ -37,6 +37,7 @@ func (d *decoder) ownerLimits() (l OwnerLimits) {
 type owned struct {
 	keys, keyBytes, sessions, leases, waiting int64
 	semaphores, notices, items, itemBytes     int64
+	ownLimits, returns                        int64
 }
 
 // count adds to the counts of an owner, and forgets an owner that has no record left.
@@ -54,11 +55,21 @@ func (m *Machine) count(owner string, more owned) {
 	has.notices += more.notices
 	has.items += more.items
 	has.itemBytes += more.itemBytes
+	has.ownLimits += more.ownLimits
+	has.returns += more.returns
 	if has == (owned{}) {
 		delete(m.owned, owner)
 	} else {
 		m.owned[owner] = has
 	}
+}
+
+// ownerOf returns the identity that a request is for.
+func (m *Machine) ownerOf(r *request) string {
+	if r.session != 0 {
+		return m.sessions.at(r.session).owner
+	}
+	return m.caller.Owner
 }
 
 // ownerHasRoom reports whether the caller's limits allow that many records more in a

@@ -82,7 +82,7 @@ type lease struct {
 	grantedMS int64
 	listHash  uint64 // of the list that asked for it, see listHashOf; 0: a single acquire
 	lane      ref    // its group, or 0
-	revoked   bool   // it holds no permits any more, and held does not include its count
+	ended     Cause  // CauseRevoked or CauseMaxHold: it holds no permits any more, and held does not include its count; or 0
 	reason    string
 	ends      int64     // when it ends, in cluster time; 0: with its session
 	due       int64     // of a receipt: when what it spent comes back, in cluster time; 0: it holds its permits
@@ -91,9 +91,12 @@ type lease struct {
 	inSession, inSemaphore links // derived
 }
 
+// revoked reports whether the lease was ended against the will of its session, which has not dropped it yet.
+func (l *lease) revoked() bool { return l.ended != 0 }
+
 // holds returns the permits that the lease holds.
 func (l *lease) holds() int64 {
-	if l.revoked || l.due != 0 {
+	if l.revoked() || l.due != 0 {
 		return 0
 	}
 	return l.count
@@ -201,7 +204,7 @@ type key struct {
 // keyName names a key: each owner has its own keys.
 type keyName struct{ owner, text string }
 
-// revoked is the memory of a lease that an operator revoked and that its session has
+// revoked is the memory of a lease that was revoked, or that max_hold ended, and that its session has
 // dropped since, by its end or by a release. A restore of the session does not bring
 // the lease back.
 type revoked struct {
@@ -210,6 +213,7 @@ type revoked struct {
 	group   string // of the semaphore
 	order   uint64 // rises with each; ended sessions and keys share the counter
 	atMS    int64
+	cause   Cause
 	reason  string
 
 	inOrder links // derived

@@ -223,7 +223,7 @@ func (b *builder) addSettings(d *decoder) {
 }
 
 func (b *builder) addLane(d *decoder) {
-	l := lane{semaphore: b.semaphore(d), group: d.Text(), limit: d.Int(), own: d.Bool(), turn: d.Uint()}
+	l := b.readLaneRecord(d)
 	if d.Err != nil {
 		return
 	}
@@ -234,7 +234,7 @@ func (b *builder) addLane(d *decoder) {
 	}
 	b.last, b.lastGroup = epoch, l.group
 	if l.own {
-		b.m.ownLimits++
+		b.m.countOwnLimit(l.owner, 1)
 	}
 	b.m.fileLane(b.m.lanes.add(l))
 }
@@ -401,8 +401,8 @@ func (b *builder) addEnded(d *decoder) {
 }
 
 func (b *builder) addRevoked(d *decoder) {
-	v := revoked{session: d.Uint(), epoch: d.Uint(), order: d.Uint(), atMS: d.Int(), reason: d.Text(), group: d.groupName()}
-	if _, twice := b.m.byRevoked[v.key()]; b.valid(d, v.order, twice) {
+	v := revoked{session: d.Uint(), epoch: d.Uint(), order: d.Uint(), atMS: d.Int(), cause: d.endOfLease(), reason: d.Text(), group: d.groupName()}
+	if _, twice := b.m.byRevoked[v.key()]; b.valid(d, v.order, twice || v.cause == 0) {
 		b.m.fileRevoked(v)
 	}
 }

@@ -106,7 +106,10 @@ const (
 	RuleOwnLimits   Rule = 37 // limit: how many groups have limits of their own
 	RuleWindow      Rule = 38 // malformed: window excludes slots, cooldown, on_lost and max_hold
 	RuleSlots       Rule = 39 // malformed: a family has no slots
-	ruleCount            = 40
+
+	RuleOwnerOwnLimits Rule = 40 // limit: how many groups one owner gave their own limits, see withinShare
+	RuleOwnerReturns   Rule = 41 // limit: one owner's returns, see withinShare
+	ruleCount               = 42
 )
 
 var ruleNames = [ruleCount]string{
@@ -116,6 +119,7 @@ var ruleNames = [ruleCount]string{
 	"items", "item-bytes", "session-items", "version", "absent", "held", "delay", "not-holder",
 	"owner-semaphores", "owner-notices", "owner-items", "owner-item-bytes",
 	"group", "per-group", "permits", "paused", "when-full", "pools", "group-limit", "other-groups", "own-limits", "window", "slots",
+	"owner-own-limits", "owner-returns",
 }
 
 // String returns the stable name of the rule.

@@ -21,7 +21,8 @@ const returnStepMS = 10
 type timedReturn struct {
 	order     uint64 // unique; rises
 	semaphore ref
-	lane      ref // its group, or 0
+	lane      ref    // its group, or 0
+	owner     string // the identity that gave the permits up, or spent first until that time
 	count     int64
 	dueMS     int64     // when it comes back, in cluster time, or NeverMS
 	spent     bool      // in a window: all that a group spends of a semaphore until one time is one record
@@ -34,7 +35,6 @@ type lostHold struct {
 	token    uint64
 	session  uint64
 	atMS     int64  // when it ended, in cluster time
-	owner    string // its session's
 	metadata []Pair // its session's; immutable
 }
 
@@ -114,6 +114,7 @@ func (m *Machine) linkReturn(r ref) {
 	t := m.returns.at(r)
 	m.useLane(t.lane)
 	m.fileReturn(r)
+	m.count(t.owner, owned{returns: 1})
 	s := m.semaphores.mut(t.semaphore)
 	s.returns++
 	if t.lost != nil {
@@ -181,6 +182,7 @@ func (m *Machine) dropReturn(r ref) {
 	m.freeSlots(t.semaphore, t.slots.all())
 	m.countReturn(&t, -t.count)
 	m.leaveLane(t.lane)
+	m.count(t.owner, owned{returns: -1})
 	m.done.ended++
 }
 
@@ -238,10 +240,10 @@ func (m *Machine) restOf(s *semaphore, cause Cause) (dueMS int64, lost bool) {
 
 // rest makes the return of permits that a lease has given up, with their slots.
 func (m *Machine) rest(l *lease, count int64, named []SlotRun, dueMS int64, lost bool) {
-	t := timedReturn{semaphore: l.semaphore, lane: l.lane, count: count, dueMS: dueMS, slots: newSlotList(named)}
+	owner, s := m.sessions.at(l.session), m.semaphores.at(l.semaphore)
+	t := timedReturn{semaphore: l.semaphore, lane: l.lane, owner: owner.owner, count: count, dueMS: dueMS, slots: newSlotList(named)}
 	if lost {
-		owner, s := m.sessions.at(l.session), m.semaphores.at(l.semaphore)
-		t.lost = &lostHold{token: l.token, session: owner.id, atMS: m.nowMS, owner: owner.owner, metadata: owner.metadata} // state: immutable
+		t.lost = &lostHold{token: l.token, session: owner.id, atMS: m.nowMS, metadata: owner.metadata} // state: immutable
 		m.effect(Effect{Kind: EffectLost, Semaphore: s.name, Epoch: s.epoch, Session: owner.id, Token: l.token, Count: count,
 			DueMS: dueMS, Group: m.groupOf(l.lane), Slots: named})
 	}
@@ -272,7 +274,7 @@ func (m *Machine) revoke(held ref, cause Cause, reason string) {
 	}
 	count, named := l.holds(), l.slots.all()
 	m.leaveEnd(held)
-	l.revoked, l.reason, l.ends, l.slots = true, reason, 0, nil // state: a revoked lease has no slots
+	l.ended, l.reason, l.ends, l.slots = cause, reason, 0, nil // state: a revoked lease has no slots
 	m.takeBack(l, count, named, cause, reason)
 	m.done.ended++
 }

@@ -575,7 +575,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	}
 	switch window := s.with().WindowMS; {
 	case window != 0:
-		dueMS = m.spend(want, granted, window)
+		dueMS = m.spend(r, want, granted, window)
 	case !s.family(): // its window has gone since the request came, and the down takes no permits
 		s.offset -= granted
 	}
@@ -609,7 +609,7 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 	l := lease{}
 	if with := m.semaphores.at(want.semaphore).settings; with != nil {
 		if with.WindowMS != 0 {
-			l.due = m.spend(want, want.count, with.WindowMS)
+			l.due = m.spend(r, want, want.count, with.WindowMS)
 		}
 		if with.Slots {
 			l.slots = m.takeSlots(want.semaphore, want.count)

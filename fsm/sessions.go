@@ -196,9 +196,11 @@ func (m *Machine) roomToHold(owner *session, newcomer *request, result *Result) 
 	return owner == nil || within(int64(owner.leases.length())+int64(owner.reserved)+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
 }
 
-// roomForLeases reports whether there is room for more leases and returns.
+// roomForLeases reports whether there is room for more leases and returns. An identity gets no more while its returns
+// take its share.
 func (m *Machine) roomForLeases(more int64, result *Result) bool {
-	return more == 0 || within(int64(m.leases.live+m.returns.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result)
+	return more == 0 || within(int64(m.leases.live+m.returns.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result) &&
+		m.withinShare(m.owned[m.caller.Owner].returns, more, m.limits.Leases, RuleOwnerReturns, result)
 }
 
 // within reports whether one more record fits below a limit; if not, result is the refusal.

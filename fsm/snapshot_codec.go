@@ -98,7 +98,19 @@ func (e *encoder) lane(l *lane, epoch uint64) {
 	e.string(l.group)
 	e.int(l.limit)
 	e.bool(l.own)
+	if l.own {
+		e.string(l.owner)
+	}
 	e.uint(l.turn)
+}
+
+func (b *builder) readLaneRecord(d *decoder) lane {
+	l := lane{semaphore: b.semaphore(d), group: d.Text(), limit: d.Int(), own: d.Bool()}
+	if l.own {
+		l.owner = d.Text()
+	}
+	l.turn = d.Uint()
+	return l
 }
 
 func (e *encoder) session(s *session) {
@@ -140,6 +152,15 @@ func (d *decoder) session() session {
 	return s
 }
 
+// endOfLease reads the cause for which a lease was revoked.
+func (d *decoder) endOfLease() Cause {
+	cause := Cause(d.Byte())
+	if cause != 0 && !revokes(cause) {
+		d.Fail()
+	}
+	return cause
+}
+
 func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	e.uint(f.sessions.at(l.session).id)
 	e.uint(f.semaphores.at(l.semaphore).epoch)
@@ -147,7 +168,7 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	e.uint(l.token)
 	e.int(l.grantedMS)
 	e.uint(l.listHash)
-	e.bool(l.revoked)
+	e.byte(byte(l.ended))
 	e.string(l.reason)
 	if l.lane != 0 || l.ends != 0 || l.due != 0 || l.slots != nil {
 		f.encodeLane(e, l.lane)
@@ -177,6 +198,7 @@ func (f *Frozen) encodeReturn(e *encoder, t *timedReturn) {
 	e.uint(t.order)
 	e.uint(f.semaphores.at(t.semaphore).epoch)
 	f.encodeLane(e, t.lane)
+	e.string(t.owner)
 	e.int(t.count)
 	e.int(t.dueMS)
 	e.bool(t.spent)
@@ -186,7 +208,6 @@ func (f *Frozen) encodeReturn(e *encoder, t *timedReturn) {
 		e.uint(t.lost.token)
 		e.uint(t.lost.session)
 		e.int(t.lost.atMS)
-		e.string(t.lost.owner)
 		e.pairs(t.lost.metadata)
 	}
 }
@@ -194,16 +215,16 @@ func (f *Frozen) encodeReturn(e *encoder, t *timedReturn) {
 func (b *builder) timedReturn(d *decoder) timedReturn {
 	t := timedReturn{order: d.Uint(), semaphore: b.semaphore(d)}
 	t.lane = b.readLane(d, t.semaphore)
-	t.count, t.dueMS, t.spent, t.slots = d.Int(), d.Int(), d.Bool(), newSlotList(d.slotRuns()) // state: as it was written
+	t.owner, t.count, t.dueMS, t.spent, t.slots = d.Text(), d.Int(), d.Int(), d.Bool(), newSlotList(d.slotRuns()) // state: as it was written
 	if d.Bool() {
-		t.lost = &lostHold{token: d.Uint(), session: d.Uint(), atMS: d.Int(), owner: d.Text(), metadata: d.pairs()} // state: as it was written
+		t.lost = &lostHold{token: d.Uint(), session: d.Uint(), atMS: d.Int(), metadata: d.pairs()} // state: as it was written
 	}
 	return t
 }
 
 func (b *builder) lease(d *decoder) lease {
 	l := lease{session: b.session(d), semaphore: b.semaphore(d), count: d.Int(), token: d.Uint(),
-		grantedMS: d.Int(), listHash: d.Uint(), revoked: d.Bool(), reason: d.Text()}
+		grantedMS: d.Int(), listHash: d.Uint(), ended: d.endOfLease(), reason: d.Text()}
 	if len(d.Rest) > 0 {
 		l.lane = b.readLane(d, l.semaphore)
 		l.ends, l.due, l.slots = d.Int(), d.Int(), newSlotList(d.slotRuns()) // state: as it was written
@@ -377,6 +398,7 @@ func (e *encoder) revoked(v *revoked) {
 	e.uint(v.epoch)
 	e.uint(v.order)
 	e.int(v.atMS)
+	e.byte(byte(v.cause))
 	e.string(v.reason)
 	e.groupName(v.group)
 }

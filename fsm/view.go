@@ -198,7 +198,7 @@ func (m *Machine) Lost(name string, after uint64, limit int) (found []LostView) 
 		}
 		t := m.returns.at(at.at)
 		found = append(found, LostView{Token: at.token, Session: t.lost.session, Count: t.count, Group: m.groupOf(t.lane),
-			LostMS: t.lost.atMS, DueMS: t.dueMS, Owner: t.lost.owner, Metadata: t.lost.metadata,
+			LostMS: t.lost.atMS, DueMS: t.dueMS, Owner: t.owner, Metadata: t.lost.metadata,
 			Slots: t.slots.all()})
 		return true
 	})
@@ -274,7 +274,7 @@ func (m *Machine) viewLease(r ref) LeaseView {
 		deadlineMS = min(deadlineMS, l.ends)
 	}
 	return LeaseView{Grant: m.grantOf(l), Session: s.id, DeadlineMS: deadlineMS, Metadata: s.metadata,
-		Revoked: l.revoked, Reason: l.reason}
+		Revoked: l.revoked(), Reason: l.reason}
 }
 
 // LinePlace is the place of a waiting request among all requests that wait for a semaphore, which

@@ -212,7 +212,7 @@ func (m *Machine) Outcome(session, place uint64, wants []Want) (Result, bool) {
 	for _, want := range wants {
 		semaphore, known := m.byName[want.Semaphore]
 		held, holds := m.leaseNamed(owner, semaphore, want.Group)
-		if known && holds && !m.leases.at(held).revoked && m.leases.at(held).count == want.Count {
+		if known && holds && !m.leases.at(held).revoked() && m.leases.at(held).count == want.Count {
 			result.Grants = append(result.Grants, m.grantOf(m.leases.at(held)))
 		}
 	}

@@ -14,13 +14,13 @@ func windowStep(windowMS int64) int64 {
 
 // spend takes permits out of a window, and returns when they come back. In no time as long as the
 // window are more permits granted than there are.
-func (m *Machine) spend(w member, count, windowMS int64) (dueMS int64) {
-	t := timedReturn{semaphore: w.semaphore, lane: w.lane, spent: true, dueMS: roundUp(m.nowMS+windowMS, windowStep(windowMS))}
-	r, ok := m.byReturn.spends[t.spendKey()]
+func (m *Machine) spend(r *request, w member, count, windowMS int64) (dueMS int64) {
+	t := timedReturn{semaphore: w.semaphore, lane: w.lane, owner: m.ownerOf(r), spent: true, dueMS: roundUp(m.nowMS+windowMS, windowStep(windowMS))}
+	spends, ok := m.byReturn.spends[t.spendKey()]
 	if !ok {
-		r = m.addReturn(t)
+		spends = m.addReturn(t)
 	}
-	m.changeReturn(r, count)
+	m.changeReturn(spends, count)
 	return t.dueMS
 }
 

@@ -239,6 +239,8 @@ var ownLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerNotices:    "notices, half of what all may have",
 	fsm.RuleOwnerItems:      "items that it made or made longer, half of what all may have",
 	fsm.RuleOwnerItemBytes:  "bytes of items that it made or made longer, half of what all may have",
+	fsm.RuleOwnerReturns:    "holds that are over and whose permits come back later, half of the leases that all may have",
+	fsm.RuleOwnerOwnLimits:  "groups with limits that it gave them, half of what all may have",
 }
 
 // fixedLimits describes bounds that no configuration changes.
