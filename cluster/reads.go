@@ -112,6 +112,10 @@ func (n *Node) WatchItems(name string, below bool) *replica.ItemWatch {
 	return n.replica.WatchItems(name, below)
 }
 
+// HoldersChanged returns a channel that is closed at the next change of the sessions that open-holder opened: see
+// replica.Replica.HoldersChanged.
+func (n *Node) HoldersChanged() <-chan struct{} { return n.replica.HoldersChanged() }
+
 // EventsAfter returns the events after an event: see replica.EventsAfter.
 func (n *Node) EventsAfter(after replica.EventID) (replica.EventPage, error) {
 	return n.replica.EventsAfter(after)

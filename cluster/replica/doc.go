@@ -1,7 +1,7 @@
 // Package replica has this node's copy of the cluster's state, and the watchers of it.
 // Raft's log reaches the copy through a [Feed], the one FSM that Raft gets; callers
-// read it with View, wait for an index with Await, and are woken by Watch, WatchItems, Listen
-// and EventsAfter when something has changed.
+// read it with View, wait for an index with Await, and are woken by Watch, WatchItems, Listen,
+// HoldersChanged and EventsAfter when something has changed.
 //
 // It sends no message, proposes no command and knows no other node. Nor does it know
 // whether the copy is up to date: cluster/lead finds that out with a read index.

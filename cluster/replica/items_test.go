@@ -86,3 +86,37 @@ func TestItemWatchesAreWokenByARestore(t *testing.T) {
 		t.Errorf("a jump of the numbers set %d", got)
 	}
 }
+
+// TestHoldersChanged: an open or an end of a session that open-holder opened, a jump of the numbers and a
+// restore close the channel; other entries do not.
+func TestHoldersChanged(t *testing.T) {
+	r := newFedReplica()
+	start := fsm.StartTerm{Term: 1, Leader: "n1", Cluster: fsm.ClusterID{7}, Level: fsm.FeatureLevel, Limits: fsm.DefaultLimits()}
+	jump := start
+	jump.Jump = true
+	for i, step := range []struct {
+		command fsm.Command
+		closes  bool
+	}{
+		{start, false}, {fsm.OpenHolder{Session: 1, TTLMS: 60_000}, true}, {fsm.OpenSession{Session: 2, TTLMS: 60_000}, false},
+		{fsm.ItemPut{Name: "a", Value: "1"}, false}, {fsm.EndSession{Session: 2}, false}, {fsm.EndSession{Session: 1}, true}, {jump, true},
+		{nil, true}, // a restore
+	} {
+		changed := r.HoldersChanged()
+		if step.command == nil {
+			must(t, r.Restore(sourceOf(snapshotOf(t, r))))
+		} else if err := r.Apply(entryOf(uint64(i)+1, 1, 1, step.command)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-changed:
+			if !step.closes {
+				t.Errorf("%T closed the channel", step.command)
+			}
+		default:
+			if step.closes {
+				t.Errorf("%T did not close the channel", step.command)
+			}
+		}
+	}
+}

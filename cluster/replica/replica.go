@@ -51,6 +51,8 @@ type Replica struct {
 	changes  wake.Watchers[string] // by semaphore
 	lists    wake.Watchers[uint64] // by session: its wait list
 	items    *ItemWatches
+	holders  wake.Bell // rung at each change of the state's HoldersIndex
+	rungAt   uint64    // the HoldersIndex at which it was rung; the apply goroutine alone uses it
 	history  *history
 	hashes   Hashes
 }
@@ -132,7 +134,11 @@ func (r *Replica) WatchItems(name string, below bool) *ItemWatch { return r.item
 // ItemWatchers returns how many watches of items there are.
 func (r *Replica) ItemWatchers() int { return r.items.Count() }
 
-// wakeWatchers wakes the watchers of the wait lists, semaphores and items that an entry has changed.
+// HoldersChanged returns a channel that is closed when HoldersIndex of the state has changed, or a snapshot was restored.
+// A caller that calls HoldersChanged before it reads the state misses no change. It does not block.
+func (r *Replica) HoldersChanged() <-chan struct{} { return r.holders.Next() }
+
+// wakeWatchers wakes the watchers of the wait lists, semaphores, items and holders that an entry has changed.
 func (r *Replica) wakeWatchers(entry *fsm.Applied) {
 	r.lists.Wake(func(yield func(session uint64) bool) {
 		for i := range entry.Effects {
@@ -163,6 +169,11 @@ func (r *Replica) wakeWatchers(entry *fsm.Applied) {
 	}
 	if entry.Jump { // every index has moved
 		r.items.Restored(r.itemIndex())
+	}
+	before := r.rungAt
+	r.View(func(state *fsm.Machine) { r.rungAt = state.HoldersIndex() })
+	if r.rungAt != before {
+		r.holders.Ring()
 	}
 }
 

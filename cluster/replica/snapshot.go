@@ -190,6 +190,7 @@ func (f *Feed) take(next jump) {
 	f.replica.lists.WakeAll()
 	f.replica.changes.WakeAll() // anything may have changed
 	f.replica.items.Restored(f.replica.itemIndex())
+	f.replica.holders.Ring()
 	f.replica.history.restored(next.index)
 	f.replica.arrive(next.index)
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -199,21 +198,20 @@ func (s sessions) getSession(c echo.Context) error {
 	})
 }
 
-// awaitSessions is awaitItems for sessions. It polls, since sessions have no watch.
+// awaitSessions is awaitItems for sessions.
 func (s sessions) awaitSessions(c echo.Context, q *query) (cluster.Reading, error) {
 	return s.await(c, q, func(ctx context.Context) error {
-		poll := time.NewTicker(sessionsEvery)
-		defer poll.Stop()
 		var index uint64
 		readIndex := func(m *fsm.Machine) { index = m.HoldersIndex() }
 		s.Reads.View(c, readIndex)
 		after := q.after(index)
-		for ; ; s.Reads.View(c, readIndex) {
-			if index > after {
+		for {
+			changed := s.Node.HoldersChanged()
+			if s.Reads.View(c, readIndex); index > after {
 				return nil
 			}
 			select {
-			case <-poll.C:
+			case <-changed:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}

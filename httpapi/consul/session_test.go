@@ -152,6 +152,9 @@ func TestSessionIndex(t *testing.T) {
 		}
 		s.Is(s.Ask("PUT /v1/session/destroy/"+id, ""), yes)
 		s.Advance(time.Second)
+		if synctest.Wait(); len(waiting) == 0 {
+			s.Error("the end of a session did not end the wait")
+		}
 		got := <-waiting
 		s.Is(got, "200 json []")
 		if indexOf(got) <= first {

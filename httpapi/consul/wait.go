@@ -18,10 +18,8 @@ const (
 	// leaderless is how long a node may know no leader before its waiting queries end: a holder
 	// at a node that is cut off must not go on for ever.
 	leaderless = 5 * time.Second
-	// guardEvery is how often a waiting query checks for a leader.
-	guardEvery = 500 * time.Millisecond
-	// sessionsEvery is how often a query for sessions checks for a change.
-	sessionsEvery = 100 * time.Millisecond
+	// guardPause is the shortest time between two checks of a waiting query for a leader.
+	guardPause = 500 * time.Millisecond
 )
 
 var (
@@ -84,19 +82,18 @@ func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context)
 }
 
 // guard ends a wait when the server shuts down, and when this node has known no leader for
-// leaderless. It returns when ctx ends.
+// leaderless. It returns when ctx ends. After each check it sleeps until the silence could last
+// that long: with a leader that is every 5 s, since thousands of queries may wait.
 func (d *dialect) guard(ctx context.Context, end context.CancelCauseFunc) {
 	began := time.Now()
-	check := time.NewTicker(guardEvery)
-	defer check.Stop()
-	for {
+	for pause := guardPause; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-d.Waits.Closing():
 			end(errClosing)
 			return
-		case <-check.C:
+		case <-time.After(pause):
 		}
 		at, err := d.Node.Read(ctx, cluster.Consistency{Stale: true})
 		silence := at.LastContact
@@ -107,5 +104,6 @@ func (d *dialect) guard(ctx context.Context, end context.CancelCauseFunc) {
 			end(outcome.ErrNoLeader)
 			return
 		}
+		pause = max(guardPause, leaderless-silence)
 	}
 }

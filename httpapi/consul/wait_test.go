@@ -109,6 +109,21 @@ func TestWaits(t *testing.T) {
 	}
 }
 
+// TestWaitingQueriesDoNotPoll: a query that waits a minute reads the state when it begins and ends, and
+// checks for a leader every 5 s.
+func TestWaitingQueriesDoNotPoll(t *testing.T) {
+	for _, target := range []string{"/v1/kv/a?", "/v1/kv/a?recurse&", "/v1/session/list?"} {
+		synctest.Test(t, func(t *testing.T) {
+			s, node := onConsul(t)
+			before := node.Reads.Load()
+			s.Ask("GET "+target+"index=1&wait=1m", "")
+			if reads := node.Reads.Load() - before; reads > 20 {
+				t.Errorf("%s: %d reads in a minute", target, reads)
+			}
+		})
+	}
+}
+
 // TestWaitsAreBoundedByTheNode: --max-wait.
 func TestWaitsAreBoundedByTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -49,6 +49,9 @@ type State interface {
 	// WatchItems returns a watch of the item of that name or, with below, of all items
 	// whose names begin with it. The caller must call its Stop once.
 	WatchItems(name string, below bool) *replica.ItemWatch
+	// HoldersChanged returns a channel that is closed when HoldersIndex of the state
+	// has changed. To miss no change, call it before View.
+	HoldersChanged() <-chan struct{}
 	// EventsAfter returns a page of the events after an id. It does not block.
 	EventsAfter(after replica.EventID) (replica.EventPage, error)
 	// EventsBefore returns a page of the entries with events before an index. It does not block.

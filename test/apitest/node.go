@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type Node struct {
 	moved    *sync.Cond // on mu: waits or watchers changed
 	Watchers map[string][]chan struct{}
 	items    *replica.ItemWatches
+	Reads    atomic.Int64 // calls of Read and View
 
 	Fail      error // the error of every call, when set
 	FailFrom  int   // DoMany: the first call that fails
@@ -241,6 +243,7 @@ func (n *Node) Read(_ context.Context, c cluster.Consistency) (cluster.Reading, 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.LastRead = c
+	n.Reads.Add(1)
 	if n.Lagging && c.MinIndex > 0 {
 		return cluster.Reading{}, outcome.ErrBehind
 	}
@@ -254,7 +257,15 @@ func (n *Node) Read(_ context.Context, c cluster.Consistency) (cluster.Reading, 
 func (n *Node) View(read func(m *fsm.Machine)) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
+	n.Reads.Add(1)
 	read(n.machine)
+}
+
+// HoldersChanged implements exchange.Node.
+func (n *Node) HoldersChanged() <-chan struct{} {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.news // at any entry
 }
 
 // WatchItems implements exchange.Node.
