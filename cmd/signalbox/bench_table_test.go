@@ -47,6 +47,7 @@ func BenchmarkTable(b *testing.B) {
 		rows = append(rows, hot(b, nodes, sessions)...)
 		rows = append(rows, writes(b, bare, nodes)...)
 		rows = append(rows, journal(b, nodes)...)
+		rows = append(rows, watched(b)...)
 		fmt.Printf("\n| figure | bare driver | net/http's client | bare driver, by processor time | limit |\n| --- | --- | --- | --- | --- |\n")
 		for _, r := range rows {
 			fmt.Println(r)

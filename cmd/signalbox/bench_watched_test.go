@@ -28,14 +28,23 @@ var watchedPaths = map[string]string{
 	"consul":  "/v1/kv/watched?wait=50s&index=",
 }
 
-// BenchmarkWatched compares writes through a leader, 64 connections, with those beside a thousand
-// clients that follow all events, or wait for a change of what changes all the time: the ratio (≥ 0.5),
-// the p99 of another client's reads (≤ 50 ms), and what the watchers got a second. Terms counts elections.
+// BenchmarkWatched prints the rows of watched alone.
 func BenchmarkWatched(b *testing.B) {
 	if kind, address, here := strings.Cut(os.Getenv(watchersHere), " "); here {
 		watchAll(b, kind, address)
 		return
 	}
+	for b.Loop() {
+		for _, r := range watched(b) {
+			fmt.Println(r)
+		}
+	}
+}
+
+// watched compares writes through a leader, 64 connections, with those beside a thousand clients
+// that follow all events, or wait for a change of what changes all the time: the ratio, and the p99
+// of another client's reads. It logs also what the watchers got a second, and elections.
+func watched(b *testing.B) (rows []row) {
 	nodes := startNodes(b, func(c *config) { c.dialects = []string{"consul"} })
 	leader := nodes[0].address
 	prepare(b, "http://"+leader, 64, &http.Client{})
@@ -49,25 +58,21 @@ func BenchmarkWatched(b *testing.B) {
 	}
 	put()
 	for _, kind := range []string{"streams", "reads", "items", "consul"} {
-		b.Run(kind, func(b *testing.B) {
-			for b.Loop() {
-				var ratios, bares, p99s, got []float64
-				before := nodes[0].cluster.Status().Term
-				for range rounds() {
-					bare, alone := watchedLoad(b, leader, put)
-					stop := startWatchers(b, kind, leader)
-					with, p99 := watchedLoad(b, leader, put)
-					ratios, bares = append(ratios, with/bare), append(bares, 1e3*alone.Seconds())
-					p99s, got = append(p99s, 1e3*p99.Seconds()), append(got, stop())
-				}
-				b.Logf("ratios %.2f, p99 %.1f ms, without watchers %.1f ms", ratios, p99s, bares)
-				b.ReportMetric(middle(ratios), "with/without")
-				b.ReportMetric(middle(p99s), "read-p99-ms")
-				b.ReportMetric(middle(got), "got/s")
-				b.ReportMetric(float64(nodes[0].cluster.Status().Term-before), "terms")
-			}
-		})
+		var ratios, bares, p99s, got []float64
+		before := nodes[0].cluster.Status().Term
+		for range rounds() {
+			bare, alone := watchedLoad(b, leader, put)
+			stop := startWatchers(b, kind, leader)
+			with, p99 := watchedLoad(b, leader, put)
+			ratios, bares = append(ratios, with/bare), append(bares, 1e3*alone.Seconds())
+			p99s, got = append(p99s, 1e3*p99.Seconds()), append(got, stop())
+		}
+		b.Logf("1,000 %s: ratios %.2f, p99 %.1f ms, without watchers %.1f ms, got %.0f a second, %d elections",
+			kind, ratios, p99s, bares, got, nodes[0].cluster.Status().Term-before)
+		rows = append(rows, row{fmt.Sprintf("64 connections beside 1,000 %s ÷ without", kind), middle(ratios), 0, 0, "≥ 0.5"},
+			row{fmt.Sprintf("1,000 %s: p99 of another client's read, ms", kind), middle(p99s), 0, 0, "≤ 50"})
 	}
+	return rows
 }
 
 // watchedLoad returns the writes a second of 64 connections, and the p99 of another client's reads beside them.
