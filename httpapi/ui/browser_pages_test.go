@@ -64,10 +64,20 @@ func TestDeadNodesAreShown(t *testing.T) {
 	s.scene()
 	b := s.open("n2", "/")
 	b.shows("Live")
+	noMajority := func() {
+		b.Helper()
+		b.shows("No majority. This node reaches 1 of 3 voting nodes, itself included, and 2 are needed")
+		b.await(`document.getElementById("live").textContent === "No majority" && document.getElementById("live").className === "live off"`)
+	}
 	dead := func(n int) {
 		b.Helper()
 		b.await(fmt.Sprintf(`[...document.querySelectorAll(".nodes li.down")].filter((e) => /down[^]*Lag\s*unknown\s*Last contact\s*\d+ s ago\s*Disk\s*unknown/.test(e.innerText)).length === %d`, n))
 	}
+	s.cluster.Net.Isolate("n2") // the node of the page lives, and is cut off
+	dead(2)
+	noMajority()
+	s.cluster.Net.Rejoin("n2")
+	dead(0)
 	s.kill("n1")
 	dead(1)
 	b.await(`document.getElementById("live").textContent === "Live"`)
@@ -75,8 +85,7 @@ func TestDeadNodesAreShown(t *testing.T) {
 	b.keep("one-dead")
 	s.kill("n3")
 	dead(2)
-	b.shows("No majority. This node reaches 1 of 3 voting nodes, itself included, and 2 are needed")
-	b.await(`document.getElementById("live").textContent === "No majority" && document.getElementById("live").className === "live off"`)
+	noMajority()
 	b.keep("two-dead")
 	eval[bool](b, `(location.hash = "/semaphore/db", true)`)
 	b.shows("This node last heard from a leader")
