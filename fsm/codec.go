@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"slices"
 
 	"github.com/signalbox/signalbox/internal/wire"
@@ -314,27 +315,30 @@ func (r *Result) mask() (mask uint64) {
 	set(bitSemaphore, r.Semaphore != nil)
 	set(bitEach, len(r.Each) > 0)
 	set(bitCompleted, len(r.Completed) > 0)
-	set(bitGroups, r.hasGroups())
 	set(bitSettings, r.Semaphore != nil && r.Semaphore.hasSettings())
-	set(bitTimes, r.hasTimes())
-	set(bitSlots, r.hasSlots())
+	return mask | r.listMask()
+}
+
+// listMask returns the bits of the members that most grants and completed entries don't have.
+func (r *Result) listMask() (mask uint64) {
+	for i := range r.Grants {
+		g := &r.Grants[i]
+		if g.Group != "" {
+			mask |= 1 << bitGroups
+		}
+		if g.DueMS != 0 || g.EndsMS != 0 {
+			mask |= 1 << bitTimes
+		}
+		if len(g.Slots) > 0 {
+			mask |= 1 << bitSlots
+		}
+	}
+	for i := range r.Completed {
+		if r.Completed[i].Group != "" {
+			mask |= 1 << bitGroups
+		}
+	}
 	return mask
-}
-
-// hasGroups reports whether a grant or a completed entry has a group.
-func (r *Result) hasGroups() bool {
-	return slices.ContainsFunc(r.Grants, func(g Grant) bool { return g.Group != "" }) ||
-		slices.ContainsFunc(r.Completed, func(c Completion) bool { return c.Group != "" })
-}
-
-// hasTimes reports whether a grant has times that most have not.
-func (r *Result) hasTimes() bool {
-	return slices.ContainsFunc(r.Grants, func(g Grant) bool { return g.DueMS != 0 || g.EndsMS != 0 })
-}
-
-// hasSlots reports whether a grant has slots.
-func (r *Result) hasSlots() bool {
-	return slices.ContainsFunc(r.Grants, func(g Grant) bool { return len(g.Slots) > 0 })
 }
 
 // AppendResult appends a result to buf in the form that snapshots, the state hash and the
@@ -367,20 +371,15 @@ func (e *encoder) result(r *Result) {
 	mask := r.mask()
 	e.byte(byte(r.Code))
 	e.uint(mask)
-	for _, v := range r.ids() {
-		if *v != 0 {
-			e.uint(*v)
-		}
+	ids, numbers, texts := r.ids(), r.numbers(), r.texts()
+	for set := mask >> bitIDs & (1<<len(ids) - 1); set != 0; set &= set - 1 {
+		e.uint(*ids[bits.TrailingZeros64(set)])
 	}
-	for _, v := range r.numbers() {
-		if *v != 0 {
-			e.int(*v)
-		}
+	for set := mask >> bitNumbers & (1<<len(numbers) - 1); set != 0; set &= set - 1 {
+		e.int(*numbers[bits.TrailingZeros64(set)])
 	}
-	for _, v := range r.texts() {
-		if *v != "" {
-			e.string(*v)
-		}
+	for set := mask >> bitTexts & (1<<len(texts) - 1); set != 0; set &= set - 1 {
+		e.string(*texts[bits.TrailingZeros64(set)])
 	}
 	for _, v := range r.levels() {
 		if *v != nil {
@@ -485,11 +484,12 @@ func (d *decoder) result(nested bool) Result {
 	if has(bitRule) {
 		r.Rule = Rule(d.Byte())
 	}
-	d.resultLists(&r, has, nested)
+	d.resultLists(&r, mask, nested)
 	return r
 }
 
-func (d *decoder) resultLists(r *Result, has func(int) bool, nested bool) {
+func (d *decoder) resultLists(r *Result, mask uint64, nested bool) {
+	has := func(bit int) bool { return mask&(1<<bit) != 0 && d.Err == nil }
 	if has(bitGrants) {
 		r.Grants = make([]Grant, d.Count(5))
 		for i := range r.Grants {
@@ -524,9 +524,6 @@ func (d *decoder) resultLists(r *Result, has func(int) bool, nested bool) {
 		for i := range r.Completed {
 			r.Completed[i].Group = d.Text()
 		}
-		if !r.hasGroups() {
-			d.Fail() // they have no bytes
-		}
 	}
 	if has(bitSettings) {
 		if r.Semaphore == nil {
@@ -541,17 +538,15 @@ func (d *decoder) resultLists(r *Result, has func(int) bool, nested bool) {
 		for i := range r.Grants {
 			r.Grants[i].DueMS, r.Grants[i].EndsMS = d.Int(), d.Int()
 		}
-		if !r.hasTimes() {
-			d.Fail() // they have no bytes
-		}
 	}
 	if has(bitSlots) {
 		for i := range r.Grants {
 			r.Grants[i].Slots = d.slotRuns()
 		}
-		if !r.hasSlots() {
-			d.Fail() // they have no bytes
-		}
+	}
+	const lists = 1<<bitGroups | 1<<bitTimes | 1<<bitSlots
+	if mask&lists != r.listMask() {
+		d.Fail() // members that nothing has have no bytes
 	}
 }
 
