@@ -30,8 +30,8 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"variable SIGNALBOX_API_TOKEN, which the command sees too, so that it can call signalbox itself.\n\n" +
 			"The command gets a separate process group, and the terminal if there is one; Ctrl-Z does not\n" +
 			"stop it. The signals INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are handed on to the group, unless the\n" +
-			"caller ignores them. Whatever is left of the group when the command itself has ended is ended too, before the\n" +
-			"permits are given back.\n\n" +
+			"caller ignores them (on macOS: HUP and INT alone). Whatever is left of the group when the command itself has ended\n" +
+			"is ended too, before the permits are given back.\n\n" +
 			"A renewal that fails is no loss while the lease lives. Shortly before the permits could be granted to\n" +
 			"another client the group is sent TERM and, after --grace, KILL. Then the permits come back, also where the semaphore\n" +
 			"keeps away what a lost lease held.\n\n" +

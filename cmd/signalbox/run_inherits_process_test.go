@@ -5,6 +5,7 @@ package main
 import (
 	"crypto/sha256"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,16 +43,20 @@ func TestRunChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRunReaps: no process that the command leaves behind stays a zombie while the command runs, whether run is
-// an ordinary process or process 1, which also hands TERM on.
+// TestRunReaps: no process stays a zombie that run was executed with, while run waits, or that the command leaves
+// behind, while the command runs, whether run is an ordinary process or process 1, which also hands TERM on.
 func TestRunReaps(t *testing.T) {
 	t.Parallel()
 	_, url, _ := startAlone(t)
+	c := newClient(url)
 	for name, flags := range map[string]uintptr{"ordinary": 0, "process 1": syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID} {
 		t.Run(name, func(t *testing.T) {
 			made := filepath.Join(t.TempDir(), "made")
+			c.must(t, 0, http.MethodPut, semaphorePath(name), `{"permits":1}`, http.StatusCreated)
+			c.must(t, 0, http.MethodPost, semaphorePath(name)+"/down", `{}`, http.StatusOK)
+			before := `sh -c : & (sleep 0.1 &); exec "$@"`
 			script := `trap 'exit 7' TERM; for i in 1 2 3 4 5 6 7 8 9; do (setsid sh -c : & sh -c : &); done; : > "$0"; while :; do sleep 0.05; done`
-			run := exec.Command(testProgram, "run", name, "--permits", "1", "--addr", url, "--", "sh", "-c", script, made)
+			run := exec.Command("sh", "-c", before, "sh", testProgram, "run", name, "--addr", url, "--", "sh", "-c", script, made)
 			run.Env = append(os.Environ(), asProgram+"=1")
 			run.Stderr = os.Stderr
 			run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
@@ -62,13 +67,24 @@ func TestRunReaps(t *testing.T) {
 			}
 			defer run.Wait()
 			defer run.Process.Kill()
+			children := func() string {
+				all, _ := exec.Command("ps", "-o", "stat=,args=", "--ppid", fmt.Sprint(run.Process.Pid)).Output() // fails without a child
+				return strings.TrimSpace(string(all))
+			}
+			eventually(t, 20*time.Second, func() error {
+				s := c.must(t, 0, http.MethodGet, semaphorePath(name), "", http.StatusOK)
+				if all := children(); len(s.Waiters) != 1 || all != "" {
+					return fmt.Errorf("%d waiters; children of run: %s", len(s.Waiters), all)
+				}
+				return nil
+			})
+			c.must(t, 0, http.MethodPost, semaphorePath(name)+"/up", `{}`, http.StatusOK)
 			eventually(t, 20*time.Second, func() error {
 				if _, err := os.Stat(made); err != nil {
 					return err
 				}
-				all, err := exec.Command("ps", "-o", "stat=,args=", "--ppid", fmt.Sprint(run.Process.Pid)).Output()
-				if text := strings.TrimSpace(string(all)); err != nil || strings.Count(text, "\n") != 0 || !strings.Contains(text, made) {
-					return fmt.Errorf("children of run: %s, %v", text, err)
+				if all := children(); strings.Count(all, "\n") != 0 || !strings.Contains(all, made) {
+					return fmt.Errorf("children of run: %s", all)
 				}
 				return nil
 			})

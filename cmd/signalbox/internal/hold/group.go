@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,40 +18,65 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// group is a running command in a separate process group, with this process's standard streams.
+// group is a command in a separate process group, with this process's standard streams. No child is reaped while the
+// command starts: the command could have ended before its id is known.
 type group struct {
-	pid     int
-	ended   chan struct{}
-	outcome syscall.WaitStatus // read after ended
+	mu       sync.Mutex
+	pid      int    // under mu until the command runs
+	takeBack func() // takes the terminal back, under mu
+	ended    chan struct{}
+	outcome  syscall.WaitStatus // read after ended
 }
 
-// startGroup starts a command, and waits for every process that ends as a child of this process: as process 1,
-// or as the parent of the command's orphans, no other process can.
-func startGroup(command, environment []string) (child, error) {
+// newGroup returns a group without a command. Until stop is called this process reaps every process that ends as its
+// child: as process 1, or as the parent of the command's orphans, no other process can.
+func newGroup() (_ *group, stop func()) {
 	adoptOrphans()
 	g := &group{ended: make(chan struct{})}
+	ends := make(chan os.Signal, 1)
+	signal.Notify(ends, syscall.SIGCHLD)
+	go func() {
+		g.reap() // what has ended before
+		for range ends {
+			g.reap()
+		}
+	}()
+	return g, func() {
+		signal.Stop(ends)
+		close(ends)
+	}
+}
+
+// begin starts a command.
+func (g *group) begin(command, environment []string) (child, error) {
 	started := make(chan error)
 	go func() {
-		// For ever: to the kernel, a parent's death is the death of the thread that started
-		// the child.
+		// To the kernel, a parent's death is the death of the thread that started the child.
 		runtime.LockOSThread()
-		attributes := &syscall.SysProcAttr{Setpgid: true}
-		dieWithParent(attributes)
-		takeBack := lendTerminal(attributes)
-		err := g.start(command, environment, attributes)
-		signal.Ignore(syscall.SIGTTOU) // after the start, since the command would inherit it: it would stop this process in the background
-		if err != nil {
-			takeBack()
-		}
-		started <- err
-		if err == nil {
-			g.reap(takeBack)
+		err := g.lend(command, environment)
+		if started <- err; err == nil {
+			<-g.ended
 		}
 	}()
 	if err := <-started; err != nil {
 		return nil, err
 	}
 	return g, nil
+}
+
+// lend starts the command, with the terminal.
+func (g *group) lend(command, environment []string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	attributes := &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(attributes)
+	g.takeBack = lendTerminal(attributes) // state: of the terminal
+	err := g.start(command, environment, attributes)
+	signal.Ignore(syscall.SIGTTOU) // after the start, since the command would inherit it: it would stop this process in the background
+	if err != nil {
+		g.takeBack()
+	}
+	return err
 }
 
 // start starts the command: a script without #! by the shell, as a shell does.
@@ -83,21 +109,22 @@ func isText(path string) bool {
 	return !bytes.Contains(head[:n], []byte{0})
 }
 
-// reap waits for the end of each child of this process, and calls ended when the command has ended. It
-// continues the command whenever it is stopped, as by Ctrl-Z: the command would hold its permits without
-// working, and no shell would continue it.
-func (g *group) reap(ended func()) {
+// reap takes the status of each child of this process that has ended. It continues the command whenever it is
+// stopped, as by Ctrl-Z: the command would hold its permits without working, and no shell would continue it.
+func (g *group) reap() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for {
 		var status syscall.WaitStatus
-		switch pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil); {
+		switch pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED|syscall.WNOHANG, nil); {
 		case errors.Is(err, syscall.EINTR):
-		case err != nil:
+		case err != nil || pid == 0: // no child has ended
 			return
 		case pid != g.pid: // an orphan
 		case status.Stopped():
 			g.signal(syscall.SIGCONT)
 		default:
-			ended()
+			g.takeBack()
 			g.outcome = status
 			close(g.ended)
 		}

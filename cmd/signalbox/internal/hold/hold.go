@@ -44,7 +44,6 @@ func New(c Config) (*Holder, error) {
 	if h.begin != nil {
 		return h, nil
 	}
-	h.begin = startGroup
 	if _, err := exec.LookPath(h.Command[0]); errors.Is(err, os.ErrPermission) {
 		return nil, &cli.ExitError{Status: cli.StatusCantRun, Err: err}
 	} else if err != nil {
@@ -76,11 +75,17 @@ func (h *Holder) check() error {
 // Run acquires the permits or the item, runs the command, and gives them back. It returns nil if the command
 // ended with status 0, else an *cli.ExitError. The end of ctx cuts it short; a signal ends it in order.
 func (h *Holder) Run(ctx context.Context) error {
+	begin := h.begin
+	if begin == nil {
+		g, stop := newGroup()
+		defer stop()
+		begin = g.begin
+	}
 	held, err := h.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	started, err := h.begin(h.Command, held.environment(append(os.Environ(), h.Variables...)))
+	started, err := begin(h.Command, held.environment(append(os.Environ(), h.Variables...)))
 	if err != nil {
 		h.release(ctx, held)
 		return &cli.ExitError{Status: cli.StatusCantRun, Err: err}
