@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/pflag"
@@ -52,7 +53,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.IntVar(&c.native.BatchSize, "max-batch", c.native.BatchSize, "operations in a batch; one that lists semaphores counts as many")
 	limits.DurationVar(&x.MaxWait, "max-wait", x.MaxWait, "how long one request may wait")
 	limits.DurationVar(&x.BodyTimeout, "body-timeout", x.BodyTimeout, "for a body to arrive, and for a reply to leave")
-	limits.DurationVar(&c.idleTimeout, "idle-timeout", c.idleTimeout, "how long a connection to the API stays open without a request; longer than a balancer keeps its own")
+	addIdleTimeout(limits, &c.idleTimeout)
 	limits.IntVar(&c.connections, "max-connections", c.connections, "connections to the API; some more are kept for probes")
 	limits.Var((*size)(&x.BodyMemory), "max-body-memory", "what bodies that are being received may take in all, beyond 4KiB each")
 	limits.Var((*size)(&x.ReplyMemory), "max-reply-memory", "what replies that clients have not taken may take in all, beyond 16KiB each")
@@ -63,6 +64,13 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.IntVar(&c.queue, "max-proposals", c.queue, "commands waiting for their place in the log")
 	limits.VisitAll(func(limit *pflag.Flag) { limit.Value = positive{limit.Value} }) // state: pflag has no other way to wrap it
 	flags.AddFlagSet(limits)
+}
+
+// addIdleTimeout adds the flag for idle connections of a node or a proxy; the default is in timeout.
+func addIdleTimeout(flags *pflag.FlagSet, timeout *time.Duration) {
+	flags.DurationVar(timeout, "idle-timeout", *timeout, "how long a connection to the API stays open without a request; longer than a balancer keeps its own")
+	idle := flags.Lookup("idle-timeout")
+	idle.Value = positive{idle.Value} // state: of this set
 }
 
 // positive is a number, size or duration above 0.

@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox/signalbox/client/credentials"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
+	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/proxy"
 	"github.com/signalbox/signalbox/internal/certs"
 )
@@ -31,12 +32,13 @@ type proxyFlags struct {
 	ca       string
 	api      certs.Config
 	insecure bool
+	idle     time.Duration // of a connection
 	logs     logging
 }
 
 // newProxy makes the subcommand that sends requests to their cells.
 func newProxy() *cobra.Command {
-	f := proxyFlags{api: certs.Config{Server: true}}
+	f := proxyFlags{api: certs.Config{Server: true}, idle: httpapi.DefaultIdleTimeout}
 	command := &cobra.Command{
 		Use:   "proxy",
 		Short: "Send each request to the cell that has its name",
@@ -58,6 +60,7 @@ func newProxy() *cobra.Command {
 	flags.StringVar(&f.api.Cert, "tls-cert", "", "PEM file with the certificate for HTTPS; without it: plain HTTP")
 	flags.StringVar(&f.api.Key, "tls-key", "", "PEM file with the key of --tls-cert")
 	flags.BoolVar(&f.insecure, "insecure-http", false, "serve, and reach nodes, over plain HTTP beyond this machine: others may read tokens on their way")
+	addIdleTimeout(flags, &f.idle)
 	addLogging(flags, &f.logs, "info")
 	return command
 }
@@ -79,7 +82,7 @@ func (f *proxyFlags) run(ctx context.Context, log hclog.Logger) error {
 	if err != nil {
 		return err
 	}
-	p, err := proxy.New(proxy.Config{Cells: m, Transport: transport, Logger: log})
+	p, err := proxy.New(proxy.Config{Cells: m, Transport: transport, IdleTimeout: f.idle, Logger: log})
 	if err != nil {
 		return fmt.Errorf("--cells: %s: %w", f.cells, err)
 	}

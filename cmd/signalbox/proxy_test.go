@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // named is a server that replies with its name.
@@ -62,6 +64,21 @@ func TestProxy(t *testing.T) {
 	}
 }
 
+// TestProxyEndsIdleConnections: a connection without a request ends after --idle-timeout.
+func TestProxyEndsIdleConnections(t *testing.T) {
+	file, address := filepath.Join(t.TempDir(), "cells.toml"), fmt.Sprintf("127.0.0.1:%d", freePorts(t, 0))
+	must(t, os.WriteFile(file, []byte("[[cell]]\nnumber = 1\nprefix = [\"\"]\nnodes = [\"http://127.0.0.1:1\"]\n"), 0o600))
+	startInProcess(t.Context(), t, "proxy", "--cells", file, "--listen", address, "--idle-timeout", "50ms").awaitLog(t, "serving")
+	conn, err := net.Dial("tcp", address)
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	fmt.Fprintf(conn, "GET /livez HTTP/1.1\r\nHost: n1\r\n\r\n")
+	if reply, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 200") {
+		t.Errorf("%q, %v", reply, err)
+	}
+}
+
 // TestProxyRefusesUnsafeFlags: tokens don't go over plain HTTP beyond this machine unless an operator says so.
 func TestProxyRefusesUnsafeFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cells.toml")
@@ -72,6 +89,7 @@ func TestProxyRefusesUnsafeFlags(t *testing.T) {
 		{"http://127.0.0.1:1", "--listen 127.0.0.1", "--listen"},
 		{"http://u@127.0.0.1:1", "", "without a user"},
 		{"http://127.0.0.1:1", "--ca missing.pem", "--ca"},
+		{"http://127.0.0.1:1", "--idle-timeout 0", "--idle-timeout"},
 		{"http://127.0.0.1:1", "--cells missing.toml", "missing.toml"},
 	} {
 		must(t, os.WriteFile(file, fmt.Appendf(nil, "[[cell]]\nnumber = 1\nprefix = [\"\"]\nnodes = [%q]\n", c.node), 0o600))

@@ -25,11 +25,14 @@ type Config struct {
 	Cells     *cells.Map
 	Transport http.RoundTripper // to the nodes
 	Logger    hclog.Logger      // nil: no log
+	// IdleTimeout bounds a client's connection without a request; 0: not.
+	IdleTimeout time.Duration
 }
 
 // Proxy is an http.Handler.
 type Proxy struct {
 	transport http.RoundTripper
+	idle      time.Duration
 	log       hclog.Logger
 	reading   chan struct{} // has a member for each body in memory
 	table     atomic.Pointer[table]
@@ -48,7 +51,7 @@ type table struct {
 
 // New returns a Proxy. It fails for addresses of nodes that are no base URLs. It sends no request.
 func New(cfg Config) (*Proxy, error) {
-	p := &Proxy{transport: cfg.Transport, log: cfg.Logger, reading: make(chan struct{}, bodiesInMemory), bodyTimeout: bodyTimeout}
+	p := &Proxy{transport: cfg.Transport, idle: cfg.IdleTimeout, log: cfg.Logger, reading: make(chan struct{}, bodiesInMemory), bodyTimeout: bodyTimeout}
 	if p.log == nil {
 		p.log = hclog.NewNullLogger()
 	}

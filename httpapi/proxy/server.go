@@ -20,8 +20,6 @@ const (
 	shutdownTimeout = 5 * time.Second
 	// writeTimeout is how long a client may take to read a part of a reply, as at a node.
 	writeTimeout = 20 * time.Second
-	// idleTimeout is as long as a node's.
-	idleTimeout = 2 * time.Minute
 	// maxConnections bounds the connections of clients.
 	maxConnections = 20_000
 )
@@ -32,7 +30,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener, secure *tls.Config) e
 	server := &http.Server{
 		Handler:                      p,
 		ReadHeaderTimeout:            exchange.HeadTimeout,
-		IdleTimeout:                  idleTimeout,
+		IdleTimeout:                  p.idle,
 		MaxHeaderBytes:               exchange.HeadBytes,
 		DisableGeneralOptionsHandler: true, // net/http's handler of OPTIONS * waits for a body without end
 		TLSConfig:                    secure,
