@@ -41,25 +41,51 @@ func lostTokens(c *call, _ string) iter.Seq2[string, error] {
 func freeVerb() verb {
 	var reason string
 	return verb{use: "free NAME TOKEN", short: "Bring back what a lost lease held", minimum: 2, maximum: 2, complete: []source{semaphoreNames, lostTokens},
-		long: "\n\nDo so once the work of its holder has ended: its permits are available at once. \"signalbox lost NAME\" lists the tokens.",
+		long: "\n\nDo so once the work of its holder has ended: its permits are available at once. \"signalbox lost NAME\" lists the tokens.\n" +
+			"It asks first.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&reason, "reason", "", "shown with the event, and in the audit log")
 		},
-		run: func(c *call) error {
-			name := c.arguments[0]
-			token, err := strconv.ParseUint(c.arguments[1], 10, 64)
+		asks: func(c *call) (string, error) {
+			name, token, err := lostArguments(c)
 			if err != nil {
-				return cli.UsageError(fmt.Errorf("%q is no token", c.arguments[1]))
+				return "", err
 			}
-			if err := c.client.FreeLost(c, name, token, reason); err != nil {
-				if errors.Is(err, signalbox.ErrNotLost) {
-					return refusedFor(fmt.Sprintf("\"signalbox lost %s\" lists its lost holds.", cli.ShellQuote(name)),
-						"%s has no lost hold of the token %d, or another identity must free it", name, token)
+			for l, err := range c.client.ListLost(c, name, signalbox.PageSize(pageSize)) {
+				if err != nil {
+					return "", err
 				}
+				if l.Token == token {
+					return fmt.Sprintf("Bring back %d of %s, from %s, which lost it. The holder may still be running: the token %d fences it.",
+						l.Count, cli.Printable(inGroup(name, l.Group)), cli.FormatClientOf(l.Metadata, l.Session), token), nil
+				}
+			}
+			return "", notLost(name, token)
+		},
+		run: func(c *call) error {
+			name, token, err := lostArguments(c)
+			if err != nil {
+				return err
+			}
+			if err := c.client.FreeLost(c, name, token, reason); errors.Is(err, signalbox.ErrNotLost) {
+				return notLost(name, token)
+			} else if err != nil {
 				return err
 			}
 			return errors.Join(c.Result(c.arguments[1], map[string]any{"semaphore": name, "freed": token}), c.Printf("token %d of %s freed", token, cli.Printable(name)))
 		}}
+}
+
+func lostArguments(c *call) (name string, token uint64, err error) {
+	if token, err = strconv.ParseUint(c.arguments[1], 10, 64); err != nil {
+		err = cli.UsageError(fmt.Errorf("%q is no token", c.arguments[1]))
+	}
+	return c.arguments[0], token, err
+}
+
+func notLost(name string, token uint64) error {
+	return refusedFor(fmt.Sprintf("\"signalbox lost %s\" lists its lost holds.", cli.ShellQuote(name)),
+		"%s has no lost hold of the token %d, or another identity must free it", name, token)
 }
 
 func settleVerb() verb {

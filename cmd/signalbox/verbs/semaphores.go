@@ -179,7 +179,8 @@ func createVerb() verb {
 
 func resizeVerb() verb {
 	return verb{use: "resize NAME N", short: "Change the number of permits",
-		long:    "\n\nMore permits are granted to waiters at once. Fewer than are held end no lease: until enough came back, no permit is granted.",
+		long: "\n\nMore permits are granted to waiters at once. Fewer than are held end no lease: until enough came back, no permit is granted.\n" +
+			"Waiting requests for more than N are refused.",
 		minimum: 2, maximum: 2, complete: []source{semaphoreNames, noWords},
 		run: func(c *call) error {
 			n, err := strconv.ParseUint(c.arguments[1], 10, 63) // takes no sign, since +2 would look like an addition

@@ -1,10 +1,12 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +94,16 @@ func isThisProcess(w *signalbox.Waiter) bool {
 	return err == nil && w.Metadata["host"] == host && w.Metadata["pid"] == strconv.Itoa(os.Getpid())
 }
 
+// ofAnotherUser reports whether metadata names another user than this process's. Machines are not compared, since
+// the steps of a job may run on several.
+func ofAnotherUser(metadata map[string]string) bool {
+	names := []string{"", strconv.Itoa(os.Getuid())}
+	if u, err := user.Current(); err == nil { // a container's user often has no name
+		names = append(names, u.Username)
+	}
+	return !slices.Contains(names, metadata["user"])
+}
+
 // checkTTL refuses a ttl that the API can't express.
 func checkTTL(ttl time.Duration) error {
 	if ttl < time.Millisecond {
@@ -150,8 +162,20 @@ func sessionOver(err error, id string) error {
 func releaseVerb() verb {
 	var group string
 	return verb{use: "release SESSION [NAME]", short: "Release a lease, or end a session with all that it holds", minimum: 1, maximum: 2, complete: []source{sessionIDs, semaphoreNames},
-		long:  "\n\nWith NAME, the session lives on and loses that lease, or its request for it, alone. --group is needed if it has several of them.",
+		long: "\n\nWith NAME, the session lives on and loses that lease, or its request for it, alone. --group is needed if it has several of them.\n" +
+			"It asks first if the session is another user's.",
 		flags: func(flags *pflag.FlagSet) { groupFlag(&group, flags) },
+		asks: func(c *call) (string, error) {
+			s, err := c.operator.GetSession(c, c.arguments[0])
+			if err != nil {
+				return "", sessionOver(err, c.arguments[0])
+			}
+			if !ofAnotherUser(s.Metadata) {
+				return "", nil
+			}
+			return fmt.Sprintf("Release %s of another user, %s. The client may still be running: the tokens fence it.",
+				cli.Printable(cmp.Or(c.argument(1), orNone(firstLeases(s, lineLeases)))), cli.FormatClientOf(s.Metadata, s.ID)), nil
+		},
 		run: func(c *call) error {
 			id, name := c.arguments[0], c.argument(1)
 			s, err := c.operator.GetSession(c, id)

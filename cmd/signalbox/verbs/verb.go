@@ -26,7 +26,7 @@ type verb struct {
 	complete    []source // of the arguments; the last one is for all further ones
 	flags       func(*pflag.FlagSet)
 	values      map[string][]string // that complete a flag
-	// asks returns the question to ask before run; nil: the verb does not ask.
+	// asks returns the question to ask before run, "" for no question; nil: the verb does not ask.
 	asks   func(*call) (string, error)
 	run    func(*call) error
 	below  []verb
@@ -127,7 +127,7 @@ func (v verb) perform(command *cobra.Command, arguments []string, shared *common
 	defer c.close()
 	if v.asks != nil && !shared.yes {
 		question, err := v.asks(c)
-		if err == nil {
+		if err == nil && question != "" {
 			err = cli.Confirm(c, command.InOrStdin(), command.ErrOrStderr(), question)
 		}
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os/user"
 	"regexp"
 	"strings"
 	"testing"
@@ -65,6 +66,30 @@ func TestAsksWhoHolds(t *testing.T) {
 		c, _ := serving(t, `{"name":"db","value":"text","version":5,"session":`+session+`}`, "db")
 		if question, err := itemRm().asks(c); err != nil || question != "Delete the item db of 4 bytes. "+want {
 			t.Errorf("%s: %q, %v", session, question, err)
+		}
+	}
+}
+
+// TestAsksBeforePermitsAreTaken: free asks about every lost hold, release about the session of another user alone.
+func TestAsksBeforePermitsAreTaken(t *testing.T) {
+	me, err := user.Current()
+	must(t, err)
+	for _, k := range []struct {
+		asks                      func(*call) (string, error)
+		document, arguments, want string
+	}{
+		{freeVerb().asks, `{"lost":[{"token":6,"count":2,"session":"7","metadata":{"host":"web7"}}]}`, "db 6",
+			"Bring back 2 of db, from web7 (session 7), which lost it. The holder may still be running: the token 6 fences it."},
+		{releaseVerb().asks, `{"session":"7","leases":[{"semaphore":"db","count":2}],"metadata":{"user":"nobody else"}}`, "7",
+			`Release db ×2 of another user, user=nobody else (session 7). The client may still be running: the tokens fence it.`},
+		{releaseVerb().asks, `{"session":"7","metadata":{"user":"nobody else"}}`, "7 db",
+			`Release db of another user, user=nobody else (session 7). The client may still be running: the tokens fence it.`},
+		{releaseVerb().asks, `{"session":"7","metadata":{"user":"` + me.Username + `","host":"elsewhere"}}`, "7 db", ""},
+		{releaseVerb().asks, `{"session":"7","metadata":{}}`, "7", ""},
+	} {
+		c, _ := serving(t, k.document, strings.Fields(k.arguments)...)
+		if question, err := k.asks(c); err != nil || question != k.want {
+			t.Errorf("%s: %q, %v", k.document, question, err)
 		}
 	}
 }
