@@ -3,11 +3,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // TestDeadNodesAreDown: whether nodes are killed or stopped, status, members and top say which are down, and
@@ -56,4 +64,49 @@ func (c *processes) shows(t *testing.T, down, want int, words ...string) {
 		}
 		return nil
 	})
+}
+
+// TestNodeCutOff: a node that reaches no other node replies to clients that there is no majority, and that the other
+// nodes are down with an unknown lag and disk. The other nodes say that it is down, and work.
+func TestNodeCutOff(t *testing.T) {
+	t.Parallel()
+	network, port := memnet.New(), freePorts(t, 0, 1, 2, peerOffset, peerOffset+1, peerOffset+2)
+	d := devFlags{nodes: 3, port: port, config: defaultConfig()}
+	d.config.hooks.cluster = func(c *cluster.Config) { c.Network = network.Host(c.NodeID) }
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.run(ctx, io.Discard, hclog.NewNullLogger()) }()
+	defer func() {
+		cancel()
+		must(t, <-ended)
+	}()
+	c := newClient()
+	for i := range 3 {
+		c.bases = append(c.bases, fmt.Sprintf("http://127.0.0.1:%d", port+i))
+	}
+	row := func(id string) string { return id + ` +127\S+ +follower +down for \d+s +\? +\? +\d+\n` }
+	shows := func(addresses string, want int, problem string, rows ...string) {
+		t.Helper()
+		eventually(t, 20*time.Second, func() error {
+			o, members := status(t, "--addr", addresses), command(t, []string{"members", "--addr", addresses})
+			top := command(t, []string{"top", "--addr", addresses})
+			for _, row := range rows {
+				if seen := regexp.MustCompile(row); !seen.MatchString(o.stdout) || !seen.MatchString(members.stdout) {
+					return fmt.Errorf("no %s: %+v, and members: %+v", row, o, members)
+				}
+			}
+			if seen := regexp.MustCompile(problem); o.status != want || !seen.MatchString(o.stderr) || !seen.MatchString(members.stdout) || !seen.MatchString(top.stdout) {
+				return fmt.Errorf("not %d, or no %s: %+v, members: %+v, and top: %+v", want, problem, o, members, top)
+			}
+			return nil
+		})
+	}
+	shows(strings.Join(c.bases, ","), 0, "")
+	network.Isolate("n3")
+	shows(c.bases[2], 6, `no majority: n3 reaches 1 of 3 .* n1 is down for \d+s, n2 is down for \d+s`, row("n1"), row("n2"))
+	shows(c.bases[0], 7, `n3 is down for \d+s; the others work`, row("n3"))
+	shows(c.bases[1], 7, `n3 is down for \d+s; the others work`, row("n3"))
+	shows(strings.Join(c.bases, ","), 7, `n3 is down for \d+s; the others work`, row("n3"))
+	network.Rejoin("n3")
+	shows(c.bases[2], 0, "")
 }
