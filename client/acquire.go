@@ -183,7 +183,7 @@ func afterwards(ctx context.Context, left *departure, err error) error {
 	return fmt.Errorf("%w: %w", err, ErrUnreachable)
 }
 
-// settled reports whether a refusal makes sure that no request waits.
+// settled reports whether a refusal proves that no request waits.
 func settled(err error) bool {
 	return isAny(err, ErrUnavailable, ErrNever, ErrHierarchy, ErrLeaseExists, ErrUnknownSemaphore, ErrDeleted, ErrPreconditionFailed, ErrInvalidRequest,
 		ErrLineFull, ErrSuperseded, ErrNoTotal)

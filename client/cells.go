@@ -116,7 +116,7 @@ type listHead struct {
 	err       error
 }
 
-// advance goes on to the next name that the cell has. It returns false after an error.
+// advance moves to the next semaphore that rule gives to h.cell. It returns false on an error.
 func (h *listHead) advance(rule *cells.Map) bool {
 	for {
 		semaphore, err, more := h.next()

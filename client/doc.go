@@ -11,14 +11,14 @@
 //
 //  1. When a lease ends for want of a renewal, Lease.Lost closes before the cluster grants
 //     the permits to another client, also in a process that is cut off from all nodes.
-//     Against a pause of the process, an operator's revocation, and the deletion of the
-//     semaphore, which Lost reports late, Lease.Token protects.
+//     Lost reports a pause of the process, an operator's revocation and the deletion of
+//     the semaphore late: there Lease.Token protects.
 //  2. A call that changes something is carried out at most once, however often it had to
 //     be repeated, and a waiting request keeps its place in line while nodes fail.
 //  3. A call goes on, from node to node, until it has an outcome or ctx ends. It returns
 //     when ctx ends, at most 2 s later where a request has to be withdrawn. Without a
 //     deadline it ends once no node could carry it out for Config.GiveUpAfter.
-//  4. An error is, to errors.Is, the Err… value of the cluster's refusal. It also is
+//  4. errors.Is finds in an error the Err… value of the cluster's refusal, and also
 //     ErrOutcomeUnknown if a change may have been carried out or not.
 //  5. Release and Close go on in the background until a node has confirmed them, or until
 //     the deadline, when the cluster ends the lease itself. Client.Close waits for the end
@@ -44,8 +44,8 @@
 // all that it holds comes back within the ttl.
 //
 // Other permits have no owner: Up adds them, Down takes them, as producers and
-// consumers do. A consumer of many lets its Session wait for all of them in the
-// background: AddToWaitList, and WaitList returns the permits taken.
+// consumers do. A Session can wait for many semaphores in the
+// background: AddToWaitList adds one, WaitList returns the permits taken.
 //
 // # Groups and rules of a line
 //

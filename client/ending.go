@@ -66,7 +66,7 @@ func startEnding(s *Session) *ending {
 	return e
 }
 
-// endOf is the end of a session as an operation: harmless however late.
+// endOf returns the operation that ends a session, harmless even if late.
 func endOf(id string) calls.Operation {
 	return calls.Operation{Name: "end", Session: id, Late: true}
 }

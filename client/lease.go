@@ -16,7 +16,7 @@ import (
 // safe for concurrent use.
 type Lease struct {
 	Semaphore string
-	Group     string // of the semaphore, if it has Groups; it is the caller's identity where these are by owner
+	Group     string // of the semaphore, if it has Groups; with ByOwner, the caller's identity
 	Session   string // the session that holds it
 	Count     int64  // permits
 	// Token is larger than the token of every earlier grant of this semaphore. Send it
@@ -33,8 +33,8 @@ type Lease struct {
 	cancel  context.CancelCauseFunc
 	left    *departure // from Release; guarded by s.mu
 
-	// It is certainly held until ends if its session lives, and the cluster has ended it by endedBy, unless it had no
-	// leader for a while, see MaxHold. 0: it is held as long as its session lives.
+	// By MaxHold, the lease is certainly held until ends if its session lives, and over by endedBy unless the cluster
+	// had no leader for a while. 0: the lease is held as long as its session lives.
 	ends, endedBy calls.Moment
 }
 

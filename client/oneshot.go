@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// oneShot is a request without a session of the caller's: a one-call acquire, or a down. The cluster makes a
-// session for it, which ends with it.
+// oneShot is a request that names no session: a one-call acquire, or a down. The cluster makes a session, which
+// ends with the request or with its lease.
 type oneShot struct {
 	call  calls.Call
 	body  map[string]any
@@ -104,7 +104,7 @@ func (c *Client) newOneShot(o *oneShot, r *calls.Reply, granted *leaseBody) (*Le
 	return l, s.begin()
 }
 
-// gone reports whether a refusal makes sure that no request waits.
+// gone reports whether a refusal proves that no request waits.
 func gone(err error) bool {
 	return !errors.Is(err, ErrOutcomeUnknown) && (settled(err) || isAny(err, ErrLimitReached, ErrKeyReused))
 }

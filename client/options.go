@@ -13,52 +13,52 @@ import (
 // The options of the calls. Each names the kinds of calls that take it by its
 // methods, so that the compiler refuses an option that a call has no use for.
 
-// PutOption is one for Put: Permits, Level, NoLevel, Metadata, OnlyNew, OnlyExisting, Unchanged, Epoch, and each
+// PutOption is an option of Put: Permits, Level, NoLevel, Metadata, OnlyNew, OnlyExisting, Unchanged, Epoch, and each
 // SettingOption.
 type PutOption interface {
 	put(*calls.Call, map[string]any)
 }
 
-// CreateOption is one for Create: Level, Metadata, and each SettingOption.
+// CreateOption is an option of Create: Level, Metadata, and each SettingOption.
 type CreateOption interface{ create(map[string]any) }
 
-// ReadOption is one for Get and Watch: Stale, MinIndex, Epoch, Holders, Waiters.
+// ReadOption is an option of Get and Watch: Stale, MinIndex, Epoch, Holders, Waiters.
 type ReadOption interface{ read(url.Values) }
 
-// ListOption is one for List: Stale, MinIndex, PageSize.
+// ListOption is an option of List: Stale, MinIndex, PageSize.
 type ListOption interface{ list(url.Values) }
 
-// ReadListOption is one for Get, Watch, List, ListGroups and GetGroup.
+// ReadListOption is an option of Get, Watch, List, ListGroups and GetGroup.
 type ReadListOption interface {
 	ReadOption
 	ListOption
 	GroupsOption
 }
 
-// GroupsOption is one for ListGroups and GetGroup: Stale, MinIndex, Epoch; for ListGroups PageSize and OnlyWaiting too.
+// GroupsOption is an option of ListGroups and GetGroup: Stale, MinIndex, Epoch; for ListGroups PageSize and OnlyWaiting too.
 type GroupsOption interface{ groups(url.Values) }
 
-// PageOption is one for List and ListGroups.
+// PageOption is an option of List and ListGroups.
 type PageOption interface {
 	ListOption
 	GroupsOption
 }
 
-// CallOption is one for Delete, Up, SetValue, Pause, Resume, SetGroupLimit and
-// ClearGroupLimit: Epoch.
+// CallOption is the option Epoch of Delete, Up, SetValue, Pause, Resume, SetGroupLimit
+// and ClearGroupLimit.
 type CallOption interface{ call(*calls.Call) }
 
-// WaitListOption is one for AddToWaitList and RemoveFromWaitList: Group, Epoch.
+// WaitListOption is an option of AddToWaitList and RemoveFromWaitList: Group, Epoch.
 type WaitListOption interface{ waitList(*calls.Call) }
 
-// DownOption is one for Down and TryDown: Partial, Group, HeadStart, Epoch.
+// DownOption is an option of Down and TryDown: Partial, Group, HeadStart, Epoch.
 type DownOption interface{ down(*oneShot) }
 
-// AcquireOption is one for the Acquire and TryAcquire of a Session: Count, Group,
+// AcquireOption is an option of the Acquire and TryAcquire of a Session: Count, Group,
 // HeadStart, Epoch.
 type AcquireOption interface{ acquire(*acquiring) }
 
-// LeaseOption is one for the Acquire and TryAcquire of a Client: Count, Group, HeadStart,
+// LeaseOption is an option of the Acquire and TryAcquire of a Client: Count, Group, HeadStart,
 // Epoch, TTL, Metadata, Margin.
 type LeaseOption interface{ lease(*oneShot) }
 

@@ -27,7 +27,7 @@ var process = sync.OnceValue(func() (pairs [][2]string) {
 	return [][2]string{{"host", host}, {"pid", strconv.Itoa(os.Getpid())}, {"user", name}}
 })
 
-// describe puts the metadata of a session into the body of a request, with this process's.
+// describe puts the metadata of a session into the body of a request, with this process's pairs.
 func (c *Client) describe(body map[string]any, metadata map[string]string) {
 	if !c.cfg.Anonymous {
 		metadata = withProcess(metadata)
@@ -44,7 +44,7 @@ func withProcess(metadata map[string]string) map[string]string {
 	maps.Copy(all, metadata)
 	for key, value := range metadata {
 		if size += len(key) + len(value); !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return metadata // JSON makes it longer
+			return metadata // JSON lengthens invalid UTF-8
 		}
 	}
 	for _, pair := range process() {

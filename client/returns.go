@@ -36,8 +36,8 @@ func Cooldown(d time.Duration) SettingOption { return duration("cooldown", d) }
 // Quarantine, or after a duration such as "30s", up to 24 h. "" is Release.
 func OnLost(when string) SettingOption { return optional("on_lost", when) }
 
-// MaxHold is the longest time that a lease is held, however often its session is renewed: 1 s to 100 years. Then it
-// ends as by an operator, with ErrRevoked and the reason "max-hold". 0: no bound.
+// MaxHold is the longest time that a lease is held, however often its session is renewed: 1 s to 100 years. The lease
+// is then revoked, as by an operator: ErrRevoked, reason "max-hold". 0: no bound.
 func MaxHold(d time.Duration) SettingOption { return duration("max_hold", d) }
 
 // Slots makes leases say which of the permits they have, see Lease.Slots.

@@ -41,13 +41,13 @@ const (
 
 // The values of WhenFull.
 const (
-	Refuse     = "refuse"      // one more request fails with ErrLineFull
-	DropOldest = "drop-oldest" // one more request waits, and the first one fails with ErrSuperseded
+	Refuse     = "refuse"      // a further request fails with ErrLineFull
+	DropOldest = "drop-oldest" // a further request waits, and the first request fails with ErrSuperseded
 )
 
 // NoTotal takes the place of Permits, and of the permits of Create: the semaphore has no limit in all, only one for
-// each group. It needs Groups and PerGroup. Up, Down, SetValue and wait lists then fail with ErrNoTotal. From and to
-// such a semaphore, a Put fails with ErrRequestsWaiting while any request waits.
+// each group. It needs Groups and PerGroup. Up, Down, SetValue and wait lists then fail with ErrNoTotal. A Put that
+// changes NoTotal fails with ErrRequestsWaiting while any request waits.
 func NoTotal() SettingOption { return setting{"permits", nil} }
 
 // Groups divides the requests of a semaphore into groups, which are served in turn: ByRequest or ByOwner, "" for no
@@ -63,8 +63,7 @@ func Paused(reason string) SettingOption { return optional("paused", reason) }
 // MaxWaiting is the most requests in a line, or in the line of each group: 1 to 100,000; 0: no bound.
 func MaxWaiting(requests int) SettingOption { return optional("max_waiting", requests) }
 
-// WhenFull is what a line with MaxWaiting requests does to one more: Refuse or DropOldest; "" clears it, which means
-// Refuse.
+// WhenFull is what a line with MaxWaiting requests does to a further request: Refuse or DropOldest; "" means Refuse.
 func WhenFull(rule string) SettingOption { return optional("when_full", rule) }
 
 // HeadStartOption sets a head start.

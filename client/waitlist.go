@@ -16,7 +16,7 @@ type Listed struct {
 	Epoch    uint64 `json:"epoch"`
 	Wanted   int64  `json:"wanted"`   // permits that it still waits for
 	Granted  int64  `json:"granted"`  // permits taken that WaitList has not returned yet
-	Position int64  `json:"position"` // in line, from 1, the next one
+	Position int64  `json:"position"` // in line; 1 is served next
 }
 
 // Completed is a semaphore that WaitList returns.
@@ -29,12 +29,12 @@ type Completed struct {
 	Token   uint64 `json:"token"`   // of the last grant, see Lease.Token; 0 if Deleted
 }
 
-// AddToWaitList asks for permits in the background, as a Down with Partial does and
-// in the same queue: up to count are taken as soon as there is any, and kept for
-// WaitList. Added again while it waits, the counts are added and the place is kept;
-// after a grant it is a new request, whose grant is added. Only an Up brings the
-// permits back, or, before WaitList has returned them, RemoveFromWaitList and the end
-// of the session. It blocks for one round trip. ErrLimitReached beyond 64 semaphores,
+// AddToWaitList asks for permits in the background, in the same queue as a Down with
+// Partial: up to count are taken as soon as one is available, and kept for WaitList. A
+// second call while the request waits adds to its count, and the request keeps its
+// place; after a grant it makes a new request, whose grant is added. Only an Up brings the
+// permits back, or, until WaitList returns them, RemoveFromWaitList or the session's end.
+// It blocks for one round trip. ErrLimitReached beyond 64 semaphores,
 // ErrLineFull, and ErrNoTotal where there are no permits in all. An entry whose place a
 // newer request takes in a full line leaves the list.
 func (s *Session) AddToWaitList(ctx context.Context, name string, count int64, opts ...WaitListOption) (Listed, error) {
@@ -162,7 +162,7 @@ func (s *Session) takeTurn(ctx context.Context) error {
 	}
 }
 
-// askFinally asks once more, for a caller whose time is over: one of its earlier asks may have been carried out.
+// lastWord asks once more, for a caller whose time is over: one of its earlier asks may have been carried out.
 func (s *Session) lastWord(ctx context.Context, k calls.Call) ([]Completed, error) {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()

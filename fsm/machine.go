@@ -248,13 +248,13 @@ func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
 // effect records one change.
 func (m *Machine) effect(e Effect) { m.effects = append(m.effects, e) }
 
-// The effects and conclusions of an entry whose scratch space serves the next one are no more than these.
+// The next entry uses the scratch space again unless this entry had more effects or conclusions than:
 const (
 	maxScratchEffects     = 8192
 	maxScratchConclusions = 512
 )
 
-// take returns what scratch space has of the entry, in a slice of its length. The scratch space of more than limit is not kept.
+// take returns the content of scratch space: a copy, so that the next entry uses the space again; above limit, the space itself.
 func take[T any](scratch *[]T, limit int) []T {
 	all := *scratch
 	if len(all) == 0 {

@@ -107,8 +107,8 @@ func (m *Machine) otherBefore(s *semaphore, r *request, w member) bool {
 	return best.lane != 0 && best.lane != w.lane && !head{l.used(), l.turn, r.rank(), w.lane}.chosenBefore(best, s.passed)
 }
 
-// drawTurn is a grant to a group: its turn is over, and its pool counts whether the grant passed
-// the head that waits longest.
+// drawTurn records a grant to a group: the group gets the latest turn, and the pool counts the
+// grants in a row that passed the head of lowest rank.
 func (m *Machine) drawTurn(r *request, w member) {
 	defer m.takeTurn(w.lane)
 	s := m.semaphores.at(w.semaphore)
@@ -133,7 +133,7 @@ func (m *Machine) drawTurn(r *request, w member) {
 	}
 }
 
-// takeTurn is the grant of a lease or of permits to a group.
+// takeTurn gives a group the latest turn, after a grant.
 func (m *Machine) takeTurn(lane ref) {
 	m.turns++
 	m.lanes.mut(lane).turn = m.turns

@@ -345,7 +345,7 @@ func (m *Machine) viewLine(t target, after LinePlace, limit int) (found []Reques
 	return found
 }
 
-// after returns the requests of a line that come after a rank, standing or not, in their order.
+// after returns the requests of l.order and l.aside that come after a rank, merged in their order.
 func (l *line) after(last rank) func(yield func(waiter) bool) {
 	return func(yield func(waiter) bool) {
 		asides := l.aside

@@ -80,7 +80,7 @@ func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool)
 const returnsWalked = 128
 
 // returnsIn returns the time until a request that is the first in its line, and in its pool, has room
-// in a window by returns alone, or 0 if others are needed.
+// in a window by returns alone, or 0 if returns are not enough.
 func (m *Machine) returnsIn(r *request, w member) (ms int64) {
 	s := m.semaphores.at(w.semaphore)
 	if s.with().WindowMS == 0 || s.pool() && m.otherBefore(s, r, w) {
@@ -102,7 +102,7 @@ func (m *Machine) returnsIn(r *request, w member) (ms int64) {
 			missingHere -= back.count
 		}
 		if missing <= 0 && missingHere <= 0 {
-			ms = max(t.due.ms-m.nowMS, 1) // 0 says that others are needed
+			ms = max(t.due.ms-m.nowMS, 1) // 0: returns are not enough
 		}
 		return ms == 0
 	})

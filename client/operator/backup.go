@@ -29,7 +29,7 @@ func (o *Operator) Backup(ctx context.Context, w io.Writer) (index uint64, err e
 	return s.Index, nil
 }
 
-// RestoreOption is one for Restore: EndSessions, OfCluster.
+// RestoreOption is an option of Restore: EndSessions, OfCluster.
 type RestoreOption func(url.Values)
 
 // EndSessions makes all sessions of the backup end. Without it they go on, with the time that they had left.

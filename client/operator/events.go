@@ -48,7 +48,7 @@ type Event struct {
 	Level    *int32            `json:"level"`
 	Metadata map[string]string `json:"metadata"`
 	Paused   string            `json:"paused"`
-	Limit    *int64            `json:"limit"` // the group's own one
+	Limit    *int64            `json:"limit"` // the group's own limit
 
 	TTL       time.Duration `json:"-"`
 	ExpiresIn time.Duration `json:"-"`
@@ -59,8 +59,8 @@ type Event struct {
 // ErrHistoryGone is the refusal of events that a node no longer has. Compare with errors.Is.
 var ErrHistoryGone error = calls.Code("history-gone")
 
-// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfGroup, OfSession, WithoutRenewals. Several add
-// up, but an event must pass the options of semaphores, of the group and of a session.
+// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfGroup, OfSession, WithoutRenewals. An event
+// must pass one OfSemaphore or OfPrefix, and OfGroup, and OfSession, if given.
 type EventOption func(url.Values)
 
 // Since makes Events begin after the event of this id, or after the whole of a log

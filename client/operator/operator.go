@@ -21,11 +21,11 @@ type Operator struct{ calls *calls.Caller }
 // New returns an Operator. It sends no request, and needs no Close.
 func New(c *client.Client) *Operator { return &Operator{c.Calls()} }
 
-// ReadOption is one for GetSession and the lists: Stale, MinIndex; for the lists PageSize too, for ListHolders and
+// ReadOption is an option of GetSession and the lists: Stale, MinIndex; for the lists PageSize too, for ListHolders and
 // ListWaiters OfGroup.
 type ReadOption func(url.Values)
 
-// LeaseOption is one for ReleaseLease, Revoke and Settle: OfGroup.
+// LeaseOption is an option of ReleaseLease, Revoke and Settle: OfGroup.
 type LeaseOption func(url.Values)
 
 // OfGroup selects the group of a semaphore: a LeaseOption, a ReadOption and an EventOption. Without it ReleaseLease,

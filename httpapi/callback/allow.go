@@ -12,7 +12,7 @@ import (
 type entry struct {
 	name   string       // in lower case; "" for addresses
 	prefix netip.Prefix // addresses
-	port   uint16       // 0: in a URL the port of its scheme; behind a name, any
+	port   uint16       // 0: for a URL the scheme's port, for a resolved name any port
 }
 
 // ports are the schemes that may be used, with their ports.

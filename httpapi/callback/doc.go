@@ -11,7 +11,7 @@
 //
 // Any status from 200 to 299 counts as delivered. cmd builds a Sender from
 // --callback-allow. It gives it to cluster, which calls it on the leader, and to the
-// dialects, which check an address before a notice is left.
+// dialects, which check an address before they store a notice.
 //
 // The package makes no decision about semaphores and keeps no state. It imports
 // cluster/notices, whose Notifier it implements, and fsm. All of it is safe for

@@ -22,7 +22,7 @@ func formatSession(id uint64) string {
 	return fmt.Sprintf("%s%04x-%012x", idPrefix, id>>48, id&(1<<48-1))
 }
 
-// parseSession reads an id in any case of letters. For any other text ok is false, and id 0.
+// parseSession reads an id in upper or lower case. For any other text ok is false, and id 0.
 func parseSession(text string) (id uint64, ok bool) {
 	if len(text) != len(idPrefix)+17 || !strings.EqualFold(text[:len(idPrefix)], idPrefix) {
 		return 0, false

@@ -38,9 +38,9 @@ func (t *dialect) acquire(c echo.Context) error {
 	return t.acquireFor(c, command, min(time.Duration(blockMS)*time.Millisecond, t.Config.MaxWait))
 }
 
-// acquireFor acquires, and blocks until the peer has no waiting request or the time is over. A
-// client that repeats the request keeps its place in line, so the status is 202 if the end of
-// the wait can't be observed.
+// acquireFor acquires, and blocks until the peer has no waiting request or the time is over. If the
+// end of the wait can't be observed, the status is 202: a client that repeats the request keeps
+// its place in line.
 func (t *dialect) acquireFor(c echo.Context, command fsm.Acquire, block time.Duration) error {
 	began := time.Now()
 	ctx := c.Request().Context()

@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// bodyBytes bounds every body but a restore's: a number, or one duration. A restore may have
-// as much as a body of the native API.
+// bodyBytes bounds every body that is a number or one duration. A restore may have as much as a
+// body of the native API.
 const bodyBytes = 4 << 10
 
 // bodyRules let unknown members pass, whatever they hold.

@@ -19,12 +19,12 @@ const watchEvery = 5 * time.Second
 type Config struct {
 	Pair        // may be empty if this side shows no certificate
 	CA   string // a bundle of the trusted authorities; may be empty
-	Node string // the id of the node to which the certificate must belong, valid now; "": any
+	Node string // the certificate must be valid now, and belong to this node id; "": not checked
 
-	Server bool // the certificate must be for a server; it may have expired
+	Server bool // check that the certificate is a server's, expired or not
 }
 
-// Source is a certificate and the authorities that it trusts, as of the last successful [Source.Reload].
+// Source is a certificate and the trusted authorities, as of the last successful [Source.Reload].
 type Source struct {
 	config Config
 

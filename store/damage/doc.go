@@ -3,8 +3,8 @@
 // calls into bbolt.
 //
 // The first damage is final: a Guard that has found it refuses everything from then on.
-// The package imports boltcheck and internal/wake. It writes no content of a file; the options
-// of bbolt's files have the meta pages written again, synced, at each open.
+// The package imports boltcheck and internal/wake. It writes no content of a file, but each
+// open of a bbolt file writes its meta pages again, synced.
 //
 //   - errors.go: Error for damage, FullError for a full disk
 //   - bolt.go: a file of bbolt: its options, Walk, which checks it before it is opened, and

@@ -4,7 +4,7 @@
 // An entry is durable when StoreLogs returns, and has a checksum in its Extensions from
 // the moment the leader stores it; each one is checked whenever it is read, also from
 // the cache. Stable values are one record with one checksum, and a vote is one write. A
-// full disk fails a write and passes; any other failed write is damage, and final.
+// full disk fails writes until it has room; any other failed write is damage, and final.
 //
 // From Raft's side to the disk, a log is: checksums (checkedLog), a cache of the last
 // entries, the watch over writes, and a [raft.LogStore] at the bottom: boltLog, journaledLog
@@ -13,7 +13,7 @@
 // With a journal (package journal), each change is one synced write there, and goes to bbolt
 // later: when a half of the journal is full, after a cut, after a second or two without a
 // change, and at Drain. After a crash both may have some changes: the next start applies again
-// those changes that come after the sequence that bbolt has. On a full disk entries stay in the
+// the changes with higher sequence numbers than bbolt has. On a full disk entries stay in the
 // journal, as long as it has room. One goroutine moves changes to bbolt, until Close.
 //
 // Package store calls it. It imports journal, damage and boltcheck, and touches the file

@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// run has the jobs of all tenants done, by one worker for each job.
+// run does the jobs of all tenants, with one worker for each job.
 func run(ctx context.Context, all, each int64, jobs map[string]int) (err error) {
 	c, err := client.New(client.Config{Addresses: addresses()})
 	if err != nil {

@@ -277,7 +277,7 @@ func (c *Caller) next(ctx context.Context, t *trial, k *Call) (*nodes.Node, erro
 }
 
 func (t *trial) givenUp(ctx context.Context, k *Call) error {
-	err := context.Cause(ctx) // nil: without a deadline, and too long
+	err := context.Cause(ctx) // nil: ctx has no deadline; GiveUpAfter has passed
 	if t.last != nil {
 		err = Join(err, fmt.Errorf("%w: %w", ErrUnreachable, t.last))
 	}

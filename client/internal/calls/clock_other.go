@@ -4,5 +4,5 @@ package calls
 
 import "time"
 
-// suspended returns 0: this system's clocks are not compared.
+// suspended returns 0: this system's suspension is not measured.
 func suspended() time.Duration { return 0 }

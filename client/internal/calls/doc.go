@@ -5,7 +5,7 @@
 //
 //  1. Caller.Do returns with a reply, with a refusal that no other node would take back, or when
 //     ctx ends. A refusal by a node's own rule (a limit, a file of tokens, a certificate) counts only
-//     once each node has made one. A ctx without a deadline counts as ended once no node could carry
+//     once each node has refused. A ctx without a deadline counts as ended once no node could carry
 //     the call out for Config.GiveUpAfter.
 //  2. A call that fails at one node (no connection, 502, 503, 504, silence) goes to the
 //     next node with the same key, so that it is carried out once. Within a round over all
@@ -20,10 +20,10 @@
 //     Only a problem document has a Code: a reply of a proxy never passes for a node's.
 //  6. The credentials go with every request to the given addresses; package credentials
 //     has their guarantees.
-//  7. Redirects are not followed, but where the user's http.Client follows them.
-//  8. Attempts of calls with an Operation that come while a request to their node is under
-//     way share the next one. Guarantees 1 to 5 hold for each call: it leaves the request
-//     when its ctx ends, and only its own part is repeated.
+//  7. A redirect is followed only if the user's http.Client follows it.
+//  8. While a request to a node is under way, further calls with an Operation gather, and
+//     share the next request. Guarantees 1 to 5 hold for each call: a call leaves the request
+//     when its ctx ends, and only that call is repeated.
 //
 // A Caller may be used by any number of goroutines. Its only goroutines are one for each shared
 // request, which ends with the last of its calls.

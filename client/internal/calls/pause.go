@@ -15,14 +15,14 @@ const (
 	longestPause = 2 * time.Second
 )
 
-// BackOff is the pause after so many rounds: doubling, and between half and all of it at random, so that
-// clients that failed together do not come back together.
+// BackOff returns a random pause between half and all of a bound, which doubles with each round. So clients
+// that failed together do not come back together.
 func BackOff(rounds int) time.Duration {
 	full := min(longestPause, firstPause<<min(rounds-1, 10))
 	return full/2 + mathrand.N(full/2)
 }
 
-// Sleep blocks for that long, or until ctx ends, and returns ctx's error if it has ended.
+// Sleep blocks for d, or until ctx ends, and returns ctx's error if it has ended.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

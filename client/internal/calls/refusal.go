@@ -36,7 +36,7 @@ var (
 )
 
 // Refusal is a reply with a status of 300 or more. It wraps the error that
-// Config.Refused makes of it for users, and has its text.
+// Config.Refused makes for users, and has that error's text.
 type Refusal struct {
 	Status     int
 	Code       Code   // empty when no node of Signalbox has made the reply
@@ -66,7 +66,7 @@ func (c *Caller) newRefusal(header http.Header, r *Reply) *Refusal {
 	return c.finish(e, r)
 }
 
-// memberRefusal reads the refusal of one member of a shared request, which has no Retry-After: it is derived as nodes do.
+// memberRefusal reads the refusal of one member of a shared request. It derives RetryAfter, which is absent, as nodes do.
 func (c *Caller) memberRefusal(r *Reply) *Refusal {
 	e := &Refusal{}
 	availableIn := e.readProblem(r)
@@ -103,7 +103,7 @@ func (c *Caller) finish(e *Refusal, r *Reply) *Refusal {
 	return e
 }
 
-// noEffect reports whether the refusal makes sure that the call had no effect. A proxy's refusal does not.
+// noEffect reports whether the refusal proves that the call had no effect. A proxy's refusal proves nothing.
 func (e *Refusal) noEffect() bool {
 	switch e.Code {
 	case "no-leader", "not-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached", "unauthenticated", "forbidden":

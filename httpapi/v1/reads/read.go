@@ -412,7 +412,7 @@ func leaseOf(m *fsm.Machine, session uint64, name, group string, caller *access.
 }
 
 // leasesWithin bounds how long the reply to a renewal waits until this node's state has the
-// renewal's entry. After it the reply has no leases.
+// renewal's entry. After leasesWithin the reply has no leases.
 const leasesWithin = 200 * time.Millisecond
 
 // LeasesAt returns the leases of a reply's session that the caller may read. It returns nil if this
