@@ -68,9 +68,9 @@ func (r *running) space() (last store.Space) {
 // still, as without a leader. The same holds while the members' states differ, and while this node is among nodes of
 // another cluster.
 
-// Refuses implements [lead.Admission] by the first mark.
-func (r *running) Refuses(command []byte) error {
-	if err := r.Standstill(); err != nil {
+// refuses returns why a leader refuses a command, by either mark, or nil.
+func (r *running) refuses(command []byte) error {
+	if err := r.standstill(); err != nil {
 		return err
 	}
 	if r.space().Low && fsm.OpOf(command).MayGrow() {
@@ -79,8 +79,8 @@ func (r *running) Refuses(command []byte) error {
 	return nil
 }
 
-// Standstill implements [lead.Node] by the second mark.
-func (r *running) Standstill() error {
+// standstill returns why a leader refuses all commands, by the second mark, or nil.
+func (r *running) standstill() error {
 	why := r.halted()
 	if why == nil && r.space().Spent {
 		return outcome.ErrStorageFull
@@ -132,7 +132,7 @@ func (n forwardNode) Dial(ctx context.Context, address string) (net.Conn, error)
 	return n.joining.Port().Dial(ctx, peer.StreamForward, address)
 }
 
-// leadNode implements [lead.Node], with Refuses and Standstill of running.
+// leadNode implements [lead.Node].
 type leadNode struct {
 	*running
 	node *Node
@@ -146,22 +146,16 @@ func (n leadNode) ClusterID() fsm.ClusterID { return n.node.joining.Cluster() }
 // Jumps returns true for a node whose folder was restored: the node may have used higher numbers before.
 func (n leadNode) Jumps() bool { return n.store.RestoredTerm() != 0 }
 
-func (n leadNode) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
+func (n leadNode) Refuses(command []byte) error { return n.refuses(command) }
 
-// JoinsQueue uses this node's state.
-func (n leadNode) JoinsQueue(command []byte) (joins bool) {
-	if want, session := fsm.MayWait(command); want.Semaphore != "" {
-		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(want, session) })
-	}
-	return joins
-}
+func (n leadNode) Standstill() error { return n.standstill() }
+
+func (n leadNode) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
 
 func (n leadNode) RaftRefused(term uint64) {
 	n.refusedAt.Store(time.Now().UnixNano())
 	n.router.Drop(term)
 }
-
-func (n leadNode) LeadershipChanged() { n.router.Look() }
 
 func (n leadNode) Notices(t *lead.Term) lead.Notices {
 	return notices.NewSender(notices.Config{
@@ -202,7 +196,7 @@ func (l backupLeadership) Refuses() error {
 	if l.space().Low {
 		return outcome.ErrStorageFull
 	}
-	return l.Standstill()
+	return l.standstill()
 }
 
 // watchedLeader implements [watchdog.Leader].

@@ -122,7 +122,8 @@ func sinks(n *Node, l *lead.Leadership) []replica.Sink {
 	return list
 }
 
-// watchLeader notifies the router when Raft follows another leader, until ctx ends.
+// watchLeader notifies the router when Raft follows another leader, and when this node begins or ends a term, until
+// ctx ends.
 func (r *running) watchLeader(ctx context.Context) {
 	seen := make(chan raft.Observation, 16)
 	// Raft calls this before it continues, so the election learns of each vote in time.
@@ -139,6 +140,8 @@ func (r *running) watchLeader(ctx context.Context) {
 	for {
 		select {
 		case <-seen:
+			r.router.Look()
+		case <-r.leadership.Changed():
 			r.router.Look()
 		case <-ctx.Done():
 			return

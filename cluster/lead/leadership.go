@@ -52,8 +52,6 @@ type Node interface {
 	Standstill() error
 	// Notices returns the part that delivers due notices during a term.
 	Notices(t *Term) Notices
-	// LeadershipChanged is called after a term was established, and after it ended.
-	LeadershipChanged()
 }
 
 // Notices delivers the notices that are due, during one term. The apply goroutine calls Due and Restored, which must
@@ -91,6 +89,7 @@ type Config struct {
 type Leadership struct {
 	config  Config
 	news    wake.Signal // look again
+	changed wake.Signal // Established returns another term
 	current atomic.Pointer[Term]
 	pauses  chan pause
 
@@ -109,7 +108,7 @@ func New(config Config) *Leadership {
 	if config.Clock == nil {
 		config.Clock = time.Now
 	}
-	return &Leadership{config: config, news: wake.NewSignal(), pauses: make(chan pause)}
+	return &Leadership{config: config, news: wake.NewSignal(), changed: wake.NewSignal(), pauses: make(chan pause)}
 }
 
 // Drain reads Raft's notifications until the channel is closed, and only wakes Run: Raft's main loop stops while a
@@ -128,6 +127,9 @@ func (l *Leadership) Established() *Term {
 	}
 	return l.current.Load()
 }
+
+// Changed is set whenever Established may return another term. It has one receiver.
+func (l *Leadership) Changed() <-chan struct{} { return l.changed }
 
 // established returns the number of the established term, or 0.
 func (l *Leadership) established() uint64 {
@@ -193,7 +195,7 @@ func (l *Leadership) interrupt(p pause) error {
 	}
 	l.interrupted = t.term
 	t.stop()
-	l.config.Node.LeadershipChanged()
+	l.changed.Set()
 	l.news.Set() // begin again
 	if !wake.Within(landTimeout, t.flying.Wait) {
 		return fmt.Errorf("%w: entries are under way", outcome.ErrNotApplied)
@@ -217,12 +219,12 @@ func (l *Leadership) begin(ctx context.Context, r Raft, number uint64, rounds *r
 		return false
 	}
 	c.hold(l.config.Node.Standstill() != nil)
-	t := newTerm(newProposer(number, c, r, l.config.QueueSize, l.config.Node, l.config.Pulse, l.config.Tracer), rounds, &l.config)
+	t := newTerm(newProposer(number, c, r, l.config.QueueSize, l.config.Node, l.config.Replica.JoinsQueue, l.config.Pulse, l.config.Tracer), rounds, &l.config)
 	l.current.Store(t)
 	l.HoldTime()
 	t.restored() // every entry is reported from now on; check the earlier ones
 	log.Info("leading", "term", number)
-	l.config.Node.LeadershipChanged()
+	l.changed.Set()
 	return true
 }
 
@@ -264,7 +266,7 @@ func (l *Leadership) end() {
 	l.config.Acks.EndTerm(t.term)
 	t.stop()
 	l.config.Log.Info("no longer leading", "term", t.term)
-	l.config.Node.LeadershipChanged()
+	l.changed.Set()
 }
 
 // Applied implements [replica.Sink]: the ticker and the notices of the present term check the entry.

@@ -33,15 +33,13 @@ const (
 type Admission interface {
 	// Refuses returns why the leader must not accept a command now, or nil.
 	Refuses(command []byte) error
-	// JoinsQueue reports whether a command would only join a queue in which other requests wait for a semaphore, so
-	// that its result is the same in a later entry.
-	JoinsQueue(command []byte) bool
 	// RaftRefused is called when Raft has refused an entry although the term continues.
 	RaftRefused(term uint64)
 }
 
 // Proposal is a command on its way into the log. The machine gives its result, by its request id; a term reports only
-// that it was not applied, or that its outcome is open. No method blocks.
+// that it was not applied, or that its outcome is open. No method blocks. In forward, localCommand and
+// forwardedCommand implement Proposal.
 type Proposal interface {
 	// Command returns the command as fsm.Envelope.Encode made it.
 	Command() []byte
@@ -53,7 +51,8 @@ type Proposal interface {
 	Failed(v outcome.Verdict)
 }
 
-// Tracer learns which commands with a trace context a leader has logged. Safe for concurrent use.
+// Tracer learns which commands with a trace context a leader has logged: tracing.Tracing, for httpapi. Safe for
+// concurrent use.
 type Tracer interface {
 	// Committed reports that an entry with a command of this trace context (see fsm.Envelope) left at a moment and is
 	// now committed and applied here. It must not block. It is called once for neighbouring commands with the same
@@ -73,8 +72,9 @@ type proposer struct {
 	clock     *clock
 	raft      Raft
 	admission Admission
-	pulse     *Pulse // delays entries after the process was suspended
-	tracer    Tracer // may be nil
+	joins     func(command []byte) bool // replica.Replica.JoinsQueue
+	pulse     *Pulse                    // delays entries after the process was suspended
+	tracer    Tracer                    // may be nil
 
 	slots  chan struct{} // one for each entry in flight, and one for the next entry
 	flying sync.WaitGroup
@@ -94,12 +94,13 @@ type tickDone struct {
 	err   error
 }
 
-func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, p *Pulse, t Tracer) *proposer {
+func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, joins func(command []byte) bool, p *Pulse, t Tracer) *proposer {
 	return &proposer{
 		term:      term,
 		clock:     c,
 		raft:      r,
 		admission: a,
+		joins:     joins,
 		pulse:     p,
 		tracer:    t,
 		slots:     make(chan struct{}, entriesInFlight),
@@ -305,7 +306,7 @@ func (p *proposer) patient() bool {
 		waiting = slices.Clone(waiting)
 	}
 	p.mu.Unlock()
-	return few && !slices.ContainsFunc(waiting, func(q Proposal) bool { return !p.admission.JoinsQueue(q.Command()) })
+	return few && !slices.ContainsFunc(waiting, func(q Proposal) bool { return !p.joins(q.Command()) })
 }
 
 // take returns the next batch.

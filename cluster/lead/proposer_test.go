@@ -95,7 +95,6 @@ func (p *fakeProposal) Withdrawn() outcome.Verdict { return p.withdrawn }
 // fakeAdmission takes everything but commands of one length.
 type fakeAdmission struct {
 	refuses int    // bytes; 0: no command
-	joins   int    // bytes of a command that joins a queue
 	refused uint64 // the last term in which Raft has refused an entry
 }
 
@@ -106,7 +105,7 @@ func (a *fakeAdmission) Refuses(command []byte) error {
 	return nil
 }
 
-func (a *fakeAdmission) JoinsQueue(command []byte) bool { return len(command) == a.joins }
+func joinsNothing([]byte) bool { return false }
 
 func (a *fakeAdmission) RaftRefused(term uint64) { a.refused = term }
 
@@ -121,7 +120,7 @@ func tracedRun(t *testing.T, limit int, tracer Tracer, test func(t *testing.T, p
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &fakeRaft{}
-		p := newProposer(7, newClock(5000, time.Now), r, limit, &fakeAdmission{}, NewPulse(), tracer)
+		p := newProposer(7, newClock(5000, time.Now), r, limit, &fakeAdmission{}, joinsNothing, NewPulse(), tracer)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -236,7 +235,7 @@ func TestProposerGathersWhatJoinsQueues(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
-				p.admission.(*fakeAdmission).joins = joins
+				p.joins = func(command []byte) bool { return len(command) == joins } // state: before the first command
 				began := time.Now()
 				send := func(s sent) {
 					proposals, all := fakes(s.count, s.bytes)
@@ -281,7 +280,7 @@ func TestProposerGathersNotBeyondItsTerm(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &fakeRaft{}
-			p := newProposer(7, newClock(5000, time.Now), r, 10, &fakeAdmission{joins: 33}, NewPulse(), nil)
+			p := newProposer(7, newClock(5000, time.Now), r, 10, &fakeAdmission{}, func(command []byte) bool { return len(command) == 33 }, NewPulse(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go p.run(ctx)
@@ -552,7 +551,7 @@ func TestProposerEnds(t *testing.T) {
 // proposerEnds ends a term after its begin.
 func proposerEnds(t *testing.T, begin func(*proposer)) {
 	r := &fakeRaft{}
-	p := newProposer(7, newClock(0, time.Now), r, 100, &fakeAdmission{}, NewPulse(), nil)
+	p := newProposer(7, newClock(0, time.Now), r, 100, &fakeAdmission{}, joinsNothing, NewPulse(), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

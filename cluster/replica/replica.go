@@ -256,6 +256,15 @@ func (r *Replica) Admits(command []byte) error {
 	return nil
 }
 
+// JoinsQueue reports whether a command would only join a queue in which other requests wait for a semaphore, so that
+// its result is the same in a later entry.
+func (r *Replica) JoinsQueue(command []byte) (joins bool) {
+	if want, session := fsm.MayWait(command); want.Semaphore != "" {
+		r.View(func(m *fsm.Machine) { joins = m.JoinsQueue(want, session) })
+	}
+	return joins
+}
+
 // Snapshots returns how many snapshots the feed has begun.
 func (r *Replica) Snapshots() uint64 { return r.snapshots.Load() }
 

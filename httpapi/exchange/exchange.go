@@ -18,7 +18,7 @@ const DefaultReplyMemory = 128 << 20
 // Config is the configuration of an Exchange. Zero members get their defaults; only
 // Node is required.
 type Config struct {
-	Node   Node
+	Node   Node           // of cmd/signalbox: the tracing node, over the check of the declared file, over cluster.Node
 	Logger hclog.Logger   // nil: no log
 	Tokens *access.Tokens // nil: every request may do everything
 	Audit  *audit.Log     // nil: no audit log
