@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,64 @@ func BenchmarkRenewals(b *testing.B) {
 		}
 		b.ReportMetric(float64(refused.Load()), "refused")
 	}
+}
+
+// BenchmarkLiveLeases keeps 100,000 leases alive, each of a session with a ttl of 10 s that is renewed every third of
+// it, in batches of 100, and reports the time from the moment at which a renewal was due to its reply.
+func BenchmarkLiveLeases(b *testing.B) {
+	const together, connections, every = 100, 64, 10 * time.Second / 3
+	leases := 100_000
+	if testing.Short() {
+		leases /= 10
+	}
+	nodes := startNodes(b)
+	put := fsm.CreateSemaphore{Name: "live", Permits: int64(leases)}
+	_, err := nodes[0].cluster.Do(b.Context(), cluster.Call{Command: put})
+	must(b, err)
+	var group errgroup.Group
+	group.SetLimit(256)
+	for i := range leases {
+		group.Go(func() error {
+			_, err := nodes[0].cluster.Do(b.Context(), cluster.Call{Command: fsm.AcquireOnce{Session: uint64(i) + 1, Name: put.Name, Count: 1, TTLMS: 3_600_000}})
+			return err
+		})
+	}
+	must(b, group.Wait())
+	var mu sync.Mutex
+	var took []time.Duration
+	lost := 0
+	batches := leases / together
+	for b.Loop() {
+		took, lost = nil, 0
+		start := time.Now()
+		for c := range connections {
+			group.Go(func() error {
+				w := dialWire(b, nodes[c%len(nodes)].address)
+				defer w.conn.Close()
+				for at := c; at < rounds()*batches; at += connections { // the batches in turn, evenly spread over the time
+					due := start.Add(every * time.Duration(at) / time.Duration(batches))
+					time.Sleep(time.Until(due))
+					var list strings.Builder
+					for i := range together {
+						fmt.Fprintf(&list, `,{"op":"renew","session":"%d","ttl":"10s"}`, at%batches*together+i+1)
+					}
+					reply, err := w.do(http.MethodPost, "/v1/batch", `{"operations":[`+list.String()[1:]+`]}`)
+					if err != nil {
+						return err
+					}
+					mu.Lock()
+					took, lost = append(took, time.Since(due)), lost+together-strings.Count(reply, `"status":200`)
+					mu.Unlock()
+				}
+				return nil
+			})
+		}
+		must(b, group.Wait())
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1e3, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1e3, "p99-ms")
+	b.ReportMetric(float64(lost), "lost")
 }
 
 // renew renews sessions for a phase, so many in one request, on connections to all nodes.
