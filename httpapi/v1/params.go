@@ -235,6 +235,9 @@ func (p *params) readPath(c echo.Context, names fields) (err error) {
 
 // readQuery reads the query. It takes wait and group wherever the body may have them.
 func (p *params) readQuery(c echo.Context, op *operation) error {
+	if c.Request().URL.RawQuery == "" {
+		return nil
+	}
 	var names []string
 	for _, known := range queryParams {
 		if (op.query | op.body&fieldEither).has(known.field) {
@@ -306,6 +309,9 @@ func (p *params) readMembers(v strictjson.Value, allowed fields) error {
 // firstName returns the alphabetically first name of a member in a set, "" for an empty set.
 func firstName(set fields) string {
 	first := ""
+	if set == 0 {
+		return first
+	}
 	for name, m := range bodyMembers {
 		if set.has(m.field) && (first == "" || name < first) {
 			first = name
