@@ -107,6 +107,22 @@ func TestDialWaitsWhileEitherWayIsCut(t *testing.T) {
 	}
 }
 
+// TestFullBacklogIsSilent: a listener that accepts nothing refuses no dial, since a refusal would prove its death.
+func TestFullBacklogIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		l, err := n.Host("b").Listen("b:1")
+		must(t, err)
+		defer func() { _ = l.Close() }()
+		for err == nil {
+			_, err = n.Host("a").Dial(t.Context(), "b:1")
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("dial to a full backlog: %v", err)
+		}
+	})
+}
+
 func TestDelayKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()

@@ -13,7 +13,7 @@ import (
 // dialTimeout bounds a dial whose context has no deadline.
 const dialTimeout = 2 * time.Second
 
-// backlog is how many connections wait to be accepted; the next is refused.
+// backlog is how many connections wait to be accepted; the next dial gets no answer.
 const backlog = 128
 
 // Network joins hosts. The zero value is not usable; call New.
@@ -97,7 +97,7 @@ func (h *Host) Listen(address string) (net.Listener, error) {
 
 // Dial connects to the listener at exactly that address. It is refused at once
 // if there is none, and waits until ctx ends, at most 2 s, while a cut in either
-// direction would swallow the handshake.
+// direction or a full backlog would swallow the handshake.
 func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -135,7 +135,7 @@ func (h *Host) connect(address string) (*conn, time.Duration, <-chan struct{}, e
 	select {
 	case l.queue <- w.ends[1]:
 	default:
-		return nil, 0, nil, syscall.ECONNREFUSED
+		return nil, 0, n.changed, nil
 	}
 	n.wires[w] = struct{}{}
 	return w.ends[0], n.links[there].delay + n.links[back].delay, nil, nil
