@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/requests"
 	"github.com/signalbox/signalbox/fsm"
@@ -83,6 +86,51 @@ func TestCloseIsBounded(t *testing.T) {
 				logs[leader.id].release()
 				<-call
 			})
+		})
+	}
+}
+
+// closingPort is a network, and its listener, that calls closes before the listener closes.
+type closingPort struct {
+	peer.Network
+	net.Listener
+	closes func()
+}
+
+func (p closingPort) Listen(address string) (_ net.Listener, err error) {
+	p.Listener, err = p.Network.Listen(address)
+	return p, err
+}
+
+func (p closingPort) Close() error {
+	p.closes()
+	return p.Listener.Close()
+}
+
+// TestPortClosesLast: a leader that stops in order hands over first; its port closes last, after its Raft has ended,
+// even if it can't hand over, since a refused connection proves its death.
+func TestPortClosesLast(t *testing.T) {
+	for _, orderly := range []bool{true, false} {
+		closes := func(string) {}
+		inBubble(t, 3, func(t *testing.T, c *nodes) {
+			n, state, handedOver := c.leader(), raft.Leader, false
+			closes = func(id string) {
+				if id == n.id {
+					state, handedOver = n.raft().State(), c.others(n)[0].established() != nil || c.others(n)[1].established() != nil
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if !orderly {
+				cancel()
+			}
+			c.must(n.Close(ctx))
+			n.up = false
+			if state != raft.Shutdown || handedOver != orderly {
+				t.Errorf("in order: %v; when the port closes, Raft is %v, and another node leads: %v", orderly, state, handedOver)
+			}
+		}, func(config *Config) {
+			config.Network = closingPort{Network: config.Network, closes: func() { closes(config.NodeID) }}
 		})
 	}
 }

@@ -276,6 +276,20 @@ func TestNoProofNoCampaign(t *testing.T) {
 	})
 }
 
+// TestPortClosesAfterStreams: the port of a process that ends may close after its streams, within the 75 ms of the
+// dials. A port that closes later proves nothing.
+func TestPortClosesAfterStreams(t *testing.T) {
+	for after, want := range map[time.Duration]int{70 * time.Millisecond: 1, 80 * time.Millisecond: 0, 700 * time.Millisecond: 0} {
+		elect(t, three, func(t *testing.T, all map[string]*voter) {
+			all["n2"].StreamEnded(Process{Node: "n1", Incarnation: 7})
+			all["n3"].StreamEnded(Process{Node: "n1", Incarnation: 7})
+			time.Sleep(after) // virtual: until the port closes
+			die(all)
+			wantCampaigns(t, after.String(), settled(all, time.Second), want, 0)
+		})
+	}
+}
+
 // TestLateAgreement: a candidate that has found the leader dead asks again soon, since replies may have been late.
 func TestLateAgreement(t *testing.T) {
 	elect(t, three, func(t *testing.T, all map[string]*voter) {
