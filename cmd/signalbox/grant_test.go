@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// grantWithin is how soon after the leader's death permits are granted again.
+	// grantWithin is how soon after the last sign of a leader permits are granted again, by Raft's time-outs.
 	grantWithin = 2 * time.Second
 	// grantAtMost is for the rare time when the first candidate comes too early,
 	// or both at once, so that there is a second election on a busy machine.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/signalbox/signalbox/cluster/raftlib"
 )
 
 // TestKillLeader kills the leader five times, with clients that acquire, release
@@ -35,7 +37,8 @@ func TestKillLeader(t *testing.T) {
 		}
 	}
 	slices.Sort(gaps)
-	if median, longest := gaps[len(gaps)/2], gaps[len(gaps)-1]; median > grantWithin || longest > grantAtMost {
+	// Raft waits for the silence of a Tick at least. Now and then an election fails, on a busy machine.
+	if median, longest := gaps[len(gaps)/2], gaps[len(gaps)-1]; median > raftlib.Tick/2 || longest > grantAtMost {
 		t.Errorf("granted again only after %v", gaps)
 	}
 	w.finish(t, c.client)
