@@ -141,7 +141,9 @@ func (c *cluster) run(number int, seed uint64, list []fault, lasts time.Duration
 func (r *run) disturb(random *rand.Rand, list []fault, lasts time.Duration) string {
 	var ends []func()
 	var names []string
+	before, living := r.foundDead(""), true
 	for _, f := range list {
+		living = living && f.needs&lives != 0
 		detail, end := f.begin(r, random)
 		r.note("%s %s", f.name, detail)
 		names = append(names, f.name+" "+detail)
@@ -154,6 +156,9 @@ func (r *run) disturb(random *rand.Rand, list []fault, lasts time.Duration) stri
 	}
 	r.note("healed")
 	r.ready()
+	if found := r.foundDead("") - before; living && found > 0 {
+		r.fail("living leaders were found dead %d times", found)
+	}
 	return strings.Join(names, "; ")
 }
 
