@@ -25,6 +25,7 @@ What callers can rely on:
 The package needs the standard library alone.
 """
 
+from ._cells import AsyncCells, AsyncCellSessions, Cells, CellSessions
 from ._client import KEEP, Client, Group, LostHold, Semaphore
 from ._errors import (
     Canceled, Closed, Deleted, ExpiredSession, Forbidden, Hierarchy, InvalidRequest, KeyReused, LeaseExists, LimitReached, LineFull, Lost, Never, NotHeld,
@@ -39,7 +40,7 @@ from .aio import AsyncClient, AsyncLease, AsyncSession
 __version__ = "0.2.0"
 
 __all__ = [
-    "KEEP", "AsyncClient", "AsyncLease", "AsyncSession", "Cancel", "Canceled", "Client", "Closed", "Deleted", "ExpiredSession", "Forbidden", "Group",
+    "KEEP", "AsyncCells", "AsyncCellSessions", "AsyncClient", "AsyncLease", "AsyncSession", "Cancel", "Canceled", "CellSessions", "Cells", "Client", "Closed", "Deleted", "ExpiredSession", "Forbidden", "Group",
     "Hierarchy", "InvalidRequest", "KeyReused", "Lease", "LeaseExists", "LimitReached", "LineFull", "Lost", "LostHold", "Never", "NoTotal", "NotHeld",
     "NotLost", "NotRenewed", "Over", "Overflow", "PreconditionFailed", "Refused", "RequestsWaiting", "Revoked", "Semaphore", "Session", "SignalboxError",
     "Superseded", "Unauthenticated", "Unavailable", "UnknownGroup", "UnknownSemaphore", "UnknownSession", "Unreachable", "Want", "WaitEnded",

@@ -12,7 +12,7 @@ import time
 import unittest
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -34,7 +34,9 @@ def free_ports(count: int) -> List[int]:
 
 @unittest.skipUnless(_PROGRAM, "SIGNALBOX names no program")
 class NodeTest(unittest.TestCase):
+    options: Tuple[str, ...] = ()  # of the node
     address: str
+    file: str  # of tokens
     tokens: Dict[str, str]
 
     @classmethod
@@ -48,20 +50,27 @@ class NodeTest(unittest.TestCase):
             cls.tokens[name], block = out.split("\n", 1)
             with open(file, "a", encoding="utf-8") as blocks:
                 blocks.write(block)
-        http, peer = free_ports(2)
-        cls.address = f"http://127.0.0.1:{http}"
-        log = open(Path(folder.name, "log"), "w+", encoding="utf-8")
+        cls.file = file
+        cls.address = cls.start_node(*cls.options)
+
+    @classmethod
+    def start_node(cls, *options: str) -> str:
+        """Starts a node with the tokens, and returns its address once it works."""
+        log = tempfile.TemporaryFile("w+", encoding="utf-8")
         cls.addClassCleanup(log.close)
+        http, peer = free_ports(2)
         node = subprocess.Popen(
-            [_PROGRAM, "serve", "--ephemeral", "--http", f"127.0.0.1:{http}", "--peer", f"127.0.0.1:{peer}", "--tokens", file], stdout=log, stderr=log,
+            [_PROGRAM, "serve", "--ephemeral", "--http", f"127.0.0.1:{http}", "--peer", f"127.0.0.1:{peer}", "--tokens", cls.file, *options],
+            stdout=log, stderr=log,
         )  # fmt: skip
         cls.addClassCleanup(node.wait)
         cls.addClassCleanup(node.kill)
-        with sb.Client(cls.address, token=cls.tokens["alice"], give_up_after=0) as client:
+        address = f"http://127.0.0.1:{http}"
+        with sb.Client(address, token=cls.tokens["alice"], give_up_after=0) as client:
             while True:
                 try:
                     client.page()
-                    return
+                    return address
                 except sb.Unreachable:
                     if node.poll() is not None:
                         log.seek(0)

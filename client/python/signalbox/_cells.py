@@ -1,0 +1,190 @@
+"""Cells: several clusters that share the names of a service, as docs/cells.md has it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import threading
+import time
+from types import TracebackType
+from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Tuple, Type, TypeVar
+
+from . import _values as values
+from ._client import Client, Semaphore
+from ._session import Session
+from .aio import AsyncClient, AsyncSession
+
+C = TypeVar("C")
+_HIGHEST = 62  # number of a cell
+_IDS = 2**47  # session ids of a cell: its number is the top 6 of the 53 bits of an id
+
+
+class _Map(Generic[C]):
+    """The clients of the cells, by number, and the rule which cell has a name."""
+
+    def __init__(self, file: Mapping[str, Any], make: Callable[[List[str]], C]) -> None:
+        self._clients: Dict[int, C] = {}
+        prefixes: Dict[str, int] = {}
+        cells: Dict[int, List[str]] = {}
+        for number, names, nodes in _read(file):
+            if number in cells:
+                raise ValueError(f"two cells have the number {number}")
+            for prefix in names:
+                if prefix in prefixes:
+                    raise ValueError(f"the prefix {prefix!r} is there twice: in cell {prefixes[prefix]} and in cell {number}")
+                prefixes[prefix] = number
+            cells[number] = nodes
+        if "" not in prefixes:
+            raise ValueError('no cell has the prefix "", which stands for all names without another prefix')
+        self._prefixes = sorted(prefixes.items(), key=lambda prefix: -len(prefix[0]))
+        for number, nodes in sorted(cells.items()):
+            self._clients[number] = make(nodes)
+
+    def _number(self, name: str) -> int:
+        return next(number for prefix, number in self._prefixes if values.semaphore(name).startswith(prefix))
+
+    def of(self, name: str) -> C:
+        """The client of the cell that has a name. It sends no request."""
+        return self._clients[self._number(name)]
+
+    def of_session(self, session: str) -> Optional[C]:
+        """The client of the cell that a session's id tells; None if the id tells no cell, as an id that a client chose."""
+        if len(self._clients) == 1:
+            return next(iter(self._clients.values()))
+        return self._clients.get(int(session) // _IDS) if session.isascii() and session.isdigit() else None
+
+    def numbered(self, number: int) -> C:
+        """The client of the cell with a number, for calls about a whole cell; KeyError without that cell."""
+        return self._clients[number]
+
+
+def _read(file: Mapping[str, Any]) -> Iterator[Tuple[int, List[str], List[str]]]:
+    """Yields number, prefixes and nodes of each cell of the file."""
+    listed = file.get("cell") if isinstance(file, Mapping) else None
+    if not isinstance(listed, list) or not listed or set(file) != {"cell"}:
+        raise ValueError("the file has a list of [[cell]], and nothing else")
+    for cell in listed:
+        if not isinstance(cell, Mapping) or set(cell) != {"number", "prefix", "nodes"}:
+            raise ValueError("a cell has number, prefix and nodes")
+        number = values.whole("number", cell["number"])
+        if number > _HIGHEST:
+            raise ValueError(f"a cell has the number {number}: it is 1 to {_HIGHEST}")
+        for name in ("prefix", "nodes"):
+            if not isinstance(cell[name], list) or not cell[name]:
+                raise ValueError(f"{name} of cell {number} is a list of texts")
+        yield number, [values.text("prefix", text) for text in cell["prefix"]], [values.text("nodes", text) for text in cell["nodes"]]
+
+
+class Cells(_Map[Client]):
+    """A client for each cell; safe for concurrent use. A context manager that closes them.
+
+    file: what ``tomllib.load`` reads from the file of cells. options: as of ``Client``, for all clients. ::
+
+        with open("cells.toml", "rb") as file, Cells(tomllib.load(file), token_file="token") as cells:
+            with cells.of("eu/db").lease("eu/db") as lease:
+                ...
+
+    A call goes to the client of its name, so that no call is over names of two cells, and each client keeps its promises in its cell.
+    """
+
+    def __init__(self, file: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(file, lambda nodes: Client(nodes, **options))
+
+    def list(self, prefix: str = "") -> Iterator[Semaphore]:
+        """Goes through the semaphores of all cells whose names begin with the prefix, by name.
+
+        It leaves out a name in a cell that does not have it, as while a prefix moves.
+        """
+        return iter(heapq.merge(*(self._part(number, prefix) for number in self._clients), key=lambda semaphore: semaphore.name))
+
+    def _part(self, number: int, prefix: str) -> Iterator[Semaphore]:
+        return (s for s in self._clients[number].list(prefix) if self._number(s.name) == number)
+
+    def sessions(self, **options: Any) -> CellSessions:
+        """Sessions with the same options, as of ``Client.session``: one in each cell that is used."""
+        return CellSessions(self, options)
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Closes all clients, as ``Client.close``."""
+        until = time.monotonic() + values.seconds("timeout", timeout)
+        for client in self._clients.values():  # all at a time
+            client._closing.cancel()
+            client._calls.begin_end()
+        return all([client.close(max(0.0, until - time.monotonic())) for client in self._clients.values()])
+
+    def __enter__(self) -> Cells:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        self.close()
+
+
+class CellSessions:
+    """A session in each cell that was used; safe for concurrent use."""
+
+    def __init__(self, cells: Cells, options: Mapping[str, Any]) -> None:
+        self._cells, self._options = cells, options
+        self._turns = {number: threading.Lock() for number in cells._clients}
+        self._opened: Dict[int, Session] = {}
+
+    def of(self, name: str) -> Session:
+        """The session in the cell that has a name. The first call for a cell opens it. A lost session stays, so that its calls raise ``Lost``."""
+        number = self._cells._number(name)
+        with self._turns[number]:
+            if number not in self._opened:
+                self._opened[number] = self._cells._clients[number].session(**self._options)
+            return self._opened[number]
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Ends all sessions, and returns whether nodes have confirmed it within the time."""
+        until = time.monotonic() + values.seconds("timeout", timeout)
+        ending = [(session, session.begin_close()) for session in self._opened.values()]
+        return all([session._calls.reactor.wait(event, until - time.monotonic()) for session, event in ending])
+
+
+class AsyncCells(_Map[AsyncClient]):
+    """``Cells`` for asyncio, with the same options."""
+
+    def __init__(self, file: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(file, lambda nodes: AsyncClient(nodes, **options))
+
+    async def list(self, prefix: str = "") -> List[Semaphore]:
+        """As in ``Cells``."""
+        found = await asyncio.gather(*(client.list(prefix) for client in self._clients.values()))
+        return sorted((s for number, part in zip(self._clients, found) for s in part if self._number(s.name) == number), key=lambda s: s.name)
+
+    def sessions(self, **options: Any) -> AsyncCellSessions:
+        """As in ``Cells``."""
+        return AsyncCellSessions(self, options)
+
+    async def close(self, timeout: float = 5.0) -> bool:
+        """Closes all clients at a time."""
+        return all(await asyncio.gather(*(client.close(timeout) for client in self._clients.values())))
+
+    async def __aenter__(self) -> AsyncCells:
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        await self.close()
+
+
+class AsyncCellSessions:
+    """A session in each cell that was used."""
+
+    def __init__(self, cells: AsyncCells, options: Mapping[str, Any]) -> None:
+        self._cells, self._options = cells, options
+        self._turns = {number: asyncio.Lock() for number in cells._clients}
+        self._opened: Dict[int, AsyncSession] = {}
+
+    async def of(self, name: str) -> AsyncSession:
+        """As in ``CellSessions``."""
+        number = self._cells._number(name)
+        async with self._turns[number]:
+            if number not in self._opened:
+                self._opened[number] = await self._cells._clients[number].session(**self._options)
+            return self._opened[number]
+
+    async def close(self, timeout: float = 5.0) -> bool:
+        """Ends all sessions at a time, and returns whether nodes have confirmed it within the time."""
+        timeout = values.seconds("timeout", timeout)
+        return all(await asyncio.gather(*(session._begin_end().pause(timeout) for session in self._opened.values())))
