@@ -90,7 +90,7 @@ func BenchmarkLiveLeases(b *testing.B) {
 				defer w.conn.Close()
 				for at := c; at < rounds()*batches; at += connections { // the batches in turn, evenly spread over the time
 					due := start.Add(every * time.Duration(at) / time.Duration(batches))
-					time.Sleep(time.Until(due))
+					<-time.After(time.Until(due))
 					var list strings.Builder
 					for i := range together {
 						fmt.Fprintf(&list, `,{"op":"renew","session":"%d","ttl":"10s"}`, at%batches*together+i+1)
