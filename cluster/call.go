@@ -211,9 +211,9 @@ func (n *Node) takeOutcome(ctx context.Context, call *Call, got *requests.Settle
 }
 
 // DoMany carries commands to the leader in their order, in one round trip, and blocks until each is applied. It returns
-// a reply and an error for each call, in the same order. It does not listen for waits. After the first error, a call
-// that was certainly not applied has ErrNotTried; any other call has its own outcome. If a list has only renewals, they
-// share commands, and so their errors.
+// a reply and an error for each call, in the same order. It ignores Call.Wait. After the first error, a call that was
+// certainly not applied has ErrNotTried; any other call has its own outcome. In a list of renewals alone, many renewals
+// share one command, and so its error.
 func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	replies, errs := make([]Reply, len(list)), make([]error, len(list))
 	fail := func(first error) ([]Reply, []error) {

@@ -12,7 +12,8 @@
 // draws are part of the entry.
 //
 //   - Tokens rise with each grant. The tokens of the leases of one semaphore never fall.
-//   - A line is served in the order of its ranks: places, moved forward by head starts. No request overtakes the head of a line.
+//   - A line is served in the order of ranks: when a request began to wait, less its head start, then its place. No
+//     request overtakes the head of a line.
 //   - A pool of groups has a line for each group, and serves the head of the group that uses least.
 //   - A session ends when its deadline passes, with all that it holds and waits for.
 //   - A refused command leaves the state as it is, except the ttl that an acquire gives its session.
@@ -47,15 +48,15 @@
 //   - lane.go: groups and their lanes, and what a session has in a group
 //   - room.go: how much may be taken, in all and by a group
 //   - pool.go: the choice of a pool among its groups (ADR 21)
-//   - fronts.go: lists that stand in the line of a pool only while they are ready elsewhere
-//   - sweep.go: another limit reaches all groups of a semaphore
+//   - fronts.go: requests for all of a list, which stand in the line of a pool only while ready in their other lines
+//   - sweep.go: how a new limit reaches all groups of a semaphore, over several entries
 //   - returns.go: permits that no lease holds and that come back later, and the ends of long holds (ADR 22)
 //   - windows.go: what is spent in a window, and receipts
 //   - slots.go: which of the permits a lease has
-//   - work.go: expire ends sessions past their deadline, one-shots too (ADR 7); then settle and serve (semaphores.go)
-//     grant; MoreDue, Cost
-//   - keys.go: idempotency keys, and the marks that remain of them
-//   - items.go: items and the sessions that hold them, shades, the numbers of changes
+//   - work.go: the bounds of an entry's work: MoreDue, Cost; expire, which ends sessions past their deadline, one-shots
+//     too (ADR 7), before settle and serve (semaphores.go) grant
+//   - keys.go: idempotency keys, and the marks that replace the keys of ended one-shots
+//   - items.go: items and the sessions that hold them, shades (deleted items whose delay runs), the numbers of changes
 //   - deletes.go: the memory of deleted items
 //   - waitlist.go: wait lists of sessions
 //   - notice.go: notices for refused downs

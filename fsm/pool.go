@@ -6,11 +6,11 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// A pool has a line for each group, and serves one head at a time: of the first requests of all
-// lines for which their groups have room, it chooses the head of the group that uses least; among
-// equals, of the group whose last turn is longest ago. So a group with a thousand waiting requests
-// takes no more than its turn. After passedAtMost grants to other heads in a row, the choice is the
-// head that waits longest.
+// A pool has a line for each group. The first request of a line is a head if its group has room for
+// it. The pool serves one head at a time: the head of the group that uses least; among equals, of
+// the group whose last turn is longest ago. So a group with a thousand waiting requests takes no
+// more than its turn. After passedAtMost grants to other heads in a row, the choice is the head that
+// waits longest.
 
 // passedAtMost bounds how often in a row the head of lowest rank is passed.
 const passedAtMost = 1_000

@@ -462,8 +462,8 @@ func (m *Machine) candidate(t target) (first waiter, ok bool) {
 	return first, true
 }
 
-// servedLine returns the line that is served next for a target: its line, or the line of the choice
-// of a pool. It is nil if no request stands there.
+// servedLine returns the line from which a target is served next: the target's line or, for a pool,
+// the line of the group that the pool chooses. It is nil if no request stands there.
 func (m *Machine) servedLine(t target) (in *line, ofPool bool) {
 	if t&laneBit != 0 {
 		return m.lineOf(t), false

@@ -43,8 +43,8 @@ func (m *Machine) setTTL(r ref, ttlMS int64) {
 	m.endIfDue(m.sessions.at(r))
 }
 
-// giveTTL gives a session a ttl and the deadline that follows from it. While a one-shot's
-// own request waits, its deadline stays, because it is the end of that wait; the ttl counts
+// giveTTL gives a session a ttl and the deadline that follows from it. While the request of
+// a one-shot waits, the session's deadline is the end of that wait, and stays; the ttl counts
 // from the grant.
 func (m *Machine) giveTTL(r ref, ttlMS int64) {
 	if s := m.sessions.at(r); s.awaitsFirst() {

@@ -36,7 +36,7 @@ func (l *slotList) all() []SlotRun {
 	return l.runs
 }
 
-// split returns all but the highest slots of a list, and these.
+// split divides a list: high gets the given number of highest slots, low the other slots.
 func (l *slotList) split(highest int64) (low, high []SlotRun) {
 	low = slices.Clone(l.all())
 	for highest > 0 && len(low) > 0 {

@@ -52,9 +52,9 @@ type Succession struct {
 // place. No cluster comes that far; a file may say anything.
 const maxSucceeded = 1 << 52
 
-// Succeed turns a state that was read from a backup into the successor of another state of a
-// running cluster, at an index. It returns an error if the two states can't be joined; the
-// machine must not be used after that.
+// Succeed turns a state that was read from a backup into a state that follows, at an index, the
+// state of a running cluster (the followed state). It returns an error if the two states can't
+// be joined; the machine must not be used after that.
 //
 //   - The counters of tokens, places and epochs skip 2^32 beyond both states, so that no
 //     value is given twice.
@@ -62,8 +62,8 @@ const maxSucceeded = 1 << 52
 //     level of both.
 //   - Cluster time continues from the later time of both, or NowMS if that is later, and each
 //     deadline is as far ahead as it was.
-//   - Each semaphore counts as changed at the index. Its settings have a new version if the
-//     followed state may have had a semaphore of its epoch.
+//   - Each semaphore counts as changed at the index. If the followed state may have had the same
+//     semaphore, which the epoch shows, the settings have a new version.
 //   - The numbers of changes of items skip 2^32, too, and each item has a new version.
 //
 // The state has no leader until the next StartTerm, see [Machine.Headless].

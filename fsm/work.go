@@ -398,8 +398,8 @@ const (
 	EntryBytes  = 256 << 10 // of encoded commands
 )
 
-// Weight returns the number of semaphores that a command lists, at least 1. Four renewals
-// of one command count as one; a delete of all items below a prefix goes alone.
+// Weight returns the number of semaphores or notices that a command lists, at least 1. Four renewals
+// of one command count as 1; a delete of all items below a prefix counts as EntryWeight.
 func Weight(c Command) int {
 	if heavy, ok := c.(interface{ weight() int }); ok {
 		return max(heavy.weight(), 1)

@@ -232,7 +232,7 @@ func (n *newState) awaitSuccessor() error {
 }
 
 // snapshotReader is the reader from which Raft reads a state. It counts the size in the metadata during the reading,
-// since Raft compares the two at the end.
+// since Raft compares that size with the bytes read at the end.
 type snapshotReader struct {
 	io.Reader
 	ctx      context.Context

@@ -11,17 +11,18 @@
 //
 // # How the followers agree on one candidate
 //
-// A candidate asks all other voters. A voter agrees if it has no leader either (it knows no leader,
-// or is in the dead leader's term and finds the same process dead), and if it knows no better candidate, with a longer log or, of equal logs, a lower
-// id. A worse candidate waits for a moment. With the agreement of a majority the candidate has its Raft campaign without pre-vote,
-// since the agreement has replaced pre-vote: a majority has no living leader.
+// A candidate asks all other voters. A voter agrees if it has no leader either, and if it knows no better candidate. A
+// voter has no leader if it knows no leader, or is in the dead leader's term and finds the same process dead. A better
+// candidate has a longer log or, of equal logs, a lower id. A worse candidate waits for a moment. With the agreement of
+// a majority the candidate has its Raft campaign without pre-vote, since the agreement has replaced pre-vote: a
+// majority has no living leader.
 //
 // # What can't go wrong
 //
 //  1. Raft alone keeps elections safe. The package only chooses the moment of a campaign: terms, votes and the
 //     comparison of logs are left to Raft, so a wrong proof may cost an election, never an entry.
-//  2. A living leader is deposed only if a majority of voters each know no leader, or find its process
-//     dead by a dial, after the end of their stream or without contact for a time. A question names the
+//  2. A living leader is deposed only if a majority of voters each know no leader, or have dialled the leader's
+//     process and found it dead, after their stream from it ended or after a time without contact. A question names the
 //     dead process and the term in which it led. A term has one leader, so the answer can't count against
 //     the member's next process. A process can die only once: a second proof against the same
 //     process is not believed for 30 s, a third for 60 s, and so on.

@@ -23,8 +23,8 @@ const (
 // Carry sends requests, in their order, and blocks until each has its outcome: a result, or the error that its caller
 // gets.
 //
-// If a leader went before it applied some requests, Carry sends them again once it is certain that all requests from
-// there on were not applied, so that a list keeps its order.
+// If a leader is lost before it has applied all requests, Carry sends the rest, from the first unapplied request
+// on, again once it is certain that no request of the rest was applied, so that a list keeps its order.
 func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []*requests.Settlement {
 	settled := make([]*requests.Settlement, len(reqs))
 	room := r.config.Requests.Add(ctx, reqs)

@@ -62,8 +62,8 @@ type Tracer interface {
 
 // proposer puts commands into the log during one term. It puts all commands that wait into one entry, within the bounds
 // of an entry, in the order that queue makes. A single command leaves at once. Commands that come while an entry is in
-// flight share the next one: see awaitFlight. An acquire that joins a queue waits for a release, and shares its entry:
-// see gather.
+// flight share the next entry: see awaitFlight. An acquire that joins a queue is delayed briefly, to share the
+// entry of a release: see gather.
 //
 // One goroutine, run, logs the entries; each entry in flight has a goroutine that waits for its future. All methods are
 // safe for concurrent use.

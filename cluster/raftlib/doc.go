@@ -14,8 +14,8 @@
 //   - A leader writes to its disk before it sends entries to its followers: [Log] lets all
 //     disks work at the same time.
 //   - Raft doubles its back-off from a follower on every error, up to 10 s: the transport delays
-//     errors until the follower replies again, of appends from the second error on, of snapshots
-//     for 30 s at most.
+//     errors until the follower replies again: append errors from the second in a row on, snapshot
+//     errors for 30 s at most.
 //   - Raft sends an idle follower the commit index only at its commit timeout:
 //     [Transport.Run] sends one append when the commit index has moved.
 //
@@ -26,7 +26,8 @@
 //
 //   - config.go: the settings of a node's Raft, and its log, where ordinary faults are warnings.
 //   - transport.go: Transport: opens and closes, delays errors, sends snapshots, asks for votes.
-//   - appends.go: how the leader sends an append, a heartbeat and an announcement of the commit index; and what a leader learns from each about a follower: its pace, its attempts, its heartbeats, its announcement, its acknowledgements (AckClock).
+//   - appends.go: how the leader sends appends, heartbeats and announcements of the commit index; and what it learns
+//     from these about a follower: pace, attempts, heartbeats, announcement, acknowledgements (AckClock).
 //   - log.go: Log, which a leader writes while its followers write theirs.
 //   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements, and the waits for these (Wait, EndTerm of AckClock).
 package raftlib

@@ -13,9 +13,9 @@ import (
 // operation that only nodes propose is refused.
 //
 // A session has no name that a prefix could cover. So an identity with prefixes acts only on
-// sessions whose ids nodes drew, of which the state machine finds its own, and a restore, which
-// chooses the id, names a lease. No client chooses an id that is derived from names: it could
-// keep a machine from its slot without the right to name the slot.
+// sessions whose ids nodes drew, and the state machine finds only the identity's sessions among
+// them. A restore chooses the id, so it must name a lease. No client chooses an id that is derived
+// from names: the client could keep a computer from its slot without the right to name the slot.
 func (id *Identity) May(command fsm.Command) error {
 	if err := id.MayDerived(command); err != nil {
 		return err

@@ -9,14 +9,14 @@
 //     without a rule is refused.
 //   - The refusal of a name depends on the name alone, so it does not show whether the
 //     semaphore exists.
-//   - A session is found by its owner, and by an admin who ends it. No client chooses an id that
-//     a dialect derives from names, and an identity with prefixes reaches a session with such
-//     an id through the dialect alone.
+//   - A session is found by its owner, and by an admin who ends it.
+//   - A dialect may derive the id of a session from names. No client chooses such an id, and an
+//     identity with prefixes reaches the session through that dialect alone.
 //   - Only hashes of tokens are stored. A hash is compared in constant time.
 //   - If a changed file can't be read, the identities stay as they were. A token that the file no
 //     longer has ends the requests under way with it.
 //
-// A certificate counts as verified: certs.Source.ServerTLS lets in no other one. The package
+// A certificate counts as verified, since certs.Source.ServerTLS refuses any other. The package
 // knows no route and sends no reply. Package httpapi gives each request its identity; exchange
 // asks it at the seam to the node, for every command of every API; the APIs ask it which names
 // and sessions a reply may show. cmd/signalbox opens the file and watches it. It imports fsm. An

@@ -1,4 +1,4 @@
-// Package exchange is one request and its reply, for every API of a node: it reads
+// Package exchange handles a request and its reply, for every API of a node: it reads
 // bodies, queries and paths within bounds of size, time and memory; it translates the
 // refusals of the state machine and the errors of the cluster into problems (RFC 9457);
 // it sends replies with the index that they reflect. The native API and each dialect
@@ -14,7 +14,7 @@
 //
 // Files:
 //   - node.go: Node, the methods of a cluster node that the APIs call; Dialect, Route
-//   - guard.go: the node as far as the identity of a request may use it; Rights
+//   - guard.go: guarded, a Node that checks each call against the identity of its request; Rights
 //   - audited.go: a line of the audit log for each change
 //   - exchange.go: Exchange, its configuration and its parts
 //   - request.go: names, ids, keys, durations and queries
@@ -22,9 +22,9 @@
 //   - settings.go: the names of groups, and the optional settings of semaphores in JSON
 //   - body.go: Bodies: reads bodies, within a size, a time and a budget
 //   - replies.go: Replies and Reads: replies and their headers, the state with its index, JSON
-//   - refusal.go: Refusal, in the words of a dialect
+//   - refusal.go: Refusal, an error in the form of a dialect
 //   - budget.go: the budgets of memory; ReplyMemory
-//   - waits.go: Waits: the bound on requests that wait for a change, and their turns
+//   - waits.go: Waits: the bound on requests that wait for a change, and their turns to work after it
 //   - problem.go: the table of problems, its rows for codes and errors, and the members
 //     of one problem
 package exchange

@@ -58,7 +58,7 @@ type State interface {
 	EventsBefore(index uint64) []replica.EventEntry
 }
 
-// itemsPerView bounds the items that ItemsChanged reads before it lets others at the state;
+// itemsPerView bounds the items that ItemsChanged reads in one View, which delays entries;
 // [fsm.Machine.DeletesIndex] bounds the folders.
 const itemsPerView = 10_000
 
@@ -88,8 +88,8 @@ func ItemsChanged(node State, prefix string, after uint64) (changed bool) {
 }
 
 // DeletesIndex returns the highest number of a delete of an item whose name begins with a
-// prefix, as [fsm.Machine.DeletesIndex] and in its steps. It stops at the first number above
-// enough.
+// prefix. It reads the state in the steps of [fsm.Machine.DeletesIndex], and stops at the first
+// number above enough.
 func DeletesIndex(node State, prefix string, enough uint64) (index uint64) {
 	for from, more := "", true; more && index <= enough; more = from != "" {
 		node.View(func(m *fsm.Machine) {

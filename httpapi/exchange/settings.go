@@ -65,7 +65,7 @@ func NewSettingsBody(s *fsm.Settings) SettingsBody {
 	return body
 }
 
-// onLost shows what happens to what a lost lease held, "" for an end as any other.
+// onLost shows when a lost lease's permits come back, "" if it ends as any other lease.
 func onLost(ms int64) string {
 	switch ms {
 	case 0:

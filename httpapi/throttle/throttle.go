@@ -105,7 +105,7 @@ func pathText(c echo.Context, name string) (string, error) {
 }
 
 // peerID reads the id of a path: unsigned, of 64 bits; a leading plus and leading zeros are
-// allowed. at names the value in the refusal, where the path has several.
+// allowed. at names the value in the refusal, for a path with several values.
 func (t *dialect) peerID(c echo.Context, at string) (uint64, error) {
 	text, err := pathText(c, "id")
 	switch {

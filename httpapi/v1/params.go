@@ -630,8 +630,8 @@ func readKey(p *params, name string, v strictjson.Value) (err error) {
 // machine checks a lower limit.
 const maxLeases = 4096
 
-// readWants reads [{"name":…,"count":…,"group":…}, …], no group of a name twice. count is 1 by
-// default, group empty.
+// readWants reads [{"name":…,"count":…,"group":…}, …], without a repeated pair of name and
+// group. count is 1 by default, group is empty.
 func readWants(p *params, name string, v strictjson.Value) error {
 	longest, shortest := fsm.MaxMembers, 1
 	if name == "leases" {

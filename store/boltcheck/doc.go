@@ -8,8 +8,8 @@
 //
 // The format is bbolt's version 2, which has not changed since 2014; it is in the byte
 // order of the machine, like bbolt's own. The package knows no keys and no checksums of
-// values: package damage calls it, and logs and snapshots check these while they visit
-// them. It imports the standard library only, and keeps no state between calls of Walk.
+// values: package damage calls Walk for packages logs and snapshots, whose visit functions
+// check both. It imports the standard library only, and keeps no state between calls of Walk.
 //
 //   - file.go: Walk, the meta pages, which page is used once
 //   - page.go: branches, leaves, and buckets stored inside a value

@@ -25,8 +25,8 @@ const (
 	keyCurrentTerm   = "CurrentTerm"
 )
 
-// keyDrained is our own value: the sequence of the last change in the journal that raft-boltdb
-// has.
+// keyDrained is the key of our own value: the sequence of the journal's last change that
+// raft-boltdb has.
 const keyDrained = "journal"
 
 // castagnoli is the polynomial of all checksums (CRC32C).
