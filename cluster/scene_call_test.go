@@ -246,7 +246,7 @@ func (s *scene) described(op, session string, r Reply, err error) string {
 	add(r.Code == fsm.NothingReady && !r.Found, "empty list")
 	add(r.Code == fsm.OK && op == "release" && !r.Found, "not found")
 	add(r.Rule != fsm.RuleNone, "%v", r.Rule)
-	add(r.Reason != "", "reason %s", r.Reason)
+	add(r.Why().Reason != "", "reason %s", r.Why().Reason)
 	add(r.Trace != "", "trace %s", r.Trace)
 	add(r.Replayed, "replayed")
 	add(r.Joined, "joined")

@@ -25,12 +25,13 @@ func (e *encoder) int(v int64) { e.buf = binary.AppendVarint(e.buf, v) }
 
 func (e *encoder) byte(v byte) { e.buf = append(e.buf, v) }
 
-func (e *encoder) bool(v bool) {
+func (e *encoder) bool(v bool) { e.buf = append(e.buf, bit(v)) }
+
+func bit(v bool) (b byte) {
 	if v {
-		e.buf = append(e.buf, 1)
-	} else {
-		e.buf = append(e.buf, 0)
+		b = 1
 	}
+	return b
 }
 
 func (e *encoder) string(v string) {
@@ -247,26 +248,26 @@ func (d *decoder) only() (isNew, existing bool) {
 
 // A result is encoded as its code, a mask with a bit for each member that is not zero, and
 // those members in the order of their bits. A bit is never used again for another member,
-// and a new member takes a new bit, so that old results stay readable. The arrays below are
-// in the order of the bits.
+// and a new member takes a new bit, so that old results stay readable.
 
-func (r *Result) flags() [8]*bool {
-	return [...]*bool{&r.Replayed, &r.Joined, &r.Waiting, &r.Created, &r.Found, &r.OneShot, &r.TookOver, &r.More}
+// resultMembers has the members of a result and of its refusal that are no lists, in the order of the bits.
+type resultMembers struct {
+	flags   [8]*bool
+	ids     [5]*uint64
+	numbers [14]*int64
+	texts   [4]*string
+	levels  [2]**int32
 }
 
-func (r *Result) ids() [5]*uint64 {
-	return [...]*uint64{&r.Session, &r.Place, &r.Epoch, &r.Version, &r.Locks}
-}
-
-func (r *Result) numbers() [14]*int64 {
-	return [...]*int64{&r.TTLMS, &r.DeadlineMS, &r.Position, &r.Granted, &r.Value, &r.Asked, &r.Holding,
-		&r.Permits, &r.Full, &r.Available, &r.QueueLength, &r.Limit, &r.DelayMS, &r.Used}
-}
-
-func (r *Result) texts() [4]*string { return [...]*string{&r.Subject, &r.Reason, &r.Trace, &r.Group} }
-
-func (r *Result) levels() [2]**int32 {
-	return [...]**int32{&r.Level, &r.LowestLevel}
+func (r *Result) members(why *Refusal) resultMembers {
+	return resultMembers{
+		flags: [...]*bool{&r.Replayed, &r.Joined, &r.Waiting, &r.Created, &r.Found, &r.OneShot, &r.TookOver, &r.More},
+		ids:   [...]*uint64{&r.Session, &r.Place, &r.Epoch, &r.Version, &r.Locks},
+		numbers: [...]*int64{&r.TTLMS, &r.DeadlineMS, &r.Position, &r.Granted, &r.Value, &r.Asked, &why.Holding,
+			&why.Permits, &why.Full, &why.Available, &r.QueueLength, &why.Limit, &why.DelayMS, &why.Used},
+		texts:  [...]*string{&r.Subject, &why.Reason, &r.Trace, &why.Group},
+		levels: [...]**int32{&why.Level, &why.LowestLevel},
+	}
 }
 
 // The first bit of each kind of member, with unused bits behind each kind.
@@ -289,27 +290,14 @@ const (
 		(1<<2-1)<<bitLevels | 511<<bitRule
 )
 
-func (r *Result) mask() (mask uint64) {
+func (r *Result) mask(with *resultMembers) (mask uint64) {
 	set := func(bit int, present bool) {
 		if present {
 			mask |= 1 << bit
 		}
 	}
-	for i, v := range r.flags() {
-		set(bitFlags+i, *v)
-	}
-	for i, v := range r.ids() {
-		set(bitIDs+i, *v != 0)
-	}
-	for i, v := range r.numbers() {
-		set(bitNumbers+i, *v != 0)
-	}
-	for i, v := range r.texts() {
-		set(bitTexts+i, *v != "")
-	}
-	for i, v := range r.levels() {
-		set(bitLevels+i, *v != nil)
-	}
+	mask = maskOf(bitFlags, with.flags[:]) | maskOf(bitIDs, with.ids[:]) | maskOf(bitNumbers, with.numbers[:]) |
+		maskOf(bitTexts, with.texts[:]) | maskOf(bitLevels, with.levels[:])
 	set(bitRule, r.Rule != RuleNone)
 	set(bitGrants, len(r.Grants) > 0)
 	set(bitSemaphore, r.Semaphore != nil)
@@ -319,10 +307,21 @@ func (r *Result) mask() (mask uint64) {
 	return mask | r.listMask()
 }
 
+// maskOf returns the bits of the members that are not zero, where the first member has the bit first.
+func maskOf[T comparable](first int, members []*T) (mask uint64) {
+	var zero T
+	for i, v := range members {
+		if *v != zero {
+			mask |= 1 << (first + i)
+		}
+	}
+	return mask
+}
+
 // listMask returns the bits of the members that most grants and completed entries don't have.
 func (r *Result) listMask() (mask uint64) {
 	for i := range r.Grants {
-		g := &r.Grants[i]
+		g := r.Grants[i].With()
 		if g.Group != "" {
 			mask |= 1 << bitGroups
 		}
@@ -368,20 +367,21 @@ func decodeResult(text string) Result {
 }
 
 func (e *encoder) result(r *Result) {
-	mask := r.mask()
+	why := r.Why()
+	with := r.members(&why)
+	mask := r.mask(&with)
 	e.byte(byte(r.Code))
 	e.uint(mask)
-	ids, numbers, texts := r.ids(), r.numbers(), r.texts()
-	for set := mask >> bitIDs & (1<<len(ids) - 1); set != 0; set &= set - 1 {
-		e.uint(*ids[bits.TrailingZeros64(set)])
+	for set := mask >> bitIDs & (1<<len(with.ids) - 1); set != 0; set &= set - 1 {
+		e.uint(*with.ids[bits.TrailingZeros64(set)])
 	}
-	for set := mask >> bitNumbers & (1<<len(numbers) - 1); set != 0; set &= set - 1 {
-		e.int(*numbers[bits.TrailingZeros64(set)])
+	for set := mask >> bitNumbers & (1<<len(with.numbers) - 1); set != 0; set &= set - 1 {
+		e.int(*with.numbers[bits.TrailingZeros64(set)])
 	}
-	for set := mask >> bitTexts & (1<<len(texts) - 1); set != 0; set &= set - 1 {
-		e.string(*texts[bits.TrailingZeros64(set)])
+	for set := mask >> bitTexts & (1<<len(with.texts) - 1); set != 0; set &= set - 1 {
+		e.string(*with.texts[bits.TrailingZeros64(set)])
 	}
-	for _, v := range r.levels() {
+	for _, v := range with.levels {
 		if *v != nil {
 			e.int(int64(**v))
 		}
@@ -425,7 +425,7 @@ func (e *encoder) resultLists(r *Result, mask uint64) {
 	}
 	if has(bitGroups) {
 		for i := range r.Grants {
-			e.string(r.Grants[i].Group)
+			e.string(r.Grants[i].With().Group)
 		}
 		for i := range r.Completed {
 			e.string(r.Completed[i].Group)
@@ -436,13 +436,13 @@ func (e *encoder) resultLists(r *Result, mask uint64) {
 	}
 	if has(bitTimes) {
 		for i := range r.Grants {
-			e.int(r.Grants[i].DueMS)
-			e.int(r.Grants[i].EndsMS)
+			e.int(r.Grants[i].With().DueMS)
+			e.int(r.Grants[i].With().EndsMS)
 		}
 	}
 	if has(bitSlots) {
 		for i := range r.Grants {
-			e.slotRuns(r.Grants[i].Slots)
+			e.slotRuns(r.Grants[i].With().Slots)
 		}
 	}
 }
@@ -450,6 +450,7 @@ func (e *encoder) resultLists(r *Result, mask uint64) {
 // result reads a result. nested says whether it may contain others.
 func (d *decoder) result(nested bool) Result {
 	var r Result
+	var why Refusal
 	r.Code = Code(d.Byte())
 	mask := d.Uint()
 	if mask&^uint64(bitsKnown) != 0 || r.Code >= codeCount {
@@ -457,25 +458,26 @@ func (d *decoder) result(nested bool) Result {
 		return Result{}
 	}
 	has := func(bit int) bool { return mask&(1<<bit) != 0 && d.Err == nil }
-	for i, v := range r.flags() {
+	with := r.members(&why)
+	for i, v := range with.flags {
 		*v = has(bitFlags + i)
 	}
-	for i, v := range r.ids() {
+	for i, v := range with.ids {
 		if has(bitIDs + i) {
 			*v = d.Uint()
 		}
 	}
-	for i, v := range r.numbers() {
+	for i, v := range with.numbers {
 		if has(bitNumbers + i) {
 			*v = d.Int()
 		}
 	}
-	for i, v := range r.texts() {
+	for i, v := range with.texts {
 		if has(bitTexts + i) {
 			*v = d.Text()
 		}
 	}
-	for i, v := range r.levels() {
+	for i, v := range with.levels {
 		if has(bitLevels + i) {
 			level := int32(d.Int())
 			*v = &level
@@ -484,6 +486,7 @@ func (d *decoder) result(nested bool) Result {
 	if has(bitRule) {
 		r.Rule = Rule(d.Byte())
 	}
+	r.Refusal = why.ifSet()
 	d.resultLists(&r, mask, nested)
 	return r
 }
@@ -519,7 +522,9 @@ func (d *decoder) resultLists(r *Result, mask uint64, nested bool) {
 	}
 	if has(bitGroups) {
 		for i := range r.Grants {
-			r.Grants[i].Group = d.Text()
+			if group := d.Text(); group != "" {
+				r.Grants[i].details().Group = group
+			}
 		}
 		for i := range r.Completed {
 			r.Completed[i].Group = d.Text()
@@ -536,12 +541,16 @@ func (d *decoder) resultLists(r *Result, mask uint64, nested bool) {
 	}
 	if has(bitTimes) {
 		for i := range r.Grants {
-			r.Grants[i].DueMS, r.Grants[i].EndsMS = d.Int(), d.Int()
+			if due, ends := d.Int(), d.Int(); due != 0 || ends != 0 {
+				r.Grants[i].details().DueMS, r.Grants[i].details().EndsMS = due, ends
+			}
 		}
 	}
 	if has(bitSlots) {
 		for i := range r.Grants {
-			r.Grants[i].Slots = d.slotRuns()
+			if slots := d.slotRuns(); len(slots) > 0 {
+				r.Grants[i].details().Slots = slots
+			}
 		}
 	}
 	const lists = 1<<bitGroups | 1<<bitTimes | 1<<bitSlots
@@ -595,40 +604,35 @@ func (d *decoder) semaphoreSettings(s *SemaphoreView) {
 }
 
 func (e *encoder) effect(f *Effect) {
-	e.byte(byte(f.Kind))
-	e.byte(byte(f.Cause))
-	e.byte(byte(f.Mode))
-	e.bool(f.Unowned)
-	e.bool(f.Partial)
-	e.bool(f.Listed)
-	e.bool(f.OneShot)
+	with := f.With()
+	e.buf = append(e.buf, byte(f.Kind), byte(f.Cause), byte(f.Mode), bit(f.Unowned), bit(f.Partial), bit(f.Listed), bit(f.OneShot))
 	e.string(f.Semaphore)
 	e.uint(f.Epoch)
 	e.uint(f.Session)
 	e.uint(f.Place)
 	e.uint(f.Token)
 	e.int(f.Count)
-	e.int(f.Permits)
-	e.int(f.Offset)
+	e.int(with.Permits)
+	e.int(with.Offset)
 	e.int(f.TTLMS)
 	e.int(f.DeadlineMS)
-	e.level(f.Level)
-	e.pairs(f.Metadata)
-	e.string(f.Reason)
+	e.level(with.Level)
+	e.pairs(with.Metadata)
+	e.string(with.Reason)
 	e.string(f.Trace)
 	e.string(f.Item)
 	e.uint(f.Version)
-	if f.Group != "" || f.Limit != 0 || f.Settings != nil || f.DueMS != 0 || len(f.Slots) > 0 {
-		e.string(f.Group)
-		e.int(f.Limit)
+	if with.Group != "" || with.Limit != 0 || with.Settings != nil || with.DueMS != 0 || len(with.Slots) > 0 {
+		e.string(with.Group)
+		e.int(with.Limit)
 	}
-	if f.Settings != nil {
-		e.settings(f.Settings)
+	if with.Settings != nil {
+		e.settings(with.Settings)
 	}
-	if f.DueMS != 0 {
-		e.int(f.DueMS)
+	if with.DueMS != 0 {
+		e.int(with.DueMS)
 	}
-	if len(f.Slots) > 0 {
-		e.slotRuns(f.Slots)
+	if len(with.Slots) > 0 {
+		e.slotRuns(with.Slots)
 	}
 }

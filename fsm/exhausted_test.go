@@ -139,8 +139,8 @@ func TestExhaustedLimits(t *testing.T) {
 			t.Logf("%d taken, %d bytes of each", free, (reachable()-before)/int64(free))
 			full := l.sizes()
 			for i := range 10 {
-				if r := l.last(c.fill(free + i)); r.Code != LimitReached || r.Rule != c.rule || r.Limit != 0 && r.Limit != int64(bound) {
-					t.Errorf("beyond the limit: %v, rule %v, limit %d", r.Code, r.Rule, r.Limit)
+				if r := l.last(c.fill(free + i)); r.Code != LimitReached || r.Rule != c.rule || r.Why().Limit != 0 && r.Why().Limit != int64(bound) {
+					t.Errorf("beyond the limit: %v, rule %v, limit %d", r.Code, r.Rule, r.Why().Limit)
 				}
 			}
 			if now := l.sizes(); !slices.Equal(now, full) {

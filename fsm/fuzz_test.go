@@ -234,9 +234,10 @@ func FuzzDecodeResult(f *testing.F) {
 	level := int32(3)
 	view := SemaphoreView{Name: "a", Epoch: 1, Permits: 2, Offset: -1, Held: 1, Level: &level, Metadata: []Pair{{"k", "v"}}}
 	f.Add(AppendResult(nil, &Result{}))
-	f.Add(AppendResult(nil, &Result{Code: LimitReached, Rule: RuleOwnerLeases, Limit: 300}))
-	f.Add(AppendResult(nil, &Result{Code: ItemDiffers, Rule: RuleDelay, Version: 1 << 44, Locks: 3, DelayMS: 15_000, More: true}))
-	f.Add(AppendResult(nil, &Result{Code: Never, Subject: "a", Asked: 3, Permits: 1, Level: &level, LowestLevel: &level, Rule: RuleHolds, Reason: "r"}))
+	f.Add(AppendResult(nil, &Result{Code: LimitReached, Rule: RuleOwnerLeases, Refusal: &Refusal{Limit: 300}}))
+	f.Add(AppendResult(nil, &Result{Code: ItemDiffers, Rule: RuleDelay, Version: 1 << 44, Locks: 3, More: true, Refusal: &Refusal{DelayMS: 15_000}}))
+	f.Add(AppendResult(nil, &Result{Code: Never, Subject: "a", Asked: 3, Rule: RuleHolds,
+		Refusal: &Refusal{Permits: 1, Level: &level, LowestLevel: &level, Reason: "r"}}))
 	f.Add(AppendResult(nil, &Result{Session: 9, TTLMS: 1, Grants: []Grant{{Semaphore: "a", Epoch: 1, Count: 2, Token: 3, GrantedMS: 4}}, Semaphore: &view, Each: []Result{{Code: Revoked}, {Granted: -1}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := DecodeResult(data)

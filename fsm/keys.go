@@ -130,7 +130,7 @@ func (m *Machine) refresh(result *Result) {
 		if !ok {
 			return
 		}
-		held, ok := m.leaseNamed(r, semaphore, g.Group)
+		held, ok := m.leaseNamed(r, semaphore, g.With().Group)
 		if !ok || m.leases.at(held).token != g.Token || m.leases.at(held).revoked() {
 			return
 		}

@@ -56,11 +56,11 @@ func (l *lease) target() target { return targetOf(l.semaphore, l.lane) }
 func (e *entry) target() target { return targetOf(e.semaphore, e.lane) }
 
 // with returns the settings of a semaphore, the zero value without any.
-func (s *semaphore) with() (set Settings) {
-	if s.settings != nil {
-		set = *s.settings
-	}
-	return set
+func (s *semaphore) with() Settings { return orZero(s.settings) }
+
+// detailsIn returns the details of an effect in a lane.
+func (m *Machine) detailsIn(lane ref) *EffectDetails {
+	return detailsOf(m.groupOf(lane), 0, nil, "")
 }
 
 func (s *semaphore) grouped() bool { return s.settings != nil && s.settings.Groups != NoGroups }

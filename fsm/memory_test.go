@@ -31,7 +31,7 @@ func TestFloodOfEndsPushesOutNoOther(t *testing.T) {
 	got := apply(restore("ann", 1), restore("ann", 2), by("ann", Renew{Renewals: []Renewal{{3, 1000}}}),
 		restore("bob", 3), restore("bob", 4), restore("bob", 1), restore("bob", 319), restore("ann", 419))
 	for i, code := range []Code{Revoked, Revoked, OK, SessionExists, SessionExists, SessionExists, Revoked, Revoked} {
-		if r := got[i].Result; r.Code != code || code == Revoked && i < 2 && r.Reason != "stuck" {
+		if r := got[i].Result; r.Code != code || code == Revoked && i < 2 && r.Why().Reason != "stuck" {
 			t.Errorf("%d: %s", i, show(r))
 		}
 	}

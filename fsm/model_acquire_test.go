@@ -59,7 +59,7 @@ func (m *model) acquireKnown(owner *modelSession, want modelMember, c Acquire) R
 			return m.stillWaiting(r)
 		}
 		result := m.refusal(LeaseExists, want)
-		result.Holding = waits.count
+		result.explain().Holding = waits.count
 		return result
 	}
 	if refusal := m.levelForbids(owner, want); refusal != nil {
@@ -92,9 +92,9 @@ func (m *model) levelForbids(owner *modelSession, want modelMember) *Result {
 	result := m.refusal(Hierarchy, want)
 	switch {
 	case lowest != nil && *s.level >= *lowest:
-		result.Rule, result.LowestLevel = RuleHolds, lowest
+		result.Rule, result.explain().LowestLevel = RuleHolds, lowest
 	case waited != nil:
-		result.Rule, result.LowestLevel = RuleWaits, waited
+		result.Rule, result.explain().LowestLevel = RuleWaits, waited
 	default:
 		return nil
 	}
@@ -275,7 +275,7 @@ func (m *model) mayNotAsk(r *modelRequest, listed []modelMember) *Result {
 			refusal = m.heldOtherwise(l, want.count)
 		case waiting != nil:
 			refusal = m.refusal(LeaseExists, want)
-			refusal.Holding = waits.count
+			refusal.explain().Holding = waits.count
 		case r.mode == All && ((first == nil) != (level == nil) || first != nil && *first != *level):
 			refusal = m.refusal(MixedLevels, want)
 		default:
@@ -309,7 +309,7 @@ func (m *model) restore(c RestoreSession) Result {
 		case e.id == c.Session && !m.mayFind(e.owner):
 			return Result{Code: SessionExists, Session: c.Session}
 		case e.id == c.Session && revoking(e.cause):
-			return Result{Code: Revoked, Session: c.Session, Reason: e.reason}
+			return Result{Code: Revoked, Session: c.Session, Refusal: &Refusal{Reason: e.reason}}
 		}
 	}
 	if s := m.found(c.Session); s != nil {
@@ -322,7 +322,7 @@ func (m *model) restore(c RestoreSession) Result {
 		for _, v := range m.revoked {
 			if v.session == c.Session && v.epoch == want.semaphore.epoch && v.group == want.group {
 				refusal := m.refusal(Revoked, want)
-				refusal.Session, refusal.Reason = c.Session, v.reason
+				refusal.Session, refusal.explain().Reason = c.Session, v.reason
 				return refusal
 			}
 		}
@@ -440,7 +440,7 @@ func ownLimit(rule Rule, count, limit int64) *Result {
 	if limit == 0 || count <= limit {
 		return nil
 	}
-	return &Result{Code: LimitReached, Rule: rule, Limit: limit}
+	return &Result{Code: LimitReached, Rule: rule, Refusal: &Refusal{Limit: limit}}
 }
 
 // ownsWith reports whether what is added to a session, nil for a new one, counts for the

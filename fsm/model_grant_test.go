@@ -108,11 +108,12 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 		}
 		if r.place != 0 || dueMS != 0 {
 			m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Session: r.sessionID(), Place: r.place, Count: result.Granted,
-				Token: token, SinceMS: r.since(m.nowMS), Unowned: true, Trace: m.caller.trace, Group: want.group, DueMS: dueMS})
+				Token: token, SinceMS: r.since(m.nowMS), Unowned: true, Trace: m.caller.trace,
+				Details: detailsOf(want.group, dueMS, nil, "")})
 		}
 		if r.entry != nil {
 			m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
-				Count: result.Granted, Token: token, Group: want.group})
+				Count: result.Granted, Token: token, Details: detailsOf(want.group, 0, nil, "")})
 		}
 		if moved {
 			m.changed(s)
@@ -144,8 +145,8 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 	r.session.everHeld = true
 	want.semaphore.modified = m.index
 	m.effect(Effect{Kind: EffectGranted, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
-		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, SinceMS: r.since(m.nowMS), Trace: m.caller.trace, Group: want.group, DueMS: l.dueMS,
-		Slots: asRuns(l.slots)})
+		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, SinceMS: r.since(m.nowMS), Trace: m.caller.trace,
+		Details: detailsOf(want.group, l.dueMS, asRuns(l.slots), "")})
 	return l
 }
 
@@ -165,8 +166,8 @@ func (r *modelRequest) sessionID() uint64 {
 }
 
 func (m *model) changed(s *modelSemaphore) {
-	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset,
-		Level: s.level, Metadata: s.metadata, Settings: told(s.settings)})
+	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Details: &EffectDetails{Permits: s.permits, Offset: s.offset,
+		Level: s.level, Metadata: s.metadata, Settings: told(s.settings)}})
 }
 
 // enqueue gives a request the next place, in lines that have room or get it now.
@@ -187,7 +188,8 @@ func (m *model) enqueue(r *modelRequest) Result {
 
 func (m *model) waits(r *modelRequest, want modelMember) {
 	m.effect(Effect{Kind: EffectWaiting, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch, Session: r.session.id,
-		Place: r.place, Count: want.count, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != nil, Group: want.group})
+		Place: r.place, Count: want.count, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != nil,
+		Details: detailsOf(want.group, 0, nil, "")})
 }
 
 // leave takes a request out of every line.
@@ -203,7 +205,7 @@ func (m *model) leave(r *modelRequest) {
 
 func (m *model) withdrawn(r *modelRequest, want modelMember, cause Cause) {
 	m.effect(Effect{Kind: EffectWithdrawn, Cause: cause, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
-		Session: r.session.id, Place: r.place, Count: want.count, Group: want.group})
+		Session: r.session.id, Place: r.place, Count: want.count, Details: detailsOf(want.group, 0, nil, "")})
 }
 
 func (m *model) tidyAll(members []modelMember) {
@@ -290,10 +292,10 @@ func (m *model) released(l *modelLease, count int64, slots []uint32, cause Cause
 		m.done.ended += len(slots) / slotsARecord
 	}
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch,
-		Session: l.session.id, Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason, Group: l.in.group, DueMS: dueMS, Slots: asRuns(slots)})
+		Session: l.session.id, Token: l.token, Count: count, SinceMS: l.grantedMS, Details: detailsOf(l.in.group, dueMS, asRuns(slots), reason)})
 	if lost != nil {
 		m.effect(Effect{Kind: EffectLost, Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Session: l.session.id, Token: l.token,
-			Count: count, Group: l.in.group, DueMS: dueMS, Slots: asRuns(slots)})
+			Count: count, Details: detailsOf(l.in.group, dueMS, asRuns(slots), "")})
 	}
 }
 
@@ -301,8 +303,11 @@ func (m *model) open(s modelSession) *modelSession {
 	s.owner = m.caller.owner
 	m.sessions = append(m.sessions, &s)
 	m.forgetEnded(s.id)
-	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS,
-		Metadata: s.metadata})
+	opened := Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS}
+	if len(s.metadata) > 0 {
+		opened.Details = &EffectDetails{Metadata: s.metadata}
+	}
+	m.effect(opened)
 	return &s
 }
 
@@ -350,7 +355,7 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 	m.done.ended++
 	m.shrink(s)
 	m.sessions = slices.DeleteFunc(m.sessions, func(other *modelSession) bool { return other == s })
-	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
+	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Details: detailsOf("", 0, nil, reason)})
 	if s.oneShot && !s.everHeld {
 		return // no client has seen this id with a lease
 	}
@@ -399,7 +404,7 @@ func (m *model) outcomeOfEnd(r *modelRequest, cause Cause, reason string) Result
 	}
 	outcome.Session, outcome.Place = r.session.id, r.place
 	if reason != "" {
-		outcome.Reason = reason
+		outcome.explain().Reason = reason
 	}
 	return outcome
 }

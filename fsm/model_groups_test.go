@@ -351,21 +351,22 @@ func (m *model) unavailable(r *modelRequest) Result {
 	result := m.refusal(Unavailable, want)
 	switch block := m.block(r, want); block {
 	case BlockGroupLimit, BlockPermits, BlockReturning:
-		result.DelayMS = m.delay(r, want)
+		result.explain().DelayMS = m.delay(r, want)
 		if block == BlockGroupLimit {
 			m.blameGroup(&result, want)
 		}
 	case BlockPaused:
-		result.Rule, result.Reason = RulePaused, want.semaphore.settings.Paused
+		result.Rule, result.explain().Reason = RulePaused, want.semaphore.settings.Paused
 	case BlockGroups:
-		result.Rule, result.Group = RuleOtherGroups, want.group
+		result.Rule, result.explain().Group = RuleOtherGroups, want.group
 	}
 	return result
 }
 
 func (m *model) blameGroup(result *Result, want modelMember) {
 	s := want.semaphore
-	result.Rule, result.Group, result.Limit, result.Used = RuleGroupLimit, want.group, s.limit(want.group), m.used(s, want.group)
+	why := result.explain()
+	result.Rule, why.Group, why.Limit, why.Used = RuleGroupLimit, want.group, s.limit(want.group), m.used(s, want.group)
 }
 
 // fullLines refuses a request that would wait in a line where no more may. An "any" waits in the
@@ -433,7 +434,7 @@ func (m *model) groupPut(c GroupPut) Result {
 		return result
 	}
 	if share := int64(50_000); !result.Found && m.caller.owner != "" && m.ownLimits(m.caller.owner) >= share {
-		return Result{Code: LimitReached, Rule: RuleOwnerOwnLimits, Subject: s.name, Epoch: s.epoch, Limit: share}
+		return Result{Code: LimitReached, Rule: RuleOwnerOwnLimits, Subject: s.name, Epoch: s.epoch, Refusal: &Refusal{Limit: share}}
 	}
 	if !result.Found && m.ownLimits("") >= 100_000 {
 		return Result{Code: LimitReached, Rule: RuleOwnLimits, Subject: s.name, Epoch: s.epoch}
@@ -447,7 +448,7 @@ func (m *model) groupPut(c GroupPut) Result {
 	}
 	g.own, g.limit = c.Limit != NoLimit, c.Limit
 	s.modified = m.index
-	m.effect(Effect{Kind: EffectGroupChanged, Semaphore: s.name, Epoch: s.epoch, Group: c.Group, Limit: c.Limit})
+	m.effect(Effect{Kind: EffectGroupChanged, Semaphore: s.name, Epoch: s.epoch, Details: &EffectDetails{Group: c.Group, Limit: c.Limit}})
 	if !m.sweepGroup(s, g, m.budget.ended) && (!s.sweeping || s.sweepAt > c.Group) {
 		s.sweeping, s.sweepAt = true, c.Group
 	}

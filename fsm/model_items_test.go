@@ -155,7 +155,7 @@ func (m *model) itemAcquire(c ItemAcquire) Result {
 	}
 	for _, i := range m.items.list {
 		if i.name == c.Name && i.delayMS > m.nowMS {
-			return Result{Code: ItemDiffers, Rule: RuleDelay, DelayMS: i.delayMS - m.nowMS}
+			return Result{Code: ItemDiffers, Rule: RuleDelay, Refusal: &Refusal{DelayMS: i.delayMS - m.nowMS}}
 		}
 	}
 	owner := m.found(c.Session)

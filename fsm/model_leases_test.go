@@ -1,5 +1,7 @@
 package fsm
 
+import "reflect"
+
 // The model's operations on a lease.
 
 // holds is what a lease keeps from others: a receipt holds no permits.
@@ -11,8 +13,12 @@ func (l *modelLease) holds() int64 {
 }
 
 func tell(l *modelLease) Grant {
-	return Grant{Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: l.in.group,
-		DueMS: l.dueMS, EndsMS: l.endsMS, Slots: asRuns(l.slots)}
+	g := Grant{Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS}
+	with := GrantDetails{Group: l.in.group, DueMS: l.dueMS, EndsMS: l.endsMS, Slots: asRuns(l.slots)}
+	if !reflect.ValueOf(with).IsZero() {
+		g.Details = &with
+	}
+	return g
 }
 
 // meantIn returns the semaphore and the session that a command names, or the refusal.
@@ -95,11 +101,11 @@ func (m *model) heldOtherwise(l *modelLease, count int64) Result {
 	want := modelMember{l.semaphore, l.in.group, count, !l.in.grouped}
 	if l.revoked {
 		result := m.refusal(Revoked, want)
-		result.Reason = l.reason
+		result.explain().Reason = l.reason
 		return result
 	}
 	result := m.refusal(LeaseExists, want)
-	result.Holding = l.count
+	result.explain().Holding = l.count
 	return result
 }
 

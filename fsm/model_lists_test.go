@@ -221,7 +221,7 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: e.session.id, Place: e.waiting.place})
 	}
 	m.entries = slices.DeleteFunc(m.entries, func(other *modelEntry) bool { return other == e })
-	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id, Group: e.in.group})
+	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id, Details: detailsOf(e.in.group, 0, nil, "")})
 	m.done.ended++
 	if s := e.semaphore; !e.orphaned() && giveBack && e.granted > e.spent {
 		back := big.NewInt(e.granted - e.spent)
@@ -248,7 +248,8 @@ func (m *model) orphan(e *modelEntry) {
 	s := e.semaphore
 	e.semaphore, e.granted, e.token = nil, 0, 0
 	m.tidy(s)
-	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id, Group: e.in.group})
+	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id,
+		Details: detailsOf(e.in.group, 0, nil, "")})
 }
 
 // deleteNotices: they are due at once.
@@ -276,11 +277,11 @@ func (m *model) leaveNotice(want modelMember, c Down, result Result) Result {
 	owner := m.caller.owner
 	mine := func(n *modelNotice) bool { return n.owner == owner }
 	if all := countFunc(m.notices, mine); owner != "" && all >= 5_000 {
-		result.Code, result.Rule, result.Limit = LimitReached, RuleOwnerNotices, 5_000
+		result.Code, result.Rule, result.explain().Limit = LimitReached, RuleOwnerNotices, 5_000
 		return result
 	}
 	if countFunc(m.notices, func(n *modelNotice) bool { return mine(n) && n.semaphore == s }) >= 50 && owner != "" {
-		result.Code, result.Rule, result.Limit = LimitReached, RuleOwnerNotices, 50
+		result.Code, result.Rule, result.explain().Limit = LimitReached, RuleOwnerNotices, 50
 		return result
 	}
 	m.places++

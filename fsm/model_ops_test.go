@@ -123,7 +123,7 @@ func (m *model) noSession(id uint64) Result {
 			return Result{Code: ExpiredSession, Session: id}
 		}
 		if e.id == id && revoking(e.cause) {
-			return Result{Code: Revoked, Session: id, Reason: e.reason}
+			return Result{Code: Revoked, Session: id, Refusal: Refusal{Reason: e.reason}.ifSet()}
 		}
 	}
 	return Result{Code: UnknownSession, Session: id}
@@ -238,12 +238,13 @@ func (m *model) create(name string, permits int64, level *int32, metadata []Pair
 	}
 	owner := m.caller.owner
 	if share := m.limits.Semaphores - m.limits.Semaphores/2; owner != "" && countFunc(m.semaphores, func(s *modelSemaphore) bool { return s.owner == owner }) >= share {
-		return Result{Code: LimitReached, Rule: RuleOwnerSemaphores, Subject: name, Limit: share}
+		return Result{Code: LimitReached, Rule: RuleOwnerSemaphores, Subject: name, Refusal: &Refusal{Limit: share}}
 	}
 	m.epochs++
 	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index, version: 1, owner: owner, settings: settings}
 	m.semaphores = append(m.semaphores, s)
-	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch, Permits: permits, Level: level, Metadata: metadata, Settings: told(settings)})
+	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch,
+		Details: &EffectDetails{Permits: permits, Level: level, Metadata: metadata, Settings: told(settings)}})
 	return Result{Code: OK, Created: true, Epoch: s.epoch, Version: 1, Semaphore: m.view(s)}
 }
 

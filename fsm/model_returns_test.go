@@ -172,8 +172,8 @@ func (m *model) comeBack() {
 		m.removeReturn(t)
 		if t.count > 0 && !t.semaphore.deleted {
 			t.semaphore.modified = m.index
-			m.effect(Effect{Kind: EffectReturned, Semaphore: t.semaphore.name, Epoch: t.semaphore.epoch, Group: t.in.group, Count: t.count,
-				Slots: asRuns(t.slots)})
+			m.effect(Effect{Kind: EffectReturned, Semaphore: t.semaphore.name, Epoch: t.semaphore.epoch, Count: t.count,
+				Details: detailsOf(t.in.group, 0, asRuns(t.slots), "")})
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (m *model) settle(l *modelLease, c ResizeLease) Result {
 		m.rateSettled(l, larger)
 		s.modified = m.index
 		m.effect(Effect{Kind: EffectSettled, Semaphore: s.name, Epoch: s.epoch, Session: l.session.id, Token: l.token,
-			Count: l.count, Group: l.in.group, DueMS: l.dueMS})
+			Count: l.count, Details: detailsOf(l.in.group, l.dueMS, nil, "")})
 	}
 	m.serveAndEnd()
 	return m.of(l.session, Result{Code: OK, Found: c.Count == l.count, Epoch: s.epoch, Grants: []Grant{tell(l)}})
@@ -234,7 +234,7 @@ func (m *model) freeLost(c FreeLost) Result {
 		m.removeReturn(t)
 		s.modified = m.index
 		m.effect(Effect{Kind: EffectFreed, Semaphore: s.name, Epoch: s.epoch, Session: t.lost.session, Token: c.Token,
-			Count: t.count, Group: t.in.group, Reason: c.Reason, Slots: asRuns(t.slots)})
+			Count: t.count, Details: detailsOf(t.in.group, 0, asRuns(t.slots), c.Reason)})
 		m.serveAndEnd()
 		return Result{Code: OK, Found: true, Epoch: s.epoch, Granted: t.count}
 	}
@@ -261,7 +261,7 @@ func (m *model) roomFor(more int64) *Result {
 	}
 	if owner, share := m.caller.owner, (m.limits.Leases+1)/2; more > 0 && owner != "" &&
 		countFunc(m.returns, func(t *modelReturn) bool { return t.owner == owner })+more > share {
-		return &Result{Code: LimitReached, Rule: RuleOwnerReturns, Limit: share}
+		return &Result{Code: LimitReached, Rule: RuleOwnerReturns, Refusal: &Refusal{Limit: share}}
 	}
 	return nil
 }

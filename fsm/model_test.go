@@ -482,13 +482,13 @@ func (m *model) view(s *modelSemaphore) *SemaphoreView {
 // refusal fills in the values that explain a refusal.
 func (m *model) refusal(code Code, want modelMember) Result {
 	s := want.semaphore
-	result := Result{Code: code, Subject: s.name, Asked: want.count, Epoch: s.epoch, Level: s.level, Permits: s.permits,
-		Full: full(s, want.group), Available: m.available(s), QueueLength: int64(len(m.line(s, want.group)))}
+	why := &Refusal{Level: s.level, Permits: s.permits, Full: full(s, want.group), Available: m.available(s)}
+	result := Result{Code: code, Subject: s.name, Asked: want.count, Epoch: s.epoch, Refusal: why, QueueLength: int64(len(m.line(s, want.group)))}
 	if want.whole {
-		result.Full, result.QueueLength = total(s), int64(len(m.waiters(s)))
+		why.Full, result.QueueLength = total(s), int64(len(m.waiters(s)))
 	}
 	if s.settings.Family {
-		result.Permits = 0
+		why.Permits = 0
 	}
 	if limit := s.limit(want.group); code == Never && s.grouped() && limit != NoLimit && limit < want.count {
 		m.blameGroup(&result, want)
@@ -509,5 +509,6 @@ func (m *model) stillWaiting(r *modelRequest) Result {
 	first := r.members[0]
 	line := m.line(first.semaphore, first.group)
 	return m.of(r.session, Result{Code: Waiting, Place: r.place, Position: int64(slices.Index(line, r)) + 1,
-		Epoch: first.semaphore.epoch, Subject: first.semaphore.name, Asked: first.count, QueueLength: int64(len(line)), Group: first.group})
+		Epoch: first.semaphore.epoch, Subject: first.semaphore.name, Asked: first.count, QueueLength: int64(len(line)),
+		Refusal: &Refusal{Group: first.group}})
 }

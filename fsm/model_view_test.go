@@ -248,12 +248,17 @@ func (m *model) saidDiffers(applied *Applied, results []Result) error {
 			applied.Index, applied.NowMS, len(applied.Commands), m.index, m.nowMS, len(results))
 	}
 	for i, result := range results {
+		result.Refusal = result.Why().ifSet()
 		if err := same(fmt.Sprintf("result of command %d", i), applied.Commands[i].Result, result); err != nil {
 			return err
 		}
 	}
 	if err := same("how many grants passed the head of lowest rank", applied.Passing, m.passing); err != nil {
 		return err
+	}
+	for i := range m.conclusions {
+		result := &m.conclusions[i].Result
+		result.Refusal = result.Why().ifSet()
 	}
 	if err := same("conclusions", applied.Conclusions, m.conclusions); err != nil {
 		return err

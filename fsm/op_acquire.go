@@ -104,7 +104,7 @@ func (m *Machine) acquire(owner ref, want member, c Acquire) (result Result) {
 		r := m.requests.at(waiting)
 		if count := countOf(r.members, in); r.mode != 0 || count != c.Count {
 			m.refuse(&result, LeaseExists, want)
-			result.Holding = count
+			result.explain().Holding = count
 			return result
 		}
 		return m.waitingResult(waiting)
@@ -131,11 +131,10 @@ func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 	l := m.leases.at(held)
 	want := member{l.semaphore, l.lane, count}
 	if l.revoked() {
-		m.refuse(&result, Revoked, want)
-		result.Reason = l.reason
+		m.refuseRevoked(&result, want, l.reason)
 	} else {
 		m.refuse(&result, LeaseExists, want)
-		result.Holding = l.count
+		result.explain().Holding = l.count
 	}
 	return result
 }
@@ -179,7 +178,7 @@ func (m *Machine) mayAsk(owner ref, members []member, result *Result) bool {
 		}
 		if rule != RuleNone {
 			m.refuse(result, Hierarchy, want)
-			result.Rule, result.LowestLevel = rule, lowest
+			result.Rule, result.explain().LowestLevel = rule, lowest
 			return false
 		}
 	}

@@ -113,7 +113,7 @@ func (m *Machine) acquireMany(entrant request, listed []member, c AcquireMany) R
 		}
 		if waiting, in := m.waitNamed(entrant.session, want.semaphore, group); waiting != 0 {
 			m.refuse(&result, LeaseExists, want)
-			result.Holding = countOf(m.requests.at(waiting).members, in)
+			result.explain().Holding = countOf(m.requests.at(waiting).members, in)
 			return result
 		}
 		if entrant.mode == All && !sameLevel(m.semaphores.at(want.semaphore).level, m.semaphores.at(listed[0].semaphore).level) {

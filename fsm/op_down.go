@@ -80,7 +80,7 @@ func (c Down) apply(m *Machine) Result {
 	})
 	m.settle()
 	if result.Code == Unavailable {
-		result.Value = result.Available
+		result.Value = result.Why().Available
 		if c.Notice != "" {
 			m.addNotice(r, m.groupOf(want.lane), c, &result)
 		}

@@ -44,7 +44,7 @@ func (c FreeLost) apply(m *Machine) Result {
 	}
 	t := *m.returns.at(found.at)
 	m.effect(Effect{Kind: EffectFreed, Semaphore: c.Name, Epoch: result.Epoch, Session: t.lost.session, Token: c.Token, Count: t.count,
-		Reason: c.Reason, Group: m.groupOf(t.lane), Slots: t.slots.all()})
+		Details: detailsOf(m.groupOf(t.lane), 0, t.slots.all(), c.Reason)})
 	m.dropReturn(found.at)
 	m.settle()
 	result.Found, result.Granted = true, t.count

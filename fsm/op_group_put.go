@@ -58,7 +58,7 @@ func (c GroupPut) apply(m *Machine) Result {
 	}
 	m.semaphores.mut(r).modified = m.index
 	m.setOwnLimit(at, hasLimit, limit)
-	m.effect(Effect{Kind: EffectGroupChanged, Semaphore: c.Name, Epoch: result.Epoch, Group: c.Group, Limit: c.Limit})
+	m.effect(Effect{Kind: EffectGroupChanged, Semaphore: c.Name, Epoch: result.Epoch, Details: &EffectDetails{Group: c.Group, Limit: c.Limit}})
 	if at = m.semaphores.at(r).lane(c.Group); at != 0 && !m.sweepLane(r, at, m.budget.ended) {
 		m.sweepFrom(r, c.Group)
 	}

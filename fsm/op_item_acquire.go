@@ -35,7 +35,7 @@ func (c ItemAcquire) apply(m *Machine) Result {
 	result := m.changeItem(set, CauseNone, func(before *item, result *Result) (_ ref, ok bool) {
 		if left := m.delayOf(c.Name); left > 0 {
 			*result = differs(RuleDelay, 0)
-			result.DelayMS = left
+			result.explain().DelayMS = left
 			return 0, false
 		}
 		if owner, ok = m.findSession(c.Session, result); !ok {

@@ -102,7 +102,7 @@ func (c RestoreSession) apply(m *Machine) Result {
 		}
 	}
 	if r, ok := m.byEnded[c.Session]; ok && m.mayFind(m.ended.at(r).owner) && revokes(m.ended.at(r).cause) {
-		return Result{Code: Revoked, Session: c.Session, Reason: m.ended.at(r).reason}
+		return Result{Code: Revoked, Session: c.Session, Refusal: Refusal{Reason: m.ended.at(r).reason}.ifSet()}
 	} else if ok && !m.mayFind(m.ended.at(r).owner) {
 		return Result{Code: SessionExists, Session: c.Session} // only another owner may restore it
 	}
@@ -178,7 +178,7 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 			restored.due = max(m.nowMS, 1) // a receipt, whose permits are back
 		}
 		m.markSlots(want.semaphore, named[i])
-		m.fileLease(&wanted, want, restored, &result)
+		m.fileLease(&wanted, want, &restored, &result)
 		m.leaveLane(want.lane)
 	}
 	m.endIfDue(m.sessions.at(wanted.session))

@@ -96,7 +96,7 @@ func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 	if more == 0 || limit == 0 || within(has+more-1, limit, rule, result) {
 		return true
 	}
-	result.Limit = limit
+	result.explain().Limit = limit
 	return false
 }
 

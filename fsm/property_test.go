@@ -189,7 +189,7 @@ func reach(reached map[string]int, applied *Applied) {
 		if c.Result.Replayed {
 			reached["replayed"]++
 		}
-		if c.Result.Code == Unavailable && c.Result.DelayMS > 0 {
+		if c.Result.Code == Unavailable && c.Result.Why().DelayMS > 0 {
 			reached["time until enough is back"]++
 		}
 		if c.Op == OpResizeLease && c.Result.Code == OK && !c.Result.Found {
@@ -202,18 +202,18 @@ func reach(reached map[string]int, applied *Applied) {
 	}
 	for _, e := range applied.Effects {
 		reached[e.Kind.String()+" "+e.Cause.String()]++
-		if len(e.Slots) > 0 {
+		if len(e.With().Slots) > 0 {
 			reached["slots "+e.Kind.String()]++
 		}
-		if len(e.Slots) > 1 {
+		if len(e.With().Slots) > 1 {
 			reached["slots between others"]++
 		}
 		switch {
-		case e.Kind == EffectGranted && e.DueMS != 0:
+		case e.Kind == EffectGranted && e.With().DueMS != 0:
 			reached["granted in a window"]++
-		case e.Kind == EffectReleased && e.DueMS == NeverMS:
+		case e.Kind == EffectReleased && e.With().DueMS == NeverMS:
 			reached["never comes back"]++
-		case e.Kind == EffectReleased && e.DueMS != 0:
+		case e.Kind == EffectReleased && e.With().DueMS != 0:
 			reached["comes back later"]++
 		}
 	}

@@ -78,7 +78,7 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 func (m *Machine) waits(r *request, want member) {
 	s := m.semaphores.at(want.semaphore)
 	m.effect(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != 0, Semaphore: s.name,
-		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count, Group: m.groupOf(want.lane)})
+		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count, Details: m.detailsIn(want.lane)})
 }
 
 // linkRequest adds a request to its lines, to the list of its session and to the indexes.
@@ -229,7 +229,7 @@ func (m *Machine) withdraw(waiting ref, cause Cause, outcome Result) {
 func (m *Machine) withdrawn(r *request, want member, cause Cause) {
 	s := m.semaphores.at(want.semaphore)
 	m.effect(Effect{Kind: EffectWithdrawn, Cause: cause, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-		Session: m.sessionID(r.session), Count: want.count, Group: m.groupOf(want.lane)})
+		Session: m.sessionID(r.session), Count: want.count, Details: m.detailsIn(want.lane)})
 }
 
 // loseMember ends a request's wait in one of its lines, with the code as the reason. An "any"
@@ -303,7 +303,10 @@ func (m *Machine) waitingResult(waiting ref) Result {
 	w := r.members[0]
 	s := m.semaphores.at(w.semaphore)
 	result := Result{Code: Waiting, Place: r.place, Position: m.lineOf(w.target()).position(r.rank()), Epoch: s.epoch,
-		Asked: w.count, Subject: s.name, QueueLength: int64(m.waitingIn(w)), Group: m.groupOf(w.lane)}
+		Asked: w.count, Subject: s.name, QueueLength: int64(m.waitingIn(w))}
+	if group := m.groupOf(w.lane); group != "" {
+		result.Refusal = &Refusal{Group: group}
+	}
 	m.describeSession(&result, r.session)
 	return result
 }

@@ -129,6 +129,7 @@ func (r Rule) String() string { return nameOfNumber(int(r), ruleNames[:]...) }
 // determine which members are set; the others are zero.
 type Result struct {
 	Code     Code
+	Rule     Rule // explains a refusal
 	Replayed bool // the recorded outcome of an idempotency key; the command was not applied again
 	Joined   bool // the request of the key still waits, at the same place
 	Waiting  bool // the session still has a waiting request
@@ -136,6 +137,7 @@ type Result struct {
 	Found    bool // end, release, delete: the session, lease, semaphore or item was there
 	OneShot  bool // Session ends with its last lease or request
 	TookOver bool // the caller has become the owner of the session, which had no owner
+	More     bool // item-delete-all: others are left
 
 	Session    uint64
 	TTLMS      int64 // the session's ttl
@@ -148,6 +150,7 @@ type Result struct {
 	Version uint64 // of its settings: put, create and VersionMismatch. Of an item, or of the change that opened a session
 	Granted int64  // down: permits taken
 	Value   int64  // up, down, set: available after the grants that it caused; item-delete-all: items deleted
+	Locks   uint64 // how often a session acquired the item while no session held it
 
 	Trace string // of the command that caused a waiting request's grant
 
@@ -156,28 +159,41 @@ type Result struct {
 	Each      []Result       // renew: one for each renewal, in order
 	Completed []Completion   // deliver: the ready entries of the wait list
 
-	// Set in refusals, to explain them.
-	Subject     string // the semaphore that the refusal is about
-	Rule        Rule
-	Limit       int64  // of the owner or of the group, for its rules
-	Reason      string // the operator's, for Revoked
+	// Of a request that waits or is refused.
+	Subject     string // the semaphore
 	Asked       int64  // the count asked
+	QueueLength int64
+	Refusal     *Refusal // nil: no member is set. Read it by Why
+}
+
+// Refusal has the members of a result that most results don't have: they explain why a request is refused or waits.
+type Refusal struct {
+	Reason      string // the operator's, for Revoked
+	Limit       int64  // of the owner or of the group, for its rules
 	Holding     int64  // the count held or requested before
 	Permits     int64
 	Full        int64 // permits + max(offset, 0): the largest grant possible
 	Available   int64
-	QueueLength int64
 	Level       *int32 // of the semaphore asked for
 	LowestLevel *int32 // the lowest level held, or the level of the waiting request
+	DelayMS     int64  // RuleDelay: the time left; Unavailable: the time until enough of a window comes back
+	Group       string // Waiting, RuleGroupLimit, RuleOtherGroups: the group of the request
+	Used        int64  // RuleGroupLimit: what the group uses
+}
 
-	// Of items.
-	Locks   uint64 // how often a session acquired the item while no session held it
-	DelayMS int64  // RuleDelay: the time left; Unavailable: the time until enough of a window comes back
-	More    bool   // item-delete-all: others are left
+// Why returns the refusal of a result, the zero value without one.
+func (r *Result) Why() Refusal { return orZero(r.Refusal) }
 
-	// Of groups.
-	Group string // Waiting, RuleGroupLimit, RuleOtherGroups: the group of the request
-	Used  int64  // RuleGroupLimit: what the group uses
+// explain returns the refusal of a result, to set a member to a value that is not zero.
+func (r *Result) explain() *Refusal { return orNew(&r.Refusal) }
+
+// ifSet returns nil if no member is set: a result has the same pointers after it was written and read.
+func (f Refusal) ifSet() *Refusal {
+	if f == (Refusal{}) {
+		return nil
+	}
+	set := f
+	return &set
 }
 
 // Grant describes one lease in a result.
@@ -186,12 +202,23 @@ type Grant struct {
 	Epoch     uint64
 	Count     int64
 	Token     uint64
-	GrantedMS int64     // cluster time of the grant
-	Group     string    // of the semaphore
-	DueMS     int64     // when what it spent in a window comes back, in cluster time; 0: the lease holds its permits
-	Slots     []SlotRun // which permits it has, ascending; immutable
-	EndsMS    int64     // when it ends, see Settings.MaxHoldMS, in cluster time; 0: with its session
+	GrantedMS int64         // cluster time of the grant
+	Details   *GrantDetails // nil: no member is set. Read them by With
 }
+
+// GrantDetails has the members of a grant that most grants don't have.
+type GrantDetails struct {
+	Group  string    // of the semaphore
+	DueMS  int64     // when what it spent in a window comes back, in cluster time; 0: the lease holds its permits
+	EndsMS int64     // when it ends, see Settings.MaxHoldMS, in cluster time; 0: with its session
+	Slots  []SlotRun // which permits it has, ascending; immutable
+}
+
+// With returns the details of a grant, the zero value without any.
+func (g *Grant) With() GrantDetails { return orZero(g.Details) }
+
+// details returns the details of a grant, to set a member to a value that is not zero.
+func (g *Grant) details() *GrantDetails { return orNew(&g.Details) }
 
 // Completion describes one delivered entry of a wait list.
 type Completion struct {
@@ -261,23 +288,39 @@ type Effect struct {
 	Session    uint64
 	Place      uint64 // of the request, where one waited
 	Token      uint64
-	Count      int64 // granted, taken back, or asked
-	Permits    int64 // created, changed
-	Offset     int64 // created, changed
-	SinceMS    int64 // granted: when the request began to wait; taken back: when the lease was granted
-	TTLMS      int64 // a session opened, renewed
-	DeadlineMS int64 // a session opened, renewed: in cluster time
-	Level      *int32
-	Metadata   []Pair // created, changed, a session opened; immutable
-	Reason     string
-	Trace      string    // granted: of the command that caused it
-	Item       string    // its name
-	Version    uint64    // of an item
-	Group      string    // of the semaphore: granted, released, waiting, withdrawn, list-ready, group-changed
-	Limit      int64     // group-changed; NoLimit if it ended
-	Settings   *Settings // created, changed; nil: no settings. Immutable
-	Slots      []SlotRun // granted, released, lost, freed, returned; immutable
-	DueMS      int64     // granted, released, lost, settled: when the permits come back, in cluster time, or NeverMS; 0: at once
+	Count      int64          // granted, taken back, or asked
+	SinceMS    int64          // granted: when the request began to wait; taken back: when the lease was granted
+	TTLMS      int64          // a session opened, renewed
+	DeadlineMS int64          // a session opened, renewed: in cluster time
+	Trace      string         // granted: of the command that caused it
+	Item       string         // its name
+	Version    uint64         // of an item
+	Details    *EffectDetails // nil: no details. Immutable; read them by With
+}
+
+// EffectDetails has the members of an effect that most effects don't have.
+type EffectDetails struct {
+	Permits  int64 // created, changed
+	Offset   int64 // created, changed
+	Level    *int32
+	Metadata []Pair // created, changed, a session opened
+	Reason   string
+	Group    string    // of the semaphore: granted, released, waiting, withdrawn, list-ready, group-changed
+	Limit    int64     // group-changed; NoLimit if it ended
+	Settings *Settings // created, changed; nil: no settings
+	Slots    []SlotRun // granted, released, lost, freed, returned
+	DueMS    int64     // granted, released, lost, settled: when the permits come back, in cluster time, or NeverMS; 0: at once
+}
+
+// With returns the details of an effect, the zero value without any.
+func (e *Effect) With() EffectDetails { return orZero(e.Details) }
+
+// detailsOf returns details of an effect, nil if each is zero.
+func detailsOf(group string, dueMS int64, slots []SlotRun, reason string) *EffectDetails {
+	if group == "" && dueMS == 0 && len(slots) == 0 && reason == "" {
+		return nil
+	}
+	return &EffectDetails{Group: group, DueMS: dueMS, Slots: slots, Reason: reason}
 }
 
 // AppliedCommand is one command of an entry with its result.

@@ -205,8 +205,8 @@ func (m *Machine) bringBack() {
 		t := *m.returns.at(first.at)
 		s := m.semaphores.at(t.semaphore)
 		if t.count > 0 && !s.deleted {
-			m.effect(Effect{Kind: EffectReturned, Semaphore: s.name, Epoch: s.epoch, Count: t.count, Group: m.groupOf(t.lane),
-				Slots: t.slots.all()})
+			m.effect(Effect{Kind: EffectReturned, Semaphore: s.name, Epoch: s.epoch, Count: t.count,
+				Details: detailsOf(m.groupOf(t.lane), 0, t.slots.all(), "")})
 		}
 		m.dropReturn(first.at)
 	}
@@ -245,7 +245,7 @@ func (m *Machine) rest(l *lease, count int64, named []SlotRun, dueMS int64, lost
 	if lost {
 		t.lost = &lostHold{token: l.token, session: owner.id, atMS: m.nowMS, metadata: owner.metadata} // state: immutable
 		m.effect(Effect{Kind: EffectLost, Semaphore: s.name, Epoch: s.epoch, Session: owner.id, Token: l.token, Count: count,
-			DueMS: dueMS, Group: m.groupOf(l.lane), Slots: named})
+			Details: detailsOf(m.groupOf(l.lane), dueMS, named, "")})
 	}
 	m.addReturn(t)
 }

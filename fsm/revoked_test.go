@@ -48,7 +48,7 @@ func TestRevokedIsBounded(t *testing.T) {
 		{command: RestoreSession{Session: 1001, TTLMS: 1000, Leases: []Want{{Semaphore: "a", Count: 1}}}},
 		{command: RestoreSession{Session: 1, TTLMS: 1000, Leases: []Want{{Semaphore: "a", Count: 1}}}},
 	})))
-	if c := got.Commands; c[0].Result.Code != OK || c[1].Result.Code != Revoked || c[2].Result.Code != Revoked || c[2].Result.Reason != "why" {
+	if c := got.Commands; c[0].Result.Code != OK || c[1].Result.Code != Revoked || c[2].Result.Code != Revoked || c[2].Result.Why().Reason != "why" {
 		t.Errorf("%s %s %s", show(c[0].Result), show(c[1].Result), show(c[2].Result))
 	}
 	if err := m.check(); err != nil {

@@ -154,14 +154,14 @@ func describe(a *Applied) string {
 }
 
 func resultText(r *Result) string {
-	parts := []string{r.Code.String()}
+	parts, why := []string{r.Code.String()}, r.Why()
 	add := func(shown bool, format string, args ...any) {
 		if shown {
 			parts = append(parts, fmt.Sprintf(format, args...))
 		}
 	}
 	add(r.Rule != RuleNone, "(%s)", r.Rule)
-	add(r.Limit != 0, "of %d", r.Limit)
+	add(why.Limit != 0, "of %d", why.Limit)
 	add(r.Subject != "", "%s", r.Subject)
 	add(r.Created, "created")
 	add(r.Found, "found")
@@ -177,46 +177,46 @@ func resultText(r *Result) string {
 	add(r.Epoch != 0, "epoch %d", r.Epoch)
 	add(r.Version != 0 && r.Epoch == 0, "version %d", r.Version) // of an item
 	add(r.Locks != 0, "locks %d", r.Locks)
-	add(r.DelayMS != 0, "in %s", clockText(r.DelayMS))
+	add(why.DelayMS != 0, "in %s", clockText(why.DelayMS))
 	add(r.More, "more")
 	add(r.Granted != 0, "granted %d", r.Granted)
 	add(r.Value != 0, "value %d", r.Value)
 	for _, g := range r.Grants {
-		times := ""
-		if g.DueMS != 0 {
-			times += " returns at " + clockText(g.DueMS)
+		times, with := "", g.With()
+		if with.DueMS != 0 {
+			times += " returns at " + clockText(with.DueMS)
 		}
-		if g.EndsMS != 0 {
-			times += " ends at " + clockText(g.EndsMS)
+		if with.EndsMS != 0 {
+			times += " ends at " + clockText(with.EndsMS)
 		}
-		if len(g.Slots) > 0 {
-			times += " slots " + slotsText(g.Slots)
+		if len(with.Slots) > 0 {
+			times += " slots " + slotsText(with.Slots)
 		}
-		add(true, "[%s %d token %d at %s%s]", inGroup(g.Semaphore, g.Group), g.Count, g.Token, clockText(g.GrantedMS), times)
+		add(true, "[%s %d token %d at %s%s]", inGroup(g.Semaphore, with.Group), g.Count, g.Token, clockText(g.GrantedMS), times)
 	}
 	for _, c := range r.Completed {
 		add(true, "[%s epoch %d granted %d token %d deleted %v]", c.Semaphore, c.Epoch, c.Granted, c.Token, c.Deleted)
 	}
-	add(r.Group != "", "group %s", r.Group)
-	add(r.Used != 0, "used %d", r.Used)
+	add(why.Group != "", "group %s", why.Group)
+	add(why.Used != 0, "used %d", why.Used)
 	add(r.Asked != 0, "asked %d", r.Asked)
-	add(r.Holding != 0, "has %d", r.Holding)
-	add(r.Code != OK && r.Code != Waiting && r.Permits+r.Full+r.Available != 0, "of %d full %d available %d", r.Permits, r.Full, r.Available)
+	add(why.Holding != 0, "has %d", why.Holding)
+	add(r.Code != OK && r.Code != Waiting && why.Permits+why.Full+why.Available != 0, "of %d full %d available %d", why.Permits, why.Full, why.Available)
 	add(r.QueueLength != 0, "queue %d", r.QueueLength)
-	add(r.Level != nil && r.Code == Hierarchy, "level %s lowest %s", levelText(r.Level), levelText(r.LowestLevel))
-	add(r.Reason != "", "%q", r.Reason)
+	add(why.Level != nil && r.Code == Hierarchy, "level %s lowest %s", levelText(why.Level), levelText(why.LowestLevel))
+	add(why.Reason != "", "%q", why.Reason)
 	add(r.Trace != "", "trace %s", r.Trace)
 	return strings.Join(parts, " ")
 }
 
 func effectText(e *Effect) string {
-	parts := []string{e.Kind.String()}
+	parts, with := []string{e.Kind.String()}, e.With()
 	add := func(shown bool, format string, args ...any) {
 		if shown {
 			parts = append(parts, fmt.Sprintf(format, args...))
 		}
 	}
-	add(e.Semaphore != "", "%s", inGroup(e.Semaphore, e.Group))
+	add(e.Semaphore != "", "%s", inGroup(e.Semaphore, with.Group))
 	add(e.Item != "", "%s version %d", e.Item, e.Version)
 	add(e.Session != 0, "s%d", e.Session)
 	add(e.Place != 0, "place %d", e.Place)
@@ -228,17 +228,17 @@ func effectText(e *Effect) string {
 	add(e.Mode == Any, "any")
 	add(e.Unowned, "unowned")
 	add(e.Partial, "partial")
-	for _, p := range e.Metadata {
+	for _, p := range with.Metadata {
 		add(true, "%s=%s", p.Key, p.Value)
 	}
-	add(e.Kind == EffectCreated || e.Kind == EffectChanged, "permits %d offset %d level %s", e.Permits, e.Offset, levelText(e.Level))
-	add(e.Settings != nil, "%s", settingsText(e.Settings))
-	add(e.Kind == EffectGroupChanged, "limit %s", limitText(e.Limit))
-	add(len(e.Slots) > 0, "slots %s", slotsText(e.Slots))
-	add(e.DueMS == NeverMS, "never returns")
-	add(e.DueMS != 0 && e.DueMS != NeverMS, "returns at %s", clockText(e.DueMS))
+	add(e.Kind == EffectCreated || e.Kind == EffectChanged, "permits %d offset %d level %s", with.Permits, with.Offset, levelText(with.Level))
+	add(with.Settings != nil, "%s", settingsText(with.Settings))
+	add(e.Kind == EffectGroupChanged, "limit %s", limitText(with.Limit))
+	add(len(with.Slots) > 0, "slots %s", slotsText(with.Slots))
+	add(with.DueMS == NeverMS, "never returns")
+	add(with.DueMS != 0 && with.DueMS != NeverMS, "returns at %s", clockText(with.DueMS))
 	add(e.Cause != CauseNone, "(%s)", e.Cause)
-	add(e.Reason != "", "%q", e.Reason)
+	add(with.Reason != "", "%q", with.Reason)
 	add(e.Trace != "", "trace %s", e.Trace)
 	return strings.Join(parts, " ")
 }
@@ -351,14 +351,14 @@ func (s *script) state() string {
 		}
 		for _, h := range s.m.Holders(v.Name, 0, 1000) {
 			fmt.Fprintf(&b, "  held by s%d count %d token %d", h.Session, h.Count, h.Token)
-			if h.Group != "" {
-				fmt.Fprintf(&b, " group %s", h.Group)
+			if h.With().Group != "" {
+				fmt.Fprintf(&b, " group %s", h.With().Group)
 			}
-			if len(h.Slots) > 0 {
-				fmt.Fprintf(&b, " slots %s", slotsText(h.Slots))
+			if len(h.With().Slots) > 0 {
+				fmt.Fprintf(&b, " slots %s", slotsText(h.With().Slots))
 			}
-			if h.DueMS != 0 {
-				fmt.Fprintf(&b, " spent until %s", clockText(h.DueMS))
+			if h.With().DueMS != 0 {
+				fmt.Fprintf(&b, " spent until %s", clockText(h.With().DueMS))
 			}
 			if h.Revoked {
 				fmt.Fprintf(&b, " revoked %q", h.Reason)

@@ -82,8 +82,8 @@ func (m *Machine) createSemaphore(name string, permits int64, level *int32, meta
 	m.byName[name] = r
 	m.names.Set(name, r)
 	m.settingsMoved(r)
-	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: m.epochs, Permits: permits, Level: level,
-		Metadata: metadata, Settings: with})
+	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: m.epochs,
+		Details: &EffectDetails{Permits: permits, Level: level, Metadata: metadata, Settings: with}})
 	view := m.viewSemaphore(r)
 	return Result{Code: OK, Created: true, Epoch: m.epochs, Version: view.Version, Semaphore: &view}
 }
@@ -97,8 +97,8 @@ func (m *Machine) settingsMoved(r ref) {
 // effect.
 func (m *Machine) changed(r ref) {
 	s := m.semaphores.at(r)
-	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Permits: s.permits,
-		Offset: s.offset, Level: s.level, Metadata: s.metadata, Settings: s.settings})
+	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Details: &EffectDetails{Permits: s.permits,
+		Offset: s.offset, Level: s.level, Metadata: s.metadata, Settings: s.settings}})
 }
 
 // moveOffset sets the offset, serves the line and returns the permits that are available
@@ -132,11 +132,9 @@ func (m *Machine) giveBack(semaphore ref, count int64) {
 // refuse fills a refusal with the values that explain it. The member has the count that was asked.
 func (m *Machine) refuse(result *Result, code Code, w member) {
 	s := m.semaphores.at(w.semaphore)
-	result.Code, result.Subject, result.Asked = code, s.name, w.count
-	result.Rule, result.Group, result.Limit, result.Used = RuleNone, "", 0, 0
-	result.Epoch, result.Level = s.epoch, s.level
-	result.Permits, result.Full, result.Available = s.shownTotal(s.permits), m.limit(w), s.shownTotal(s.available())
-	result.QueueLength = int64(m.waitingIn(w))
+	result.Code, result.Rule, result.Epoch = code, RuleNone, s.epoch
+	result.Subject, result.Asked, result.QueueLength = s.name, w.count, int64(m.waitingIn(w))
+	result.Refusal = Refusal{Level: s.level, Permits: s.shownTotal(s.permits), Full: m.limit(w), Available: s.shownTotal(s.available())}.ifSet()
 }
 
 // refuseUnavailable refuses a request that can't be granted now, and explains which of the settings
@@ -145,17 +143,19 @@ func (m *Machine) refuseUnavailable(result *Result, r *request) {
 	w := r.members[0]
 	m.refuse(result, Unavailable, w)
 	s := m.semaphores.at(w.semaphore)
+	why := result.Why()
 	switch m.blockOf(r, w) {
 	case BlockPermits, BlockReturning:
-		result.DelayMS = m.returnsIn(r, w)
+		why.DelayMS = m.returnsIn(r, w)
 	case BlockPaused:
-		result.Rule, result.Reason = RulePaused, s.settings.Paused
+		result.Rule, why.Reason = RulePaused, s.settings.Paused
 	case BlockGroupLimit:
-		result.DelayMS = m.returnsIn(r, w)
-		m.explainGroup(result, RuleGroupLimit, w)
+		result.Rule, why.DelayMS = RuleGroupLimit, m.returnsIn(r, w)
+		m.explainGroup(&why, w)
 	case BlockGroups:
-		result.Rule, result.Group = RuleOtherGroups, m.groupOf(w.lane)
+		result.Rule, why.Group = RuleOtherGroups, m.groupOf(w.lane)
 	}
+	result.Refusal = why.ifSet()
 }
 
 // refuseNever refuses a request for more than could ever be granted.
@@ -163,14 +163,24 @@ func (m *Machine) refuseNever(result *Result, w member) {
 	m.refuse(result, Never, w)
 	if w.lane != 0 {
 		if l := m.lanes.at(w.lane); l.limit != NoLimit && l.limit < w.count {
-			m.explainGroup(result, RuleGroupLimit, w)
+			why := result.Why()
+			m.explainGroup(&why, w)
+			result.Rule, result.Refusal = RuleGroupLimit, why.ifSet()
 		}
 	}
 }
 
-func (m *Machine) explainGroup(result *Result, rule Rule, w member) {
+func (m *Machine) explainGroup(why *Refusal, w member) {
 	l := m.lanes.at(w.lane)
-	result.Rule, result.Group, result.Limit, result.Used = rule, l.group, l.limit, l.used()
+	why.Group, why.Limit, why.Used = l.group, l.limit, l.used()
+}
+
+// refuseRevoked refuses a request for a lease that was revoked.
+func (m *Machine) refuseRevoked(result *Result, w member, reason string) {
+	m.refuse(result, Revoked, w)
+	why := result.Why()
+	why.Reason = reason
+	result.Refusal = why.ifSet()
 }
 
 // waitingIn returns the number of requests that wait in the line of a member.
@@ -528,7 +538,7 @@ func (m *Machine) grantWaiting(waiting ref, i int) {
 			if j != i {
 				m.effect(Effect{Kind: EffectWithdrawn, Cause: CauseElsewhere, Place: r.place, Count: other.count,
 					Session: m.sessionID(r.session), Semaphore: m.semaphores.at(other.semaphore).name,
-					Epoch: m.semaphores.at(other.semaphore).epoch, Group: m.groupOf(other.lane)})
+					Epoch: m.semaphores.at(other.semaphore).epoch, Details: m.detailsIn(other.lane)})
 			}
 		}
 	}
@@ -550,8 +560,8 @@ func (m *Machine) grant(r *request, i int) Result {
 		m.setTTL(r.session, m.sessions.at(r.session).ttlMS)
 	}
 	for _, want := range members {
-		m.useLane(want.lane)
 		if want.lane != 0 {
+			m.useLane(want.lane)
 			m.drawTurn(r, want)
 		}
 		if r.unowned {
@@ -593,11 +603,12 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	}
 	if r.place != 0 || dueMS != 0 {
 		m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-			Session: m.sessionID(r.session), Count: granted, Token: token, SinceMS: m.waitedSince(r), Unowned: true, Trace: m.caller.Trace, Group: m.groupOf(want.lane), DueMS: dueMS})
+			Session: m.sessionID(r.session), Count: granted, Token: token, SinceMS: m.waitedSince(r), Unowned: true, Trace: m.caller.Trace,
+			Details: detailsOf(m.groupOf(want.lane), dueMS, nil, "")})
 	}
 	if r.entry != 0 {
 		m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),
-			Count: granted, Token: token, Group: m.groupOf(want.lane)})
+			Count: granted, Token: token, Details: m.detailsIn(want.lane)})
 	}
 	if moved {
 		m.changed(want.semaphore)
@@ -615,12 +626,12 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 			l.slots = m.takeSlots(want.semaphore, want.count)
 		}
 	}
-	m.fileLease(r, want, l, result)
+	m.fileLease(r, want, &l, result)
 }
 
 // fileLease makes a lease with the next token, and tells of the grant. The lease has its slots, and is
 // a receipt or not; it has a deadline if the settings say so.
-func (m *Machine) fileLease(r *request, want member, l lease, result *Result) {
+func (m *Machine) fileLease(r *request, want member, l *lease, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
 	l.session, l.semaphore, l.lane, l.count = r.session, want.semaphore, want.lane, want.count
 	l.token, l.grantedMS, l.listHash = m.nextToken(), m.nowMS, r.listHash
@@ -630,13 +641,13 @@ func (m *Machine) fileLease(r *request, want member, l lease, result *Result) {
 	s.held += l.holds()
 	s.modified = m.index
 	m.touchFront(s, want)
-	granted := m.leases.add(l)
+	granted := m.leases.add(*l)
 	m.linkLease(granted)
 	m.forgetRevocation(revokedKey{m.sessionID(r.session), s.epoch, m.groupOf(l.lane)})
-	result.Grants = append(result.Grants, m.grantOf(&l))
+	result.Grants = append(result.Grants, m.grantOf(l))
 	m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
 		Session: m.sessionID(r.session), Count: l.count, Token: l.token, SinceMS: m.waitedSince(r), Trace: m.caller.Trace,
-		Group: m.groupOf(l.lane), DueMS: l.due, Slots: l.slots.all()})
+		Details: detailsOf(m.groupOf(l.lane), l.due, l.slots.all(), "")})
 }
 
 // waitedSince returns when a request began to wait, which is now if it did not.
@@ -649,8 +660,15 @@ func (m *Machine) waitedSince(r *request) int64 {
 
 func (m *Machine) grantOf(l *lease) Grant {
 	s := m.semaphores.at(l.semaphore)
-	return Grant{Semaphore: s.name, Epoch: s.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Group: m.groupOf(l.lane),
-		DueMS: l.due, EndsMS: l.ends, Slots: l.slots.all()}
+	return Grant{Semaphore: s.name, Epoch: s.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS, Details: m.grantDetails(l)}
+}
+
+func (m *Machine) grantDetails(l *lease) *GrantDetails {
+	group := m.groupOf(l.lane)
+	if group == "" && l.due == 0 && l.ends == 0 && l.slots == nil {
+		return nil
+	}
+	return &GrantDetails{Group: group, DueMS: l.due, EndsMS: l.ends, Slots: l.slots.all()}
 }
 
 // nextToken returns the next fencing token. At a million grants a second, tokens last 285

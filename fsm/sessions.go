@@ -14,8 +14,11 @@ func (m *Machine) openSession(s session) ref {
 	m.deadlines.set(r, s.id, s.deadlineMS)
 	m.count(s.owner, s.records())
 	m.forgetEndOf(s.id)
-	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS,
-		DeadlineMS: s.deadlineMS, Metadata: s.metadata})
+	opened := Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS}
+	if len(s.metadata) > 0 {
+		opened.Details = &EffectDetails{Metadata: s.metadata}
+	}
+	m.effect(opened)
 	return r
 }
 
@@ -90,7 +93,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	m.sessions.remove(r)
 	m.bySession.Delete(s.id)
 	m.count(s.owner, owned{sessions: -1})
-	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
+	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Details: detailsOf("", 0, nil, reason)})
 	if s.leased || !s.oneShot {
 		m.rememberEnded(ended{id: s.id, cause: cause, reason: reason, owner: s.owner})
 	}
@@ -99,7 +102,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 // outcomeOfEnd returns the outcome of a waiting request whose session ends.
 func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Result {
 	s, request := m.sessions.at(r), m.requests.at(waiting)
-	result := Result{Session: s.id, Place: request.place, Reason: reason}
+	result := Result{Session: s.id, Place: request.place, Refusal: Refusal{Reason: reason}.ifSet()}
 	switch {
 	case cause == CauseTimeout: // of the request for which the session was opened
 		m.refuseUnavailable(&result, request)
@@ -137,7 +140,7 @@ func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
 		case e.cause == CauseExpired:
 			result.Code = ExpiredSession
 		case revokes(e.cause):
-			result.Code, result.Reason = Revoked, e.reason
+			result.Code, result.Refusal = Revoked, Refusal{Reason: e.reason}.ifSet()
 		}
 	}
 	return 0, false
@@ -281,8 +284,10 @@ func (m *Machine) linkLease(r ref) {
 	owner.leases.push(r, m.leaseInSession)
 	m.count(owner.owner, owned{leases: 1})
 	m.linkHolder(r)
-	m.useLane(l.lane)
-	m.hold(l.lane, l.holds())
+	if l.lane != 0 {
+		m.useLane(l.lane)
+		m.hold(l.lane, l.holds())
+	}
 	m.joinEnd(r)
 }
 
@@ -331,8 +336,8 @@ func (m *Machine) takeBack(l *lease, count int64, named []SlotRun, cause Cause, 
 		dueMS, lost = m.restOf(s, cause)
 	}
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
-		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason,
-		Group: m.groupOf(l.lane), DueMS: dueMS, Slots: named})
+		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS,
+		Details: detailsOf(m.groupOf(l.lane), dueMS, named, reason)})
 	switch {
 	case dueMS != 0:
 		m.rest(l, count, named, dueMS, lost)
@@ -358,8 +363,8 @@ func (m *Machine) leaseMeant(owner, semaphore ref, group string, token uint64) (
 func (m *Machine) wasRevoked(session uint64, members []member) (result Result, was bool) {
 	for _, want := range members {
 		if r, ok := m.byRevoked[revokedKey{session, m.semaphores.at(want.semaphore).epoch, m.groupOf(want.lane)}]; ok {
-			m.refuse(&result, Revoked, want)
-			result.Session, result.Reason = session, m.revoked.at(r).reason
+			m.refuseRevoked(&result, want, m.revoked.at(r).reason)
+			result.Session = session
 			return result, true
 		}
 	}

@@ -24,7 +24,7 @@ func TestSharesOfOwners(t *testing.T) {
 	}
 	refused := func(rule Rule, limit int64, c Command) {
 		t.Helper()
-		if r := apply("ann", c); r.Code != LimitReached || r.Rule != rule || r.Limit != limit {
+		if r := apply("ann", c); r.Code != LimitReached || r.Rule != rule || r.Why().Limit != limit {
 			t.Errorf("%T: %s", c, show(r))
 		}
 		for _, other := range []string{"", "bob"} {
@@ -54,7 +54,7 @@ func TestSharesOfOwners(t *testing.T) {
 	full := has
 	full.ownLimits = maxOwnLimits / 2
 	m.owned["ann"], m.caller.Owner = full, "ann"
-	if r := (GroupPut{Name: "pool", Group: "h", Limit: 1}).apply(m); r.Rule != RuleOwnerOwnLimits || r.Limit != maxOwnLimits/2 {
+	if r := (GroupPut{Name: "pool", Group: "h", Limit: 1}).apply(m); r.Rule != RuleOwnerOwnLimits || r.Why().Limit != maxOwnLimits/2 {
 		t.Errorf("a limit more: %s", show(r))
 	}
 	if r := (GroupPut{Name: "pool", Group: "g", Limit: 3}).apply(m); r.Code != OK {
@@ -90,7 +90,7 @@ func TestSharesOfOwners(t *testing.T) {
 	m.owned["ann"] = full
 	for _, c := range []Command{ItemPut{Name: "new"}, OpenHolder{Session: 2, TTLMS: 1000}, ItemPut{Name: "its", Value: large}} {
 		m.caller.Owner = "ann"
-		if r := c.apply(m); r.Rule != RuleOwnerItemBytes || r.Limit != maxItemBytes/2 {
+		if r := c.apply(m); r.Rule != RuleOwnerItemBytes || r.Why().Limit != maxItemBytes/2 {
 			t.Errorf("%T: %s", c, show(r))
 		}
 	}

@@ -267,8 +267,10 @@ func moveResult(stored string, move func(*int64)) string {
 	for _, part := range append([]*Result{&result}, pointers(result.Each)...) {
 		for i := range part.Grants {
 			move(&part.Grants[i].GrantedMS)
-			moveSet(&part.Grants[i].DueMS, move)
-			moveSet(&part.Grants[i].EndsMS, move)
+			if with := part.Grants[i].Details; with != nil {
+				moveSet(&with.DueMS, move)
+				moveSet(&with.EndsMS, move)
+			}
 			moved = true
 		}
 	}

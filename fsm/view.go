@@ -259,7 +259,7 @@ func (m *Machine) HoldersOf(name, group string, after uint64, limit int) (found 
 		if len(found) == limit {
 			return found, next, true
 		}
-		if next = l.Token; l.Group == group {
+		if next = l.Token; l.With().Group == group {
 			found = append(found, l)
 		}
 	}

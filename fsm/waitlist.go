@@ -40,7 +40,7 @@ func (m *Machine) dropEntry(r ref, giveBack bool) {
 		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: m.sessionID(e.session), Place: place})
 	}
 	m.sessions.mut(e.session).entries.unlink(r, m.entryInSession)
-	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: m.sessionID(e.session), Group: e.group})
+	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: m.sessionID(e.session), Details: detailsOf(e.group, 0, nil, "")})
 	if e.semaphore != 0 {
 		m.detachEntry(r, e)
 		if giveBack && e.granted > e.spent && !m.gone(e.semaphore) {
@@ -66,7 +66,7 @@ func (m *Machine) orphanEntry(r ref) {
 	e.semaphore, e.lane, e.granted, e.spent, e.token = 0, 0, 0, 0, 0
 	m.done.ended++
 	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch,
-		Session: m.sessionID(e.session), Group: e.group})
+		Session: m.sessionID(e.session), Details: detailsOf(e.group, 0, nil, "")})
 }
 
 // meansEntry reports whether a command that names a group means an entry of the semaphore. The entry

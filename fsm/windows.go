@@ -71,7 +71,7 @@ func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool)
 	m.leases.mut(held).count = count
 	m.changeReturn(spends, by)
 	m.effect(Effect{Kind: EffectSettled, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(l.session), Token: l.token,
-		Count: count, Group: m.groupOf(l.lane), DueMS: l.due})
+		Count: count, Details: detailsOf(m.groupOf(l.lane), l.due, nil, "")})
 	return true
 }
 

@@ -30,8 +30,9 @@ const (
 	// all of them.
 	eventPace = 2 * time.Millisecond
 
-	entryBytes  = int64(unsafe.Sizeof(EventEntry{}))
-	effectBytes = int64(unsafe.Sizeof(fsm.Effect{}))
+	entryBytes   = int64(unsafe.Sizeof(EventEntry{}))
+	effectBytes  = int64(unsafe.Sizeof(fsm.Effect{}))
+	detailsBytes = int64(unsafe.Sizeof(fsm.EffectDetails{}))
 )
 
 // EventID is the position of a reader of events. It is the same on all nodes.
@@ -119,8 +120,12 @@ func (e *EventEntry) size() int64 {
 	size := entryBytes + effectBytes*int64(cap(e.Effects))
 	for i := range e.Effects {
 		f := &e.Effects[i]
-		size += int64(len(f.Semaphore) + len(f.Reason) + len(f.Item))
-		for _, p := range f.Metadata {
+		size += int64(len(f.Semaphore) + len(f.Item))
+		if f.Details == nil {
+			continue
+		}
+		size += detailsBytes + int64(len(f.Details.Reason))
+		for _, p := range f.Details.Metadata {
 			size += int64(len(p.Key) + len(p.Value))
 		}
 	}

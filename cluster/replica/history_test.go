@@ -152,9 +152,9 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("%v, with %d events of %d bytes", err, h.events, h.bytes)
 	}
 	long := eventsEntry(2, 1)
-	long.Effects[0].Metadata = []fsm.Pair{{Key: "k", Value: strings.Repeat("v", 1000)}}
+	long.Effects[0].Details = &fsm.EffectDetails{Metadata: []fsm.Pair{{Key: "k", Value: strings.Repeat("v", 1000)}}}
 	h.applied(long)
-	if h.bytes < 1000 {
+	if h.bytes != entryBytes+effectBytes+detailsBytes+1002 {
 		t.Errorf("metadata counts %d bytes", h.bytes)
 	}
 }

@@ -53,7 +53,7 @@ func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply
 		return
 	}
 	r := audit.Record{Operation: c.Op().String(), Semaphores: fsm.Names(c), Index: reply.Index, Replayed: reply.Replayed,
-		TookOver: result.TookOver, Reason: result.Reason}
+		TookOver: result.TookOver, Reason: result.Why().Reason}
 	if len(r.Semaphores) == 1 {
 		r.Semaphore, r.Semaphores, r.Group = r.Semaphores[0], nil, groupIn(c)
 	}

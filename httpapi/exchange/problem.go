@@ -156,11 +156,12 @@ func invalidCount(r *fsm.Result) string {
 }
 
 func unavailable(r *fsm.Result) string {
+	why := r.Why()
 	switch r.Rule {
 	case fsm.RulePaused:
-		return Paused(r.Reason)
+		return Paused(why.Reason)
 	case fsm.RuleGroupLimit:
-		return UsesAll(r.Group, r.Used, r.Limit)
+		return UsesAll(why.Group, why.Used, why.Limit)
 	case fsm.RuleOtherGroups:
 		return "Permits are available, and other groups that use less come first."
 	}
@@ -186,10 +187,11 @@ func titleOf(group string) string {
 }
 
 func never(r *fsm.Result) string {
+	why := r.Why()
 	if r.Rule == fsm.RuleGroupLimit {
-		return fmt.Sprintf("%s may use %d at a time. Ask for fewer, or raise its limit.", titleOf(r.Group), r.Limit)
+		return fmt.Sprintf("%s may use %d at a time. Ask for fewer, or raise its limit.", titleOf(why.Group), why.Limit)
 	}
-	if r.Full == 0 {
+	if why.Full == 0 {
 		return "The semaphore has no permits, and no release could free one, so that no request waits for it: raise its permits. " +
 			"To make requests wait instead, leave the permits as they are and pause the semaphore."
 	}
@@ -198,7 +200,7 @@ func never(r *fsm.Result) string {
 
 // revoked says who ended it.
 func revoked(r *fsm.Result) string {
-	if r.Reason == fsm.CauseMaxHold.String() {
+	if r.Why().Reason == fsm.CauseMaxHold.String() {
 		return "It was held for the longest time that the semaphore allows, its max_hold."
 	}
 	return "An operator revoked this, see reason."
@@ -257,7 +259,7 @@ func limitReached(r *fsm.Result) string {
 		return text
 	}
 	if bounded, known := ownLimits[r.Rule]; known {
-		return fmt.Sprintf("This identity may have %d %s. The request had no effect.", r.Limit, bounded)
+		return fmt.Sprintf("This identity may have %d %s. The request had no effect.", r.Why().Limit, bounded)
 	}
 	return "A configured limit is reached: " + r.Rule.String() + ". The request had no effect."
 }
@@ -459,7 +461,7 @@ func Refused(r *fsm.Result) *Problem {
 		return ProblemOf(ErrInternal) // a success that this operation does not have
 	}
 	p := NewProblem(row.code, row.detail(r))
-	p.Semaphore, p.Reason, p.Rule = r.Subject, r.Reason, r.Rule.String()
+	p.Semaphore, p.Reason, p.Rule = r.Subject, r.Why().Reason, r.Rule.String()
 	if r.Session != 0 {
 		p.Session = FormatSession(r.Session)
 	}
@@ -486,17 +488,18 @@ func describeField(p *Problem, r *fsm.Result) {
 
 // describeCounts adds the numbers that help with a refusal.
 func describeCounts(p *Problem, r *fsm.Result) {
+	why := r.Why()
 	switch r.Code {
 	case fsm.Never, fsm.Unavailable, fsm.Overflow:
-		p.Available, p.Permits = &r.Available, &r.Permits
+		p.Available, p.Permits = &why.Available, &why.Permits
 	case fsm.LeaseExists:
-		p.Holding = &r.Holding
+		p.Holding = &why.Holding
 	case fsm.Hierarchy, fsm.MixedLevels:
-		p.Level, p.LowestLevel = r.Level, r.LowestLevel
+		p.Level, p.LowestLevel = why.Level, why.LowestLevel
 	}
 	switch r.Code {
 	case fsm.Never:
-		p.Most = &r.Full
+		p.Most = &why.Full
 	case fsm.Unavailable, fsm.LineFull:
 		p.QueueLength = &r.QueueLength
 	case fsm.Withdrawn:
@@ -505,21 +508,21 @@ func describeCounts(p *Problem, r *fsm.Result) {
 	if r.Asked != 0 {
 		p.Count = &r.Asked
 	}
-	if r.Limit != 0 || r.Rule == fsm.RuleGroupLimit {
-		p.Limit = &r.Limit
+	if why.Limit != 0 || r.Rule == fsm.RuleGroupLimit {
+		p.Limit = &why.Limit
 	}
-	if p.Group = r.Group; r.Rule == fsm.RuleGroupLimit {
-		p.Used = &r.Used
+	if p.Group = why.Group; r.Rule == fsm.RuleGroupLimit {
+		p.Used = &why.Used
 	}
 	switch {
 	case r.Code == fsm.VersionMismatch:
 		p.Settings = &r.Version
 	case r.Code == fsm.ItemDiffers && r.Version != 0:
 		p.Version = &r.Version
-	case r.Code == fsm.ItemDiffers && r.DelayMS != 0:
-		p.DelayMS = &r.DelayMS
-	case r.Code == fsm.Unavailable && r.DelayMS != 0:
-		p.AvailableIn = &r.DelayMS
+	case r.Code == fsm.ItemDiffers && why.DelayMS != 0:
+		p.DelayMS = &why.DelayMS
+	case r.Code == fsm.Unavailable && why.DelayMS != 0:
+		p.AvailableIn = &why.DelayMS
 	}
 }
 

@@ -182,11 +182,11 @@ func TestGoldenProblems(t *testing.T) {
 		if refusals[c].code == "" {
 			continue
 		}
-		r := fsm.Result{Code: c, Session: 7, Subject: "db", Epoch: 12, Asked: 4, Holding: 1, Permits: 3, Full: 5, Available: -1,
-			QueueLength: 2, Level: &level, LowestLevel: &lowest}
+		r := fsm.Result{Code: c, Session: 7, Subject: "db", Epoch: 12, Asked: 4, QueueLength: 2,
+			Refusal: &fsm.Refusal{Holding: 1, Permits: 3, Full: 5, Available: -1, Level: &level, LowestLevel: &lowest}}
 		switch c {
 		case fsm.Revoked:
-			r.Reason = "maintenance"
+			r.Refusal.Reason = "maintenance"
 		case fsm.LimitReached:
 			r.Rule = fsm.RuleQueue
 		case fsm.Hierarchy:
@@ -194,8 +194,8 @@ func TestGoldenProblems(t *testing.T) {
 		}
 		tell(c.String(), Refused(&r))
 	}
-	waits := fsm.Result{Code: fsm.Hierarchy, Rule: fsm.RuleWaits, Session: 7, Subject: "db", Level: &level, LowestLevel: &lowest}
-	tell("revoked, after max_hold", Refused(&fsm.Result{Code: fsm.Revoked, Subject: "db", Session: 7, Reason: "max-hold"}))
+	waits := fsm.Result{Code: fsm.Hierarchy, Rule: fsm.RuleWaits, Session: 7, Subject: "db", Refusal: &fsm.Refusal{Level: &level, LowestLevel: &lowest}}
+	tell("revoked, after max_hold", Refused(&fsm.Result{Code: fsm.Revoked, Subject: "db", Session: 7, Refusal: &fsm.Refusal{Reason: "max-hold"}}))
 	tell("never, of none", Refused(&fsm.Result{Code: fsm.Never, Subject: "db", Asked: 1}))
 	tell("hierarchy, by what it waits for", Refused(&waits))
 	for rule := fsm.RuleOwnerSessions; rule.String() != "unknown"; rule++ {
@@ -205,7 +205,7 @@ func TestGoldenProblems(t *testing.T) {
 		case rule >= fsm.RuleItems && rule < fsm.RuleOwnerSemaphores:
 			tell(rule.String(), Refused(&fsm.Result{Code: fsm.LimitReached, Rule: rule}))
 		default:
-			tell(rule.String(), Refused(&fsm.Result{Code: fsm.LimitReached, Rule: rule, Limit: 300}))
+			tell(rule.String(), Refused(&fsm.Result{Code: fsm.LimitReached, Rule: rule, Refusal: &fsm.Refusal{Limit: 300}}))
 		}
 	}
 	for _, f := range failures {

@@ -45,6 +45,7 @@ func refusalOf(p *exchange.Problem) *exchange.Refusal {
 
 // refusedWith translates a refusal of the state machine.
 func refusedWith(r *fsm.Result) *exchange.Refusal {
+	why := r.Why()
 	switch r.Code {
 	case fsm.UnknownSemaphore, fsm.Deleted:
 		return errNoSuchSemaphore
@@ -54,19 +55,19 @@ func refusedWith(r *fsm.Result) *exchange.Refusal {
 		if r.Subject == "" { // the whole session
 			return errUnknownPeer
 		}
-		return revokedRefusal("lock", r.Reason)
+		return revokedRefusal("lock", why.Reason)
 	case fsm.InvalidCount:
 		return countRefusal(r.Asked)
 	case fsm.Never:
 		return domain(http.StatusConflict, fmt.Sprintf(
-			"Lock can never be acquired. Lock asks for count %d yet full count is only %d.", r.Asked, r.Full))
+			"Lock can never be acquired. Lock asks for count %d yet full count is only %d.", r.Asked, why.Full))
 	case fsm.LeaseExists:
 		return heldRefusal(r)
 	case fsm.Hierarchy:
 		if r.Rule == fsm.RuleWaits {
 			return errAlreadyPending
 		}
-		return hierarchyRefusal(r.LowestLevel, r.Level)
+		return hierarchyRefusal(why.LowestLevel, why.Level)
 	case fsm.SessionExists:
 		return errRestoreDiffers
 	case fsm.Overflow:
@@ -84,10 +85,11 @@ func countRefusal(found int64) *exchange.Refusal {
 // heldRefusal refuses another count of a lock that is held or waited for. The same count is
 // refused only if it waits as part of a list, which this dialect does not have.
 func heldRefusal(r *fsm.Result) *exchange.Refusal {
+	why := r.Why()
 	switch {
-	case r.Asked > r.Holding:
-		return hierarchyRefusal(r.Level, r.Level)
-	case r.Asked < r.Holding:
+	case r.Asked > why.Holding:
+		return hierarchyRefusal(why.Level, why.Level)
+	case r.Asked < why.Holding:
 		return errShrinking
 	}
 	return errAlreadyPending

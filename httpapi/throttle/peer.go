@@ -137,9 +137,9 @@ func (t *dialect) restore(c echo.Context) error {
 		return t.ok(c)
 	case fsm.Revoked: // errUnknownPeer would make the client restore it for ever
 		if reply.Subject != "" {
-			return revokedRefusal("lock", reply.Reason)
+			return revokedRefusal("lock", reply.Why().Reason)
 		}
-		return revokedRefusal("peer", reply.Reason)
+		return revokedRefusal("peer", reply.Why().Reason)
 	}
 	return refusedWith(&reply.Result)
 }

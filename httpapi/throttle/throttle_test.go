@@ -187,7 +187,7 @@ func TestThrottleRefusalsAreComplete(t *testing.T) {
 			t.Errorf("%v is not told of", code)
 		}
 	}
-	if got := refusedWith(&fsm.Result{Code: fsm.LeaseExists, Asked: 1, Holding: 2}); got.Status != 501 {
+	if got := refusedWith(&fsm.Result{Code: fsm.LeaseExists, Asked: 1, Refusal: &fsm.Refusal{Holding: 2}}); got.Status != 501 {
 		t.Errorf("shrinking: %+v", got)
 	}
 	if got := refusedWith(&fsm.Result{Code: fsm.Hierarchy, Rule: fsm.RuleWaits}); got != errAlreadyPending {

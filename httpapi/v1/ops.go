@@ -176,7 +176,7 @@ func valueResponse(_ *params, r *cluster.Reply) response { return ok(valueBody{r
 func downResponse(_ *params, r *cluster.Reply) response {
 	value := r.Value
 	if r.Code == fsm.Unavailable {
-		value = r.Available
+		value = r.Why().Available
 	}
 	return ok(downBody{Granted: r.Granted, Value: value})
 }
@@ -462,8 +462,8 @@ type completionBody struct {
 
 func newLeaseBody(r *cluster.Reply, i int) reads.LeaseBody {
 	g := r.Grants[i]
-	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Group: g.Group, Count: g.Count, Token: g.Token,
-		ExpiresInMS: reads.Left(reads.EndOf(r.DeadlineMS, g.EndsMS), r.NowMS), WaitedMS: r.WaitedMS, TimesBody: reads.NewTimesBody(&g, r.NowMS)}
+	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Group: g.With().Group, Count: g.Count, Token: g.Token,
+		ExpiresInMS: reads.Left(reads.EndOf(r.DeadlineMS, g.With().EndsMS), r.NowMS), WaitedMS: r.WaitedMS, TimesBody: reads.NewTimesBody(&g, r.NowMS)}
 }
 
 func newLeasesBody(r *cluster.Reply) leasesBody {
@@ -479,7 +479,7 @@ func newLeasesBody(r *cluster.Reply) leasesBody {
 func stillWaiting(p *params, r *cluster.Reply) reads.WaitingBody {
 	body := reads.WaitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
 	if p.mode == 0 {
-		body.Semaphore, body.Count, body.Group = r.Subject, r.Asked, r.Group
+		body.Semaphore, body.Count, body.Group = r.Subject, r.Asked, r.Why().Group
 	} else {
 		body.Mode = exchange.ModeName(p.mode)
 		body.List(p.wants)

@@ -38,8 +38,8 @@ func effect(e *operator.Event) (fsm.Effect, error) {
 		return fsm.Effect{}, fmt.Errorf("an event %q with cause %q", e.Kind, e.Cause)
 	}
 	f := fsm.Effect{Kind: kind, Cause: cause, Unowned: e.Unowned, Partial: e.Partial, Listed: e.Listed, OneShot: e.OneShot,
-		Semaphore: e.Semaphore, Epoch: e.Epoch, Place: e.Place, Token: e.Token, Count: e.Count, Permits: e.Permits, Offset: e.Offset,
-		Level: e.Level, TTLMS: e.TTL.Milliseconds(), Reason: e.Reason}
+		Semaphore: e.Semaphore, Epoch: e.Epoch, Place: e.Place, Token: e.Token, Count: e.Count, TTLMS: e.TTL.Milliseconds(),
+		Details: &fsm.EffectDetails{Permits: e.Permits, Offset: e.Offset, Level: e.Level, Reason: e.Reason}}
 	switch e.Mode {
 	case "all":
 		f.Mode = fsm.All

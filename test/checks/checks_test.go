@@ -28,7 +28,11 @@ func broke(t *testing.T, found []string, want string) {
 }
 
 // The effects of hand-made logs, on a semaphore of one permit.
-func made() fsm.Effect { return fsm.Effect{Kind: fsm.EffectCreated, Semaphore: "lock", Permits: 1} }
+func made() fsm.Effect { return created(1) }
+
+func created(permits int64) fsm.Effect {
+	return fsm.Effect{Kind: fsm.EffectCreated, Semaphore: "lock", Details: &fsm.EffectDetails{Permits: permits}}
+}
 
 func opened(session uint64, deadlineMS int64) fsm.Effect {
 	return fsm.Effect{Kind: fsm.EffectSessionOpen, Session: session, DeadlineMS: deadlineMS}
@@ -80,10 +84,10 @@ func TestLogChecker(t *testing.T) {
 		"a renewal of the dead": {logOf(begin, effects{ended(2, fsm.CauseEnded)},
 			effects{{Kind: fsm.EffectSessionRenewed, Session: 2, DeadlineMS: 9000}}), "does not live"},
 		"a lease given back twice": {logOf(begin, effects{released(1, 1, fsm.CauseEnded)}, effects{released(1, 1, fsm.CauseEnded)}), "the session holds"},
-		"a second lease":           {logOf(effects{{Kind: fsm.EffectCreated, Semaphore: "lock", Permits: 2}, opened(1, 9000), granted(1, 0, 1), granted(1, 0, 2)}), "has token 1 already"},
+		"a second lease":           {logOf(effects{created(2), opened(1, 9000), granted(1, 0, 1), granted(1, 0, 2)}), "has token 1 already"},
 		"a place given before":     {logOf(begin, effects{waits(2, 2)}, effects{waits(3, 1)}), "place 2 was given before"},
 		"a taken permit before the line": {logOf(begin, effects{waits(2, 1)},
-			effects{{Kind: fsm.EffectChanged, Semaphore: "lock", Permits: 1, Offset: -1}}), "taken before those who wait"},
+			effects{{Kind: fsm.EffectChanged, Semaphore: "lock", Details: &fsm.EffectDetails{Permits: 1, Offset: -1}}}), "taken before those who wait"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			broke(t, Log(c.log).Broken, c.want)
@@ -105,7 +109,7 @@ func TestEventLogChecker(t *testing.T) {
 		return p
 	}
 	logged, differing := logOf(effects{made()}), logOf(effects{made()})
-	differing[0].Effects[0].Permits = 2
+	differing[0].Effects[0].Details = &fsm.EffectDetails{Permits: 2}
 	l := NewEventLog()
 	l.Take("n1", page(5, logged...), replica.EventID{})
 	l.Take("n2", page(5, logged...), replica.EventID{})

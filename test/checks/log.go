@@ -173,7 +173,7 @@ func (r *Replay) apply(e Logged) {
 		r.at = fmt.Sprintf("index %d, %s %s session %d place %d token %d count %d %s", e.Index, f.Kind, f.Semaphore, f.Session, f.Place, f.Token, f.Count, f.Cause)
 		switch f.Kind {
 		case fsm.EffectCreated:
-			r.lines[f.Semaphore] = &line{permits: f.Permits, leases: map[uint64]lease{}}
+			r.lines[f.Semaphore] = &line{permits: f.With().Permits, leases: map[uint64]lease{}}
 		case fsm.EffectChanged:
 			r.changed(f, moved == f.Semaphore)
 		case fsm.EffectGranted:
@@ -208,14 +208,14 @@ func (r *Replay) apply(e Logged) {
 // changed applies new permits and a new offset. If the offset falls while requests wait, permits were given to a
 // request that had to wait in line: no client of a checked run sets the value of a semaphore with a line.
 func (r *Replay) changed(f fsm.Effect, served bool) {
-	l := r.lines[f.Semaphore]
-	if served && f.Offset != l.offset {
-		r.fail("after the grant the offset is %d, not %d", f.Offset, l.offset)
+	l, with := r.lines[f.Semaphore], f.With()
+	if served && with.Offset != l.offset {
+		r.fail("after the grant the offset is %d, not %d", with.Offset, l.offset)
 	}
-	if f.Offset < l.offset && len(l.waiting) > 0 {
-		r.fail("%d permits are taken before those who wait", l.offset-f.Offset)
+	if with.Offset < l.offset && len(l.waiting) > 0 {
+		r.fail("%d permits are taken before those who wait", l.offset-with.Offset)
 	}
-	l.permits, l.offset = f.Permits, f.Offset
+	l.permits, l.offset = with.Permits, with.Offset
 }
 
 func (r *Replay) granted(f fsm.Effect) {

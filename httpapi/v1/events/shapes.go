@@ -148,7 +148,8 @@ type itemEvent struct {
 
 // newEvent returns an event's name and body; "" for an effect that clients don't see.
 func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) {
-	event := eventBody{Index: entry.Index, ClusterTimeMS: entry.NowMS, Semaphore: e.Semaphore, Group: e.Group, Epoch: e.Epoch, Item: e.Item}
+	with := e.With()
+	event := eventBody{Index: entry.Index, ClusterTimeMS: entry.NowMS, Semaphore: e.Semaphore, Group: with.Group, Epoch: e.Epoch, Item: e.Item}
 	if e.Session != 0 {
 		event.Session = exchange.FormatSession(e.Session)
 	}
@@ -158,11 +159,11 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 	case fsm.EffectCreated, fsm.EffectChanged:
 		return name, newSemaphoreEvent(event, e)
 	case fsm.EffectGroupChanged:
-		return name, groupEvent{event, exchange.LimitOf(e.Limit)}
+		return name, groupEvent{event, exchange.LimitOf(with.Limit)}
 	case fsm.EffectDeleted:
 		return name, event
 	case fsm.EffectGranted:
-		return name, grantedEvent{event, e.Place, e.Token, e.Count, e.Unowned, returnsBody{e.Slots, comesBack(e, entry.NowMS)}}
+		return name, grantedEvent{event, e.Place, e.Token, e.Count, e.Unowned, returnsBody{with.Slots, comesBack(with.DueMS, entry.NowMS)}}
 	case fsm.EffectReleased:
 		switch e.Cause {
 		case fsm.CauseExpired, fsm.CauseRevoked:
@@ -170,25 +171,25 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 		case fsm.CauseMaxHold:
 			name = fsm.CauseRevoked.String()
 		}
-		return name, releasedEvent{event, e.Token, e.Count, e.Cause.String(), e.Reason, returnsBody{e.Slots, comesBack(e, entry.NowMS)}}
+		return name, releasedEvent{event, e.Token, e.Count, e.Cause.String(), with.Reason, returnsBody{with.Slots, comesBack(with.DueMS, entry.NowMS)}}
 	case fsm.EffectLost:
-		return name, lostEvent{event, e.Token, e.Count, e.Slots, comesBack(e, entry.NowMS)}
+		return name, lostEvent{event, e.Token, e.Count, with.Slots, comesBack(with.DueMS, entry.NowMS)}
 	case fsm.EffectFreed:
-		return name, freedEvent{event, e.Token, e.Count, e.Slots, e.Reason}
+		return name, freedEvent{event, e.Token, e.Count, with.Slots, with.Reason}
 	case fsm.EffectSettled:
-		return name, settledEvent{event, e.Token, e.Count, comesBack(e, entry.NowMS)}
+		return name, settledEvent{event, e.Token, e.Count, comesBack(with.DueMS, entry.NowMS)}
 	case fsm.EffectReturned:
-		return name, returnedEvent{event, e.Count, e.Slots}
+		return name, returnedEvent{event, e.Count, with.Slots}
 	case fsm.EffectWaiting:
 		return name, waitingEvent{event, e.Place, e.Count, exchange.ModeName(e.Mode), e.Unowned, e.Partial, e.Listed}
 	case fsm.EffectWithdrawn:
 		return name, withdrawnEvent{event, e.Place, e.Count, e.Cause.String()}
 	case fsm.EffectSessionOpen:
-		return name, openedEvent{event, e.TTLMS, expires, e.OneShot, e.Metadata}
+		return name, openedEvent{event, e.TTLMS, expires, e.OneShot, with.Metadata}
 	case fsm.EffectSessionRenewed:
 		return name, renewedEvent{event, e.TTLMS, expires}
 	case fsm.EffectSessionEnded:
-		return name, endedEvent{event, e.Cause.String(), e.Reason}
+		return name, endedEvent{event, e.Cause.String(), with.Reason}
 	case fsm.EffectListReady, fsm.EffectListLeft:
 		return name, listEvent{event, e.Token, e.Count, e.Cause == fsm.CauseDeleted}
 	case fsm.EffectItemChanged, fsm.EffectItemDeleted:
@@ -198,18 +199,19 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 }
 
 // comesBack returns the time until permits come back; nil: at once, or when somebody frees them.
-func comesBack(e *fsm.Effect, nowMS int64) *int64 {
-	if e.DueMS == 0 || e.DueMS == fsm.NeverMS {
+func comesBack(dueMS, nowMS int64) *int64 {
+	if dueMS == 0 || dueMS == fsm.NeverMS {
 		return nil
 	}
-	left := max(0, e.DueMS-nowMS)
+	left := max(0, dueMS-nowMS)
 	return &left
 }
 
 func newSemaphoreEvent(event eventBody, e *fsm.Effect) semaphoreEvent {
 	var none fsm.Settings
-	settings := cmp.Or(e.Settings, &none)
-	return semaphoreEvent{event, exchange.NumberOf(settings, e.Permits), e.Offset, e.Level, e.Metadata, exchange.NewSettingsBody(settings)}
+	with := e.With()
+	settings := cmp.Or(with.Settings, &none)
+	return semaphoreEvent{event, exchange.NumberOf(settings, with.Permits), with.Offset, with.Level, with.Metadata, exchange.NewSettingsBody(settings)}
 }
 
 // encode returns an event as a server-sent event, nil for an effect that clients don't see. JSON has no

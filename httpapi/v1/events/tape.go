@@ -105,7 +105,8 @@ func (t *tape) addEntry(first *fsm.Effect, entry *encodedEntry) {
 
 // describe returns an event without its texts.
 func describe(m *fsm.Machine, effect *fsm.Effect) event {
-	e := event{name: nameOf(effect), group: effect.Group, grouped: ofOneGroup(effect.Kind), session: effect.Session, renewal: effect.Kind == fsm.EffectSessionRenewed}
+	e := event{name: nameOf(effect), group: effect.With().Group, grouped: ofOneGroup(effect.Kind), session: effect.Session,
+		renewal: effect.Kind == fsm.EffectSessionRenewed}
 	if e.session != 0 {
 		e.owner, e.owned = m.OwnerOf(e.session)
 	}

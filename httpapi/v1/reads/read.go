@@ -359,7 +359,7 @@ func noSession(m *fsm.Machine, id uint64, caller *access.Identity) *exchange.Pro
 	case fsm.CauseExpired:
 		result.Code = fsm.ExpiredSession
 	case fsm.CauseRevoked:
-		result.Code, result.Reason = fsm.Revoked, reason
+		result.Code, result.Refusal = fsm.Revoked, &fsm.Refusal{Reason: reason}
 	}
 	return exchange.Refused(&result)
 }
@@ -401,7 +401,8 @@ func leaseOf(m *fsm.Machine, session uint64, name, group string, caller *access.
 	}
 	if l, held := m.Lease(session, name, group); held {
 		if l.Revoked {
-			return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.Revoked, Session: session, Subject: name, Epoch: l.Epoch, Reason: l.Reason})
+			return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.Revoked, Session: session, Subject: name, Epoch: l.Epoch,
+				Refusal: &fsm.Refusal{Reason: l.Reason}})
 		}
 		return http.StatusOK, viewedLease(&l, nowMS), nil
 	}
@@ -430,7 +431,7 @@ func (api *API) LeasesAt(c echo.Context, reply *cluster.Reply) (_ *[]HeldBody, b
 		held = slices.DeleteFunc(m.Leases(reply.Session), func(l fsm.LeaseView) bool { return !caller.Sees(l.Semaphore) })
 	})
 	for i := range held {
-		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason) + slotBytes(held[i].Slots))
+		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason) + slotBytes(held[i].With().Slots))
 	}
 	bytes, ok := api.x.ReplyMemory.Reserve(bytes)
 	if !ok {

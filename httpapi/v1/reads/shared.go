@@ -75,13 +75,14 @@ type TimesBody struct {
 
 // NewTimesBody shows the times and the slots of a lease.
 func NewTimesBody(g *fsm.Grant, nowMS int64) TimesBody {
-	body := TimesBody{Slots: g.Slots, Spent: g.DueMS != 0}
+	with := g.With()
+	body := TimesBody{Slots: with.Slots, Spent: with.DueMS != 0}
 	if body.Spent {
-		left := Left(g.DueMS, nowMS)
+		left := Left(with.DueMS, nowMS)
 		body.ReturnsInMS = &left
 	}
-	if g.EndsMS != 0 {
-		left := Left(g.EndsMS, nowMS)
+	if with.EndsMS != 0 {
+		left := Left(with.EndsMS, nowMS)
 		body.EndsInMS = &left
 	}
 	return body
