@@ -211,7 +211,9 @@ func (m *Machine) applyCommand(c *decoded) (result Result) {
 	} else {
 		result = m.applyKeyed(c)
 	}
-	m.dropFresh()
+	if len(m.fresh) > 0 {
+		m.dropFresh()
+	}
 	m.caller = Envelope{}
 	return result
 }

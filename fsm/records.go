@@ -12,37 +12,36 @@ import (
 // contain them.
 
 type semaphore struct {
-	name     string
-	epoch    uint64 // never reused
-	permits  int64  // 0 … 2^63-1; only put changes it
-	offset   int64  // only up, down and set change it
-	held     int64  // invariant: the sum of its leases' counts
-	level    *int32 // immutable
-	metadata []Pair // immutable
-	modified uint64 // index of the last entry that changed permits, offset, leases or waiters
-	version  uint64 // of permits, level, metadata and settings: starts at 1, rises at each change
-	owner    string // the identity that made it, which has a share of the names
-
-	settings *Settings // immutable; nil: no settings
-	sweep    *string   // immutable: the first group that does not have its limit yet; nil: no sweep
-	passed   uint16    // of a pool: grants in a row that passed the head of lowest rank
-
-	forgotten uint64   // receipts with tokens up to this one are void: a set forgot what they spent
-	returning int64    // derived: the permits that come back later
-	returns   int32    // derived: the records of these
-	lost      int32    // derived: the records among them of lost leases
-	slots     *slotSet // derived: the taken slots, nil until the first is taken; it belongs to the live machine
+	// Each acquire and release reads these.
+	name      string
+	epoch     uint64    // never reused
+	permits   int64     // 0 … 2^63-1; only put changes it
+	offset    int64     // only up, down and set change it
+	held      int64     // invariant: the sum of its leases' counts
+	returning int64     // derived: the permits that come back later
+	settings  *Settings // immutable; nil: no settings
+	level     *int32    // immutable
+	modified  uint64    // index of the last entry that changed permits, offset, leases or waiters
 
 	// line and groups are derived: its waiting requests without groups, nil while no request waits,
 	// and its groups. They belong to the live machine: a frozen copy must not read them.
 	line    *line
 	groups  *groups
 	holders list // derived: its leases, oldest first
-	entries list // derived: entries of wait lists for it, oldest first
 	notices list // derived: oldest first
-
 	deleted bool // no longer in the index of names; sweep empties it
 	shrunk  bool // its line has requests that can't be granted any more; sweep ends them
+
+	passed    uint16   // of a pool: grants in a row that passed the head of lowest rank
+	entries   list     // derived: entries of wait lists for it, oldest first
+	returns   int32    // derived: the records of the returning permits
+	lost      int32    // derived: the records among them of lost leases
+	slots     *slotSet // derived: the taken slots, nil until the first is taken; it belongs to the live machine
+	metadata  []Pair   // immutable
+	version   uint64   // of permits, level, metadata and settings: starts at 1, rises at each change
+	owner     string   // the identity that made it, which has a share of the names
+	sweep     *string  // immutable: the first group that does not have its limit yet; nil: no sweep
+	forgotten uint64   // receipts with tokens up to this one are void: a set forgot what they spent
 }
 
 type session struct {

@@ -100,6 +100,21 @@ func newReturnIndex() returnIndex {
 	}
 }
 
+// nextMS returns when the first lease ends or the first return comes back, NeverMS without both. Each entry asks, and
+// most clusters have neither.
+func (x *returnIndex) nextMS() int64 {
+	ms := NeverMS
+	if x.ends.Len() > 0 {
+		first, _ := x.ends.Min()
+		ms = first.ms
+	}
+	if x.due.Len() > 0 {
+		first, _ := x.due.Min()
+		ms = min(ms, first.ms)
+	}
+	return ms
+}
+
 // addReturn makes a return. Its semaphore and its group count its permits.
 func (m *Machine) addReturn(t timedReturn) ref {
 	m.orders++

@@ -65,7 +65,9 @@ const (
 
 // ValidGroup reports whether a group may have this name: valid UTF-8 of up to 128 bytes without
 // control characters. It may be empty.
-func ValidGroup(group string) bool { return len(group) <= MaxGroupBytes && validText(group) }
+func ValidGroup(group string) bool {
+	return group == "" || len(group) <= MaxGroupBytes && validText(group)
+}
 
 // applied returns the settings after a change. permits says that the put sets a number of permits.
 func (c *SettingsChange) applied(to Settings, permits bool) Settings {

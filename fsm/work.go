@@ -79,8 +79,10 @@ func (m *Machine) expire() {
 			break
 		}
 	}
-	m.endHolds()
-	m.bringBack()
+	if m.byReturn.nextMS() <= m.nowMS {
+		m.endHolds()
+		m.bringBack()
+	}
 	m.forget()
 	m.sweep()
 	m.settle()
@@ -311,13 +313,7 @@ func (m *Machine) NextDeadline() (ms int64, ok bool) {
 	if m.deadlines.due.length > 0 {
 		ms = m.deadlines.due.at(0).ms
 	}
-	if first, ends := m.byReturn.ends.Min(); ends {
-		ms = min(ms, first.ms)
-	}
-	if first, returns := m.byReturn.due.Min(); returns {
-		ms = min(ms, first.ms)
-	}
-	if ms == NeverMS {
+	if ms = min(ms, m.byReturn.nextMS()); ms == NeverMS {
 		return 0, false
 	}
 	return ms, true
