@@ -34,6 +34,9 @@ func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
 		}
 		for i := range 40 {
 			c := s.g.command()
+			for tries := 0; seen[c.Op()] && tries < 3; tries++ { // rare operations are tried, too
+				c = s.g.command()
+			}
 			switch i {
 			case 0:
 				c = RaiseLevel{Level: FeatureLevel}
