@@ -473,7 +473,7 @@ func (l *loader) items(n int) {
 		if i < maxSessionItems {
 			l.add(ItemAcquire{Name: itemName(i), Session: 1})
 		} else {
-			l.add(ItemPut{Name: itemName(i)})
+			l.addBy(Envelope{Request: RequestID{1, 1}}, ItemPut{Name: itemName(i)}) // one owner may have half of them
 		}
 	}
 }
