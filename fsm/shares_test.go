@@ -43,27 +43,7 @@ func TestSharesOfOwners(t *testing.T) {
 		t.Errorf("a name after a delete: %s", show(r))
 	}
 
-	apply("bob", CreateSemaphore{Name: "pool", Permits: 9, Settings: SettingsChange{Groups: Change[Grouping]{Given: true, Value: ByRequest}}})
-	apply("ann", GroupPut{Name: "pool", Group: "g", Limit: 1})
-	apply("bob", GroupPut{Name: "pool", Group: "g", Limit: 2})
-	has := m.owned["ann"]
-	if has.ownLimits != 1 || m.owned["bob"].ownLimits != 0 {
-		t.Errorf("limits of groups: %+v %+v", has, m.owned["bob"])
-	}
-	checkRestoredShares(t, m)
-	full := has
-	full.ownLimits = maxOwnLimits / 2
-	m.owned["ann"], m.caller.Owner = full, "ann"
-	if r := (GroupPut{Name: "pool", Group: "h", Limit: 1}).apply(m); r.Rule != RuleOwnerOwnLimits || r.Why().Limit != maxOwnLimits/2 {
-		t.Errorf("a limit more: %s", show(r))
-	}
-	if r := (GroupPut{Name: "pool", Group: "g", Limit: 3}).apply(m); r.Code != OK {
-		t.Errorf("another limit: %s", show(r))
-	}
-	m.owned["ann"], m.effects = has, nil
-	if apply("bob", GroupPut{Name: "pool", Group: "g", Limit: NoLimit}); m.owned["ann"].ownLimits != 0 {
-		t.Errorf("left: %+v", m.owned["ann"])
-	}
+	sharesOfOwnLimits(t, m, apply)
 
 	notice := Down{Name: "1", Count: 1, Notice: "http://a.example/"}
 	for range maxNoticesHere / 2 {
@@ -85,7 +65,7 @@ func TestSharesOfOwners(t *testing.T) {
 	apply("ann", OpenHolder{Session: 1, TTLMS: MaxTTLMS, About: large[:MaxAboutBytes]}, ItemPut{Name: "mine", Value: large})
 	apply("bob", ItemPut{Name: "its", Value: large[:100]})
 	counts = m.owned["ann"]
-	full = counts
+	full := counts
 	full.itemBytes = maxItemBytes / 2
 	m.owned["ann"] = full
 	for _, c := range []Command{ItemPut{Name: "new"}, OpenHolder{Session: 2, TTLMS: 1000}, ItemPut{Name: "its", Value: large}} {
@@ -110,6 +90,31 @@ func TestSharesOfOwners(t *testing.T) {
 	apply("ann", EndSession{Session: 1}, ItemDelete{Name: "its"}, ItemDelete{Name: "mine"})
 	if has := m.owned["bob"]; has.items+has.itemBytes != 0 || m.owned["ann"].itemBytes != 0 {
 		t.Errorf("left: %+v %+v", has, m.owned["ann"])
+	}
+}
+
+func sharesOfOwnLimits(t *testing.T, m *Machine, apply func(owner string, commands ...Command) Result) {
+	t.Helper()
+	apply("bob", CreateSemaphore{Name: "pool", Permits: 9, Settings: SettingsChange{Groups: Change[Grouping]{Given: true, Value: ByRequest}}})
+	apply("ann", GroupPut{Name: "pool", Group: "g", Limit: 1})
+	apply("bob", GroupPut{Name: "pool", Group: "g", Limit: 2})
+	has := m.owned["ann"]
+	if has.ownLimits != 1 || m.owned["bob"].ownLimits != 0 {
+		t.Errorf("limits of groups: %+v %+v", has, m.owned["bob"])
+	}
+	checkRestoredShares(t, m)
+	full := has
+	full.ownLimits = maxOwnLimits / 2
+	m.owned["ann"], m.caller.Owner = full, "ann"
+	if r := (GroupPut{Name: "pool", Group: "h", Limit: 1}).apply(m); r.Rule != RuleOwnerOwnLimits || r.Why().Limit != maxOwnLimits/2 {
+		t.Errorf("a limit more: %s", show(r))
+	}
+	if r := (GroupPut{Name: "pool", Group: "g", Limit: 3}).apply(m); r.Code != OK {
+		t.Errorf("another limit: %s", show(r))
+	}
+	m.owned["ann"], m.effects = has, nil
+	if apply("bob", GroupPut{Name: "pool", Group: "g", Limit: NoLimit}); m.owned["ann"].ownLimits != 0 {
+		t.Errorf("left: %+v", m.owned["ann"])
 	}
 }
 
