@@ -76,7 +76,7 @@ func TestCheckFindsBrokenReturns(t *testing.T) {
 		{"not filed under its token", func(b brokenState) { b.returned(false, true).lost = &lostHold{token: 99} }},
 		{"an impossible count, time or order", func(b brokenState) { b.returned(false, false).count = -1 }},
 		{"not filed under its end", func(b brokenState) { b.lease(1, "rig").ends++ }},
-		{"not filed under its end", func(b brokenState) { b.lease(1, "rig").ended = CauseRevoked; b.semaphore("rig").held-- }},
+		{"not filed under its end", func(b brokenState) { b.lease(1, "rig").endCause = CauseRevoked; b.semaphore("rig").held-- }},
 		{"returns and their indexes differ", func(b brokenState) { b.byReturn.ends.Set(leaseEnd{ms: 1}) }},
 		{"returns and their indexes differ", func(b brokenState) { b.byReturn.due.Set(dueReturn{ms: 1}) }},
 		{"returns and their indexes differ", func(b brokenState) { b.byReturn.lost.Set(lostLease{epoch: 99}) }},

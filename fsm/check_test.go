@@ -96,7 +96,7 @@ var brokenInvariants = []brokenInvariant{
 	{"a lease of another semaphore among its", func(b brokenState) { b.lease(1, "a").semaphore = b.byName["c"] }},
 	{"its leases sum to", func(b brokenState) { b.semaphore("c").held++ }},
 	{"its leases sum to", func(b brokenState) { b.semaphore("c").holders.size++ }},
-	{"its leases sum to", func(b brokenState) { b.lease(2, "c").ended = 0 }},
+	{"its leases sum to", func(b brokenState) { b.lease(2, "c").endCause = 0 }},
 	{"an empty line is kept", func(b brokenState) { b.semaphore("c").line = &line{order: newWaiters()} }},
 	{"is in the line and not in its request", func(b brokenState) { b.request(6).place = 99 }},
 	{"is in the line and not in its request", func(b brokenState) { b.request(6).members = nil }},

@@ -278,6 +278,10 @@ func (m *Machine) NowMS() int64 { return m.nowMS }
 // Index returns the index of the last entry applied.
 func (m *Machine) Index() uint64 { return m.index }
 
+// HoldersIndex returns the number of the last open or end of a session that open-holder opened,
+// 0 before the first such session.
+func (m *Machine) HoldersIndex() uint64 { return m.sessionChange }
+
 // Term returns the term of the last StartTerm, 0 before the first.
 func (m *Machine) Term() uint64 { return m.term }
 

@@ -111,8 +111,8 @@ func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 	at := revokedKey{m.sessionID(l.session), m.semaphores.at(l.semaphore).epoch, m.groupOf(l.lane)}
 	m.forgetRevocation(at)
 	m.orders++
-	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, group: at.group, order: m.orders, atMS: m.nowMS, cause: l.ended, reason: l.reason})
-	if kind := m.revokedLike(l.ended); kind.length() > maxRevoked {
+	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, group: at.group, order: m.orders, atMS: m.nowMS, cause: l.endCause, reason: l.reason})
+	if kind := m.revokedLike(l.endCause); kind.length() > maxRevoked {
 		m.forgetRevoked(kind.first)
 	}
 }

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"math/big"
 	"slices"
 )
@@ -456,7 +457,7 @@ func (m *model) roomToHold(owner *modelSession, r *modelRequest) *Result {
 	if !r.restores {
 		records += r.windows()
 	}
-	if refusal := m.roomFor(records); refusal != nil || more == 0 {
+	if refusal := cmp.Or(m.roomToReturn(r.mayReturn()), m.roomFor(records)); refusal != nil || more == 0 {
 		return refusal
 	}
 	_, has, _ := m.ownedBy(m.caller.owner, owner)

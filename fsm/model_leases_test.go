@@ -1,6 +1,9 @@
 package fsm
 
-import "reflect"
+import (
+	"cmp"
+	"reflect"
+)
 
 // The model's operations on a lease.
 
@@ -83,7 +86,7 @@ func (m *model) resize(c ResizeLease) Result {
 	}
 	if back := l.count - c.Count; back > 0 {
 		if s.settings.CooldownMS != 0 {
-			if refusal := m.roomFor(1); refusal != nil {
+			if refusal := cmp.Or(m.roomFor(1), m.roomToReturn(1)); refusal != nil {
 				refusal.Epoch = s.epoch
 				return *refusal
 			}

@@ -250,6 +250,29 @@ func (r *modelRequest) windows() int64 {
 	return n
 }
 
+// mayReturn counts the leases of a request that may leave a return, and what it may spend.
+func (r *modelRequest) mayReturn() int64 {
+	n := countFunc(r.members, func(want modelMember) bool {
+		set := want.semaphore.settings
+		return set.WindowMS != 0 || !r.unowned && (set.CooldownMS != 0 || set.OnLostMS != 0)
+	})
+	if r.mode != All {
+		return min(n, 1)
+	}
+	return n
+}
+
+// roomToReturn: what an identity holds, and what comes back later, is half of all leases before more may come back.
+func (m *model) roomToReturn(more int64) *Result {
+	owner, share := m.caller.owner, (m.limits.Leases+1)/2
+	_, leases, _ := m.ownedBy(owner, nil)
+	has := leases + countFunc(m.returns, func(t *modelReturn) bool { return t.owner == owner })
+	if more == 0 || owner == "" || has+more <= share {
+		return nil
+	}
+	return &Result{Code: LimitReached, Rule: RuleOwnerReturns, Refusal: &Refusal{Limit: share}}
+}
+
 // roomFor: leases and returns, with those that waiting requests may become, stay within their limit.
 func (m *model) roomFor(more int64) *Result {
 	has := int64(len(m.leases) + len(m.returns))
@@ -258,10 +281,6 @@ func (m *model) roomFor(more int64) *Result {
 	}
 	if more > 0 && has+more > m.limits.Leases {
 		return limited(RuleLeases, "")
-	}
-	if owner, share := m.caller.owner, (m.limits.Leases+1)/2; more > 0 && owner != "" &&
-		countFunc(m.returns, func(t *modelReturn) bool { return t.owner == owner })+more > share {
-		return &Result{Code: LimitReached, Rule: RuleOwnerReturns, Refusal: &Refusal{Limit: share}}
 	}
 	return nil
 }

@@ -134,7 +134,9 @@ func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 		m.refuseRevoked(&result, want, l.reason)
 	} else {
 		m.refuse(&result, LeaseExists, want)
-		result.explain().Holding = l.count
+		if l.count != 0 { // of a receipt that was settled to 0
+			result.explain().Holding = l.count
+		}
 	}
 	return result
 }

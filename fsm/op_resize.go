@@ -62,7 +62,8 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	case m.leases.at(held).revoked() || c.Count > m.leases.at(held).count:
 		return m.refuseHeld(held, c.Count)
-	case c.Count < m.leases.at(held).count && m.semaphores.at(semaphore).with().CooldownMS != 0 && !m.roomForLeases(1, &result):
+	case c.Count < m.leases.at(held).count && m.semaphores.at(semaphore).with().CooldownMS != 0 &&
+		!(m.roomForLeases(1, &result) && m.roomForReturns(1, &result)):
 		return result
 	}
 	if back := m.leases.at(held).count - c.Count; back > 0 {

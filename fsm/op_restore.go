@@ -163,7 +163,8 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 		}
 	}
 	wanted := request{members: members, mode: All}
-	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{owner: m.caller.Owner}, &wanted, &result) {
+	_, rests := m.mayReturn(&wanted)
+	if !m.roomToOpen(c.Session, &result) || !m.roomForReturns(rests, &result) || !m.roomToHold(&session{owner: m.caller.Owner}, &wanted, &result) {
 		return result
 	}
 	wanted.session = m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata})

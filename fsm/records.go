@@ -81,7 +81,7 @@ type lease struct {
 	grantedMS int64
 	listHash  uint64 // of the list that asked for it, see listHashOf; 0: a single acquire
 	lane      ref    // its group, or 0
-	ended     Cause  // CauseRevoked or CauseMaxHold: it holds no permits any more, and held does not include its count; or 0
+	endCause  Cause  // CauseRevoked or CauseMaxHold: it holds no permits any more, and held does not include its count; or 0
 	reason    string
 	ends      int64     // when it ends, in cluster time; 0: with its session
 	due       int64     // of a receipt: when what it spent comes back, in cluster time; 0: it holds its permits
@@ -91,7 +91,7 @@ type lease struct {
 }
 
 // revoked reports whether the lease was ended against the will of its session, which has not dropped it yet.
-func (l *lease) revoked() bool { return l.ended != 0 }
+func (l *lease) revoked() bool { return l.endCause != 0 }
 
 // holds returns the permits that the lease holds.
 func (l *lease) holds() int64 {

@@ -108,7 +108,7 @@ const (
 	RuleSlots       Rule = 39 // malformed: a family has no slots
 
 	RuleOwnerOwnLimits Rule = 40 // limit: how many groups one owner gave their own limits, see withinShare
-	RuleOwnerReturns   Rule = 41 // limit: one owner's returns, see withinShare
+	RuleOwnerReturns   Rule = 41 // limit: one owner's returns and leases, before a lease that may leave a return, see withinShare
 	ruleCount               = 42
 )
 
@@ -342,4 +342,20 @@ type Applied struct {
 	Passing     int    // grants of pools that passed the head that waits longest; for metrics, in no state hash
 	Jump        bool   // of a StartTerm: tokens, places and epochs were skipped
 	MoreDue     bool   // work is left over, see Machine.MoreDue: the leader logs a tick
+}
+
+// orZero returns what a pointer points to, the zero value for nil.
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// orNew makes the value of a pointer that is nil.
+func orNew[T any](p **T) *T {
+	if *p == nil {
+		*p = new(T)
+	}
+	return *p
 }

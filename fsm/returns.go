@@ -100,21 +100,6 @@ func newReturnIndex() returnIndex {
 	}
 }
 
-// nextMS returns when the first lease ends or the first return comes back, NeverMS without both. Each entry asks, and
-// most clusters have neither.
-func (x *returnIndex) nextMS() int64 {
-	ms := NeverMS
-	if x.ends.Len() > 0 {
-		first, _ := x.ends.Min()
-		ms = first.ms
-	}
-	if x.due.Len() > 0 {
-		first, _ := x.due.Min()
-		ms = min(ms, first.ms)
-	}
-	return ms
-}
-
 // addReturn makes a return. Its semaphore and its group count its permits.
 func (m *Machine) addReturn(t timedReturn) ref {
 	m.orders++
@@ -289,20 +274,7 @@ func (m *Machine) revoke(held ref, cause Cause, reason string) {
 	}
 	count, named := l.holds(), l.slots.all()
 	m.leaveEnd(held)
-	l.ended, l.reason, l.ends, l.slots = cause, reason, 0, nil // state: a revoked lease has no slots
+	l.endCause, l.reason, l.ends, l.slots = cause, reason, 0, nil // state: a revoked lease has no slots
 	m.takeBack(l, count, named, cause, reason)
 	m.done.ended++
-}
-
-// joinEnd files a lease that ends at a time.
-func (m *Machine) joinEnd(r ref) {
-	if l := m.leases.at(r); l.ends != 0 {
-		m.byReturn.ends.Set(leaseEnd{l.ends, l.token, r})
-	}
-}
-
-func (m *Machine) leaveEnd(r ref) {
-	if l := m.leases.at(r); l.ends != 0 {
-		m.byReturn.ends.Delete(leaseEnd{l.ends, l.token, r})
-	}
 }

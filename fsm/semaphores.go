@@ -296,7 +296,8 @@ func (m *Machine) ask(d *demand) (result Result) {
 	if i < 0 && !m.linesTake(d, &result) {
 		return result
 	}
-	d.spends = m.spendsOf(&d.request)
+	spends, rests := m.mayReturn(&d.request)
+	d.spends = uint8(spends)
 	opens := d.opens.id != 0 && (i < 0 || !d.unowned)
 	if opens && !m.roomToOpen(d.opens.id, &result) {
 		return result
@@ -305,7 +306,7 @@ func (m *Machine) ask(d *demand) (result Result) {
 	if d.session != 0 {
 		owner = m.sessions.at(d.session)
 	}
-	if i < 0 && !m.roomToWait(owner, &d.request, &result) || i >= 0 && !m.roomToHold(owner, &d.request, &result) {
+	if !m.roomForReturns(rests, &result) || i < 0 && !m.roomToWait(owner, &d.request, &result) || i >= 0 && !m.roomToHold(owner, &d.request, &result) {
 		return result
 	}
 	if opens {
@@ -330,14 +331,22 @@ func (m *Machine) ask(d *demand) (result Result) {
 	return result
 }
 
-// spendsOf returns the number of returns that a grant of a request may make.
-func (m *Machine) spendsOf(r *request) (n uint8) {
+// mayReturn returns how many returns the grant of a request may make, in a window, and how many of its leases may leave
+// a return, counting these.
+func (m *Machine) mayReturn(r *request) (spends, rests int64) {
 	for _, w := range r.members {
-		if set := m.semaphores.at(w.semaphore).settings; set != nil && set.WindowMS != 0 && (r.mode == All || n == 0) {
-			n++
+		switch set := m.semaphores.at(w.semaphore).settings; {
+		case set == nil:
+		case set.WindowMS != 0:
+			spends, rests = spends+1, rests+1
+		case !r.unowned && (set.CooldownMS != 0 || set.OnLostMS != 0):
+			rests++
 		}
 	}
-	return n
+	if r.mode != All {
+		return min(spends, 1), min(rests, 1)
+	}
+	return spends, rests
 }
 
 // headStart returns the head start that a request gets: what it asks for, and no more than each

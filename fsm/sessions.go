@@ -199,11 +199,16 @@ func (m *Machine) roomToHold(owner *session, newcomer *request, result *Result) 
 	return owner == nil || within(int64(owner.leases.length())+int64(owner.reserved)+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
 }
 
-// roomForLeases reports whether there is room for more leases and returns. An identity gets no more while its returns
-// take its share.
+// roomForLeases reports whether there is room for more leases and returns.
 func (m *Machine) roomForLeases(more int64, result *Result) bool {
-	return more == 0 || within(int64(m.leases.live+m.returns.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result) &&
-		m.withinShare(m.owned[m.caller.Owner].returns, more, m.limits.Leases, RuleOwnerReturns, result)
+	return more == 0 || within(int64(m.leases.live+m.returns.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result)
+}
+
+// roomForReturns reports whether the caller's share allows that many more returns, and leases that may leave a return
+// when they end. The caller's other leases count too.
+func (m *Machine) roomForReturns(more int64, result *Result) bool {
+	has := m.owned[m.caller.Owner]
+	return m.withinShare(has.returns+has.leases, more, m.limits.Leases, RuleOwnerReturns, result)
 }
 
 // within reports whether one more record fits below a limit; if not, result is the refusal.
@@ -289,6 +294,19 @@ func (m *Machine) linkLease(r ref) {
 		m.hold(l.lane, l.holds())
 	}
 	m.joinEnd(r)
+}
+
+// joinEnd files a lease that ends at a time.
+func (m *Machine) joinEnd(r ref) {
+	if l := m.leases.at(r); l.ends != 0 {
+		m.byReturn.ends.Set(leaseEnd{l.ends, l.token, r})
+	}
+}
+
+func (m *Machine) leaveEnd(r ref) {
+	if l := m.leases.at(r); l.ends != 0 {
+		m.byReturn.ends.Delete(leaseEnd{l.ends, l.token, r})
+	}
 }
 
 // leaseOf returns the lease of a session on a target.

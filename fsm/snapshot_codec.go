@@ -168,7 +168,7 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	e.uint(l.token)
 	e.int(l.grantedMS)
 	e.uint(l.listHash)
-	e.byte(byte(l.ended))
+	e.byte(byte(l.endCause))
 	e.string(l.reason)
 	if l.lane != 0 || l.ends != 0 || l.due != 0 || l.slots != nil {
 		f.encodeLane(e, l.lane)
@@ -224,7 +224,7 @@ func (b *builder) timedReturn(d *decoder) timedReturn {
 
 func (b *builder) lease(d *decoder) lease {
 	l := lease{session: b.session(d), semaphore: b.semaphore(d), count: d.Int(), token: d.Uint(),
-		grantedMS: d.Int(), listHash: d.Uint(), ended: d.endOfLease(), reason: d.Text()}
+		grantedMS: d.Int(), listHash: d.Uint(), endCause: d.endOfLease(), reason: d.Text()}
 	if len(d.Rest) > 0 {
 		l.lane = b.readLane(d, l.semaphore)
 		l.ends, l.due, l.slots = d.Int(), d.Int(), newSlotList(d.slotRuns()) // state: as it was written

@@ -103,19 +103,3 @@ func ParseClusterID(text string) (id ClusterID, err error) {
 	}
 	return ClusterID(decoded), nil
 }
-
-// orZero returns what a pointer points to, the zero value for nil.
-func orZero[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
-}
-
-// orNew makes the value of a pointer that is nil.
-func orNew[T any](p **T) *T {
-	if *p == nil {
-		*p = new(T)
-	}
-	return *p
-}

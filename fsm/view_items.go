@@ -96,10 +96,6 @@ func (m *Machine) DeletesIndex(prefix, from string) (index uint64, next string) 
 	return max(index, m.jumped), next
 }
 
-// HoldersIndex returns the number of the last open or end of a session that open-holder opened,
-// 0 before the first such session.
-func (m *Machine) HoldersIndex() uint64 { return m.sessionChange }
-
 // Holder returns what open-holder gave a session; ok is false unless the session lives and open-holder opened it.
 func (m *Machine) Holder(session uint64) (view HolderView, ok bool) {
 	r, lives := m.bySession.Get(session)

@@ -306,6 +306,21 @@ func (m *Machine) has(owner ref) (leases, requests int) {
 	return leases, requests
 }
 
+// nextMS returns when the first lease ends or the first return comes back, NeverMS without both. Each entry asks, and
+// most clusters have neither.
+func (x *returnIndex) nextMS() int64 {
+	ms := NeverMS
+	if x.ends.Len() > 0 {
+		first, _ := x.ends.Min()
+		ms = first.ms
+	}
+	if x.due.Len() > 0 {
+		first, _ := x.due.Min()
+		ms = min(ms, first.ms)
+	}
+	return ms
+}
+
 // NextDeadline returns the earliest deadline of a session, end of a lease or time of a return, in
 // cluster time; ok is false without a deadline.
 func (m *Machine) NextDeadline() (ms int64, ok bool) {

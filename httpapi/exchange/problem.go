@@ -241,7 +241,7 @@ var ownLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerNotices:    "notices, half of what all may have",
 	fsm.RuleOwnerItems:      "items that it made or made longer, half of what all may have",
 	fsm.RuleOwnerItemBytes:  "bytes of items that it made or made longer, half of what all may have",
-	fsm.RuleOwnerReturns:    "holds that are over and whose permits come back later, half of the leases that all may have",
+	fsm.RuleOwnerReturns:    "leases and records of permits that come back later before it gets one more of these: half of the leases that all may have",
 	fsm.RuleOwnerOwnLimits:  "groups with limits that it gave them, half of what all may have",
 }
 

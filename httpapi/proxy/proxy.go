@@ -25,7 +25,7 @@ type Config struct {
 	Cells     *cells.Map
 	Transport http.RoundTripper // to the nodes
 	Logger    hclog.Logger      // nil: no log
-	// IdleTimeout bounds a client's connection without a request; 0: not.
+	// IdleTimeout bounds a client's connection without a request; 0: no bound. cmd/signalbox has the default.
 	IdleTimeout time.Duration
 }
 

@@ -40,7 +40,8 @@ from .aio import AsyncClient, AsyncLease, AsyncSession
 __version__ = "0.2.0"
 
 __all__ = [
-    "KEEP", "AsyncCells", "AsyncCellSessions", "AsyncClient", "AsyncLease", "AsyncSession", "Cancel", "Canceled", "CellSessions", "Cells", "Client", "Closed", "Deleted", "ExpiredSession", "Forbidden", "Group",
+    "KEEP", "AsyncCells", "AsyncCellSessions", "AsyncClient", "AsyncLease", "AsyncSession", "Cancel", "Canceled", "CellSessions", "Cells",
+    "Client", "Closed", "Deleted", "ExpiredSession", "Forbidden", "Group",
     "Hierarchy", "InvalidRequest", "KeyReused", "Lease", "LeaseExists", "LimitReached", "LineFull", "Lost", "LostHold", "Never", "NoTotal", "NotHeld",
     "NotLost", "NotRenewed", "Over", "Overflow", "PreconditionFailed", "Refused", "RequestsWaiting", "Revoked", "Semaphore", "Session", "SignalboxError",
     "Superseded", "Unauthenticated", "Unavailable", "UnknownGroup", "UnknownSemaphore", "UnknownSession", "Unreachable", "Want", "WaitEnded",

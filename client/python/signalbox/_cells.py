@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 import threading
 import time
 from types import TracebackType
-from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, TypeVar
 
 from . import _values as values
 from ._client import Client, Semaphore
+from ._errors import Closed, Lost
 from ._session import Session
 from .aio import AsyncClient, AsyncSession
 
@@ -51,7 +53,8 @@ class _Map(Generic[C]):
         """The client of the cell that a session's id tells; None if the id tells no cell, as an id that a client chose."""
         if len(self._clients) == 1:
             return next(iter(self._clients.values()))
-        return self._clients.get(int(session) // _IDS) if session.isascii() and session.isdigit() else None
+        known = values.text("session", session).isascii() and session.isdigit() and len(session) <= 20
+        return self._clients.get(int(session) // _IDS) if known else None
 
     def numbered(self, number: int) -> C:
         """The client of the cell with a number, for calls about a whole cell; KeyError without that cell."""
@@ -60,7 +63,9 @@ class _Map(Generic[C]):
 
 def _read(file: Mapping[str, Any]) -> Iterator[Tuple[int, List[str], List[str]]]:
     """Yields number, prefixes and nodes of each cell of the file."""
-    listed = file.get("cell") if isinstance(file, Mapping) else None
+    if not isinstance(file, Mapping):
+        raise TypeError(f"file is what tomllib.load reads from the file of cells, not {type(file).__name__}")
+    listed = file.get("cell")
     if not isinstance(listed, list) or not listed or set(file) != {"cell"}:
         raise ValueError("the file has a list of [[cell]], and nothing else")
     for cell in listed:
@@ -78,7 +83,7 @@ def _read(file: Mapping[str, Any]) -> Iterator[Tuple[int, List[str], List[str]]]
 class Cells(_Map[Client]):
     """A client for each cell; safe for concurrent use. A context manager that closes them.
 
-    file: what ``tomllib.load`` reads from the file of cells. options: as of ``Client``, for all clients. ::
+    file: what ``tomllib.load`` (before Python 3.11: ``tomli``) reads from the file of cells. options: as of ``Client``, for all clients. ::
 
         with open("cells.toml", "rb") as file, Cells(tomllib.load(file), token_file="token") as cells:
             with cells.of("eu/db").lease("eu/db") as lease:
@@ -120,26 +125,61 @@ class Cells(_Map[Client]):
 
 
 class CellSessions:
-    """A session in each cell that was used; safe for concurrent use."""
+    """A session in each cell that was used; safe for concurrent use. A context manager that closes them."""
 
     def __init__(self, cells: Cells, options: Mapping[str, Any]) -> None:
         self._cells, self._options = cells, options
-        self._turns = {number: threading.Lock() for number in cells._clients}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid, self._closed = os.getpid(), False
+        self._turns = {number: threading.Lock() for number in self._cells._clients}
         self._opened: Dict[int, Session] = {}
 
     def of(self, name: str) -> Session:
-        """The session in the cell that has a name. The first call for a cell opens it. A lost session stays, so that its calls raise ``Lost``."""
+        """The session in the cell that has a name. The first call for a cell opens it. A lost session stays, so that its calls raise ``Lost``.
+
+        A child process has its own sessions.
+        """
+        if self._pid != os.getpid():
+            self._begin()
         number = self._cells._number(name)
         with self._turns[number]:
-            if number not in self._opened:
+            if number not in self._opened and not self._closed:
                 self._opened[number] = self._cells._clients[number].session(**self._options)
+            if self._closed:
+                if number in self._opened:  # opened while ``close`` ended the others
+                    self._opened[number].begin_close()
+                raise Closed("the sessions were closed")
             return self._opened[number]
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Ends all sessions, and returns whether nodes have confirmed it within the time."""
+        """Ends all sessions, as ``Session.close``, and returns whether nodes have confirmed it within the time. Raises ``Lost`` if one was lost before."""
         until = time.monotonic() + values.seconds("timeout", timeout)
-        ending = [(session, session.begin_close()) for session in self._opened.values()]
-        return all([session._calls.reactor.wait(event, until - time.monotonic()) for session, event in ending])
+        if self._pid != os.getpid():
+            return True
+        self._closed = True
+        opened = list(self._opened.values())
+        lost = _lost(opened)
+        ended = [(session, session.begin_close()) for session in opened]
+        confirmed = all([session._calls.reactor.wait(event, until - time.monotonic()) for session, event in ended])
+        if lost is not None:
+            raise lost
+        return confirmed
+
+    def __enter__(self) -> CellSessions:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        try:
+            self.close()
+        except Lost:
+            if error is None:
+                raise
+
+
+def _lost(sessions: Iterable[Any]) -> Optional[Lost]:
+    return next((session.error for session in sessions if isinstance(session.error, Lost)), None)
 
 
 class AsyncCells(_Map[AsyncClient]):
@@ -169,22 +209,41 @@ class AsyncCells(_Map[AsyncClient]):
 
 
 class AsyncCellSessions:
-    """A session in each cell that was used."""
+    """A session in each cell that was used; an async context manager that closes them."""
 
     def __init__(self, cells: AsyncCells, options: Mapping[str, Any]) -> None:
-        self._cells, self._options = cells, options
-        self._turns = {number: asyncio.Lock() for number in cells._clients}
-        self._opened: Dict[int, AsyncSession] = {}
+        self._cells, self._options, self._closed = cells, options, False
+        self._opening: Dict[int, asyncio.Task[AsyncSession]] = {}
 
     async def of(self, name: str) -> AsyncSession:
         """As in ``CellSessions``."""
+        if self._closed:
+            raise Closed("the sessions were closed")
         number = self._cells._number(name)
-        async with self._turns[number]:
-            if number not in self._opened:
-                self._opened[number] = await self._cells._clients[number].session(**self._options)
-            return self._opened[number]
+        task = self._opening.get(number)
+        if task is None or task.done() and (task.cancelled() or task.exception() is not None):
+            task = self._opening[number] = asyncio.ensure_future(self._open(number))
+        return await asyncio.shield(task)  # a caller that is cancelled leaves the session to the others
+
+    async def _open(self, number: int) -> AsyncSession:
+        return await self._cells._clients[number].session(**self._options)
 
     async def close(self, timeout: float = 5.0) -> bool:
-        """Ends all sessions at a time, and returns whether nodes have confirmed it within the time."""
-        timeout = values.seconds("timeout", timeout)
-        return all(await asyncio.gather(*(session._begin_end().pause(timeout) for session in self._opened.values())))
+        """As in ``CellSessions``."""
+        timeout, self._closed = values.seconds("timeout", timeout), True
+        opened = [session for session in await asyncio.gather(*self._opening.values(), return_exceptions=True) if isinstance(session, AsyncSession)]
+        lost = _lost(opened)
+        confirmed = all(await asyncio.gather(*(session._begin_end().pause(timeout) for session in opened)))
+        if lost is not None:
+            raise lost
+        return confirmed
+
+    async def __aenter__(self) -> AsyncCellSessions:
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        try:
+            await self.close()
+        except Lost:
+            if error is None:
+                raise

@@ -358,7 +358,7 @@ func noSession(m *fsm.Machine, id uint64, caller *access.Identity) *exchange.Pro
 	switch cause, reason, _ := m.Ended(id); cause {
 	case fsm.CauseExpired:
 		result.Code = fsm.ExpiredSession
-	case fsm.CauseRevoked:
+	case fsm.CauseRevoked, fsm.CauseMaxHold:
 		result.Code, result.Refusal = fsm.Revoked, &fsm.Refusal{Reason: reason}
 	}
 	return exchange.Refused(&result)

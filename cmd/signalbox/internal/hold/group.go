@@ -35,7 +35,9 @@ func newGroup() (_ *group, stop func()) {
 	g := &group{ended: make(chan struct{})}
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGCHLD)
+	over := make(chan struct{})
 	go func() {
+		defer close(over)
 		g.reap() // what has ended before
 		for range ends {
 			g.reap()
@@ -44,6 +46,7 @@ func newGroup() (_ *group, stop func()) {
 	return g, func() {
 		signal.Stop(ends)
 		close(ends)
+		<-over
 	}
 }
 
