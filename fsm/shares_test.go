@@ -61,10 +61,15 @@ func TestSharesOfOwners(t *testing.T) {
 	m.caller.Owner, counts.notices = "", maxNoticesHere/2
 	m.owned["ann"] = counts
 
+	sharesOfItems(t, m, apply)
+}
+
+func sharesOfItems(t *testing.T, m *Machine, apply func(owner string, commands ...Command) Result) {
+	t.Helper()
 	large := strings.Repeat("x", MaxValueBytes)
 	apply("ann", OpenHolder{Session: 1, TTLMS: MaxTTLMS, About: large[:MaxAboutBytes]}, ItemPut{Name: "mine", Value: large})
 	apply("bob", ItemPut{Name: "its", Value: large[:100]})
-	counts = m.owned["ann"]
+	counts := m.owned["ann"]
 	full := counts
 	full.itemBytes = maxItemBytes / 2
 	m.owned["ann"] = full
