@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,6 +64,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 				t.Errorf("a stream of kind %d for n3 came to n2: %v", kind, err)
 			}
 		}
+		synctest.Wait() // n2 counts a refusal once it has sent it
 		if got := refusedCount(t, c.all[1].joining.Port(), "node"); got != 3 {
 			t.Errorf("n2 has refused %v streams", got)
 		}
