@@ -1,9 +1,6 @@
 package fsm
 
-import (
-	"bytes"
-	"testing"
-)
+import "testing"
 
 // TestFloodOfEndsPushesOutNoOther: however many sessions of one identity end, those that an
 // operator ended stay ended, and each end of another identity is remembered as it was.
@@ -56,15 +53,7 @@ func TestKindOfARevokedLease(t *testing.T) {
 			stamp = MinHoldMS
 		}
 		m.Apply(m.index+1, EncodeEntry(stamp, encodeAll([]modelCommand{{command: c}})))
-		var snapshot bytes.Buffer
-		if err := m.Freeze().Write(&snapshot); err != nil {
-			t.Fatal(err)
-		}
-		restored, err := Restore(&snapshot)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m = restored
+		m = reread(t, m)
 	}
 	if m.revokedOrder[0].length() != 1 || m.revokedOrder[1].length() != 1 {
 		t.Errorf("%d leases that operators revoked are remembered, and %d that max_hold ended", m.revokedOrder[0].length(), m.revokedOrder[1].length())

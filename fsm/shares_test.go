@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 )
@@ -125,12 +124,8 @@ func sharesOfOwnLimits(t *testing.T, m *Machine, apply func(owner string, comman
 
 func checkRestoredShares(t *testing.T, m *Machine) {
 	t.Helper()
-	var snapshot bytes.Buffer
-	if err := m.Freeze().Write(&snapshot); err != nil {
-		t.Fatal(err)
-	}
-	restored, err := Restore(&snapshot)
-	if err != nil || restored.owned["ann"] != m.owned["ann"] || restored.owned["bob"] != m.owned["bob"] {
-		t.Fatalf("restored: %v, %+v", err, restored.owned)
+	restored := reread(t, m)
+	if restored.owned["ann"] != m.owned["ann"] || restored.owned["bob"] != m.owned["bob"] {
+		t.Fatalf("restored: %+v", restored.owned)
 	}
 }

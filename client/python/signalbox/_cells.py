@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Generic, Iterable, Iterator, List, Mappi
 from . import _values as values
 from ._client import Client, Semaphore
 from ._errors import Closed, Lost
-from ._session import Session
+from ._session import Block, Session
 from .aio import AsyncClient, AsyncSession
 
 C = TypeVar("C")
@@ -124,7 +124,7 @@ class Cells(_Map[Client]):
         self.close()
 
 
-class CellSessions:
+class CellSessions(Block):
     """A session in each cell that was used; safe for concurrent use. A context manager that closes them."""
 
     def __init__(self, cells: Cells, options: Mapping[str, Any]) -> None:
@@ -170,12 +170,8 @@ class CellSessions:
     def __enter__(self) -> CellSessions:
         return self
 
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        try:
-            self.close()
-        except Lost:
-            if error is None:
-                raise
+    def _end_block(self) -> None:
+        self.close()
 
 
 def _lost(sessions: Iterable[Any]) -> Optional[Lost]:

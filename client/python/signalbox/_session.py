@@ -66,7 +66,21 @@ class LostEvent(threading.Event):
         return self.is_set() or super().wait(timeout) or self.is_set()
 
 
-class _Holder(Unpicklable):
+class Block:
+    """A context manager. A loss that its end finds does not hide an error of the body."""
+
+    def _end_block(self) -> None:
+        raise NotImplementedError
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        try:
+            self._end_block()
+        except Lost:
+            if error is None:
+                raise
+
+
+class _Holder(Block, Unpicklable):
     """The life of a session or a lease: ends once, with a reason."""
 
     def __init__(self, check: Callable[[], None]) -> None:
@@ -205,12 +219,8 @@ class Lease(_Holder):
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        try:
-            self.release()
-        except Lost:
-            if error is None:
-                raise
+    def _end_block(self) -> None:
+        self.release()
 
 
 class Session(_Holder):
@@ -633,9 +643,5 @@ class Session(_Holder):
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        try:
-            self.close()
-        except Lost:
-            if error is None:
-                raise
+    def _end_block(self) -> None:
+        self.close()
