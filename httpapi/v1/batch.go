@@ -141,8 +141,8 @@ func (api *API) readBatch(c echo.Context) ([]batchRequest, error) {
 }
 
 func (api *API) readOperations(list strictjson.Value) ([]batchRequest, error) {
-	const shortest = len(`{"op":"open","ttl":1},`)
-	requests := make([]batchRequest, 0, min(api.cfg.BatchSize, 1+len(list)/shortest))
+	const typical = 64 // bytes of an operation
+	requests := make([]batchRequest, 0, min(api.cfg.BatchSize, 1+len(list)/typical))
 	for item := range list.Items() {
 		if len(requests) == api.cfg.BatchSize {
 			return nil, api.batchTooLong()

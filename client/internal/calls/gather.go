@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -200,8 +201,9 @@ func (g *gatherer) send(s *shared) {
 		defer close(s.ended)
 		defer s.abort()
 		r, err := g.c.request(ctx, g.node, &Call{Method: http.MethodPost, Path: []string{"v1", "batch"}}, body, allowance{})
-		g.finishRequest()
 		s.deliver(&r, err)
+		runtime.Gosched() // callers with a reply often call again at once, and then share the next request
+		g.finishRequest()
 	}()
 }
 

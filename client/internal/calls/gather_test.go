@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,6 +117,30 @@ func TestGatherEachItsOwnResult(t *testing.T) {
 		}
 		if got[1].Status != 201 || got[5].Status != 204 || got[1].Index != 7 || got[1].Sent.Sub(Moment(began.Sub(epoch))) != flight || !errors.Is(got[3].err, Code("unknown-semaphore")) {
 			t.Errorf("%+v\n%+v\n%v", got[1], got[5], got[3].err)
+		}
+	})
+}
+
+// Callers that call again as soon as they have a reply share the next request with those that wait for it already: eight
+// callers don't fall into two groups whose requests take turns.
+func TestGatherCallsAgain(t *testing.T) {
+	ok := func(map[string]any) string { return `{"status":200,"body":{}}` }
+	virtually(t, 1, sharing(flight, ok), func(b *rig) {
+		const callers, repeats = 8, 100
+		began := time.Now()
+		var all sync.WaitGroup
+		for n := range callers {
+			all.Go(func() {
+				for range repeats {
+					if _, err := b.Do(b.Context(), Call{Method: "POST", Path: []string{"v1", "thing"}, Key: "key", Operation: numbered(n).Operation}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if flights := time.Since(began) / flight; flights > repeats*9/5 { // two groups make two a repeat
+			t.Errorf("%d calls of each caller took %d requests one after the other", repeats, flights)
 		}
 	})
 }
