@@ -19,14 +19,15 @@ import (
 )
 
 const (
-	// memberTimeout bounds the committing of one change.
+	// memberTimeout bounds one change of the members.
 	memberTimeout = 5 * time.Second
-	// maxMemberText is the most bytes of a node id.
+	// maxMemberText is the greatest length of a node id, in bytes.
 	maxMemberText = 255
 )
 
-// Changes makes the leader's changes of the configuration, one at a time. Each change names the committed configuration
-// on which it was decided, and Raft refuses it if another change came first. Safe for concurrent use.
+// Changes makes the leader's changes of the configuration, one at a time. Each change names the index of the
+// configuration on which it was decided, so that Raft can refuse a change that another change has overtaken. Safe for
+// concurrent use.
 type Changes struct {
 	base
 	watch    *probe.Watch
@@ -35,8 +36,9 @@ type Changes struct {
 	entering sync.WaitGroup // the change that Raft has not yet committed or refused
 }
 
-// Begin waits until no other change is under way, and returns the configuration to change. The caller calls done at its
-// end. The next change begins only after Raft has committed or refused this one, so that it sees the result.
+// Begin waits until no other change is under way, and returns the configuration to change. The caller calls done at the
+// end of its change. The next change begins only after Raft has committed or refused this change, so that it sees the
+// result.
 func (m *Changes) Begin(ctx context.Context) (index uint64, servers []raft.Server, done func(), err error) {
 	select {
 	case m.turn <- struct{}{}:
@@ -54,7 +56,7 @@ func (m *Changes) Begin(ctx context.Context) (index uint64, servers []raft.Serve
 	case !m.host.Leads():
 		err = outcome.ErrNotLeader
 	case index == 0:
-		err = outcome.ErrConfigurationChanged // 0 would mean "whatever it is now" to Raft
+		err = outcome.ErrConfigurationChanged // index 0 would tell Raft to skip its check of the configuration
 	}
 	if err != nil {
 		done()
@@ -62,7 +64,7 @@ func (m *Changes) Begin(ctx context.Context) (index uint64, servers []raft.Serve
 	return index, servers, done, err
 }
 
-// commit waits up to 5 s until a change is committed. Raft may still commit it later.
+// commit waits up to 5 s until a change is committed. After an error, Raft may still commit the change.
 func (m *Changes) commit(ctx context.Context, change func(timeout time.Duration) raft.IndexFuture) error {
 	timeout := m.times.Of(memberTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -100,8 +102,8 @@ func (m *Changes) add(ctx context.Context, id, address string) error {
 	}
 }
 
-// enter adds a member without a vote, or changes the address of a member, after the node at that address has said who
-// it is. voting reports whether the member has a vote.
+// enter adds a member without a vote, or changes the address of a member. It first asks the node at that address for
+// its id. voting reports whether the member has a vote.
 func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, err error) {
 	index, servers, done, err := m.Begin(ctx)
 	if err != nil {
@@ -122,7 +124,7 @@ func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, e
 		return false, err
 	}
 	addServer := m.raft.AddNonvoter
-	if voting { // AddVoter of a present voter only changes its address
+	if voting { // AddVoter changes only the address of a member that is a voter
 		addServer = m.raft.AddVoter
 	}
 	err = m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
@@ -134,7 +136,7 @@ func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, e
 	return voting, err
 }
 
-// remove removes a member and notifies it. If the member is this node, the caller transfers leadership first.
+// remove removes a member and notifies it. To remove this node, the caller transfers leadership first.
 func (m *Changes) remove(ctx context.Context, id string) error {
 	index, servers, done, err := m.Begin(ctx)
 	if err != nil {
@@ -159,8 +161,8 @@ func (m *Changes) remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// notifyRemoved tells a node once that it was removed, so that it does not ask for votes for ever (raft#524). A failure
-// is only logged: the node also learns of its removal from the replies to its own probes (see exclusion).
+// notifyRemoved tells a node once that it was removed, because a node that does not know asks for votes for ever
+// (raft#524). A failure is only logged: the node also learns of its removal from the replies to its own probes.
 func (m *Changes) notifyRemoved(id, address string) {
 	ctx, cancel := context.WithTimeout(m.stopping, m.times.Of(memberTimeout))
 	defer cancel()
@@ -169,8 +171,9 @@ func (m *Changes) notifyRemoved(id, address string) {
 	}
 }
 
-// raise raises the feature level after all members have said that they know the level. No member can be added
-// meanwhile, and the command is logged in this term or not at all, so these are all members when the level rises.
+// raise raises the feature level after all members have confirmed that they know the level. Until the command is
+// applied, no member can be added that does not know the level: changes are blocked, and the command is logged in this
+// term or not at all.
 func (m *Changes) raise(ctx context.Context, level uint32) error {
 	done, err := m.hold(ctx, level)
 	if err != nil {
@@ -184,9 +187,9 @@ func (m *Changes) raise(ctx context.Context, level uint32) error {
 	return nil
 }
 
-// Hold blocks all changes of the members until done is called, after all members have said that they know a feature
-// level. For a level up to the level in force it asks no member, since all know it: so a member that is down is no
-// obstacle.
+// Hold blocks all changes of the members until done is called. Before that, it asks all members whether they know the
+// feature level. It does not ask if the level is already in force: then all members know it, and a member that is down
+// does not matter.
 func (m *Changes) Hold(ctx context.Context, level uint32) (done func(), err error) {
 	if level <= m.host.Level() {
 		level = 0
@@ -194,7 +197,7 @@ func (m *Changes) Hold(ctx context.Context, level uint32) (done func(), err erro
 	return m.hold(ctx, level)
 }
 
-// hold is Hold, but it also asks the members about a level in force; 0: it asks no member.
+// hold is Hold, but asks the members also about a level in force. With level 0 it asks no member.
 func (m *Changes) hold(ctx context.Context, level uint32) (done func(), err error) {
 	_, _, done, err = m.Begin(ctx)
 	if err != nil {
@@ -210,7 +213,7 @@ func (m *Changes) hold(ctx context.Context, level uint32) (done func(), err erro
 	return done, nil
 }
 
-// knownByAll asks every member of the latest configuration, with a vote or without.
+// knownByAll returns an error unless every member of the latest configuration, voter or not, knows the level.
 func (m *Changes) knownByAll(ctx context.Context, level uint32) error {
 	servers := m.servers()
 	lacking := wake.AtOnce(servers, func(s raft.Server) string { return m.lacks(ctx, s, level) })
@@ -238,23 +241,22 @@ func (m *Changes) lacks(ctx context.Context, s raft.Server, level uint32) string
 	return ""
 }
 
-// transferTimeout bounds a transfer of leadership. Raft's own bound fails if its request to the target hangs
-// (raft#696).
+// transferTimeout bounds a transfer of leadership. Raft's own timeout has no effect while its request to the target
+// hangs (raft#696).
 const transferTimeout = 3 * time.Second
 
-// successor is a voter that could become the leader.
 type successor struct {
 	server raft.Server
 	lag    uint64
 }
 
-// transfer hands leadership over, in one attempt, to the voter with that id, or to the voter that trails least if id is
-// empty. It blocks until this node no longer leads.
+// transfer makes one attempt to transfer leadership to the voter with that id. Without an id, it chooses the voter that
+// has applied the most entries. It blocks until this node no longer leads.
 func (m *Changes) transfer(ctx context.Context, id string) error {
 	return m.transferTo(ctx, id, willing)
 }
 
-// transferTo is transfer to a voter for whose reply fits returns true.
+// transferTo is transfer to a voter whose reply to the probe satisfies fits.
 func (m *Changes) transferTo(ctx context.Context, id string, fits func(*probe.Answer) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, m.times.Of(transferTimeout))
 	defer cancel()
@@ -272,8 +274,8 @@ func (m *Changes) transferTo(ctx context.Context, id string, fits func(*probe.An
 	return outcome.OfChange(wake.Await(ctx, m.raft.LeadershipTransferToServer(target.server.ID, target.server.Address).Error))
 }
 
-// abdicate hands leadership over so that the next leader can remove this node. It then returns outcome.ErrNotLeader,
-// for which the caller asks the next leader.
+// abdicate transfers leadership so that the next leader can remove this node. It then returns outcome.ErrNotLeader, and
+// the caller sends its request to the next leader.
 func (m *Changes) abdicate(ctx context.Context) error {
 	_, servers, _ := m.configs.current()
 	if _, member := Find(servers, m.self); !member {
@@ -288,9 +290,9 @@ func (m *Changes) abdicate(ctx context.Context) error {
 	return outcome.ErrNotLeader
 }
 
-// choose asks the voters that could take over, and returns the voter that trails least among those that fit and receive
-// this node's entries. We don't leave the choice to Raft: it chooses by the entries that it sent last, and may choose a
-// dead node.
+// choose asks the voters for their state. Of those that satisfy fits and receive this node's entries, it returns the
+// voter with the smallest lag. We don't leave the choice to Raft, since it may choose a dead node to which it has sent
+// many entries.
 func (m *Changes) choose(ctx context.Context, id string, fits func(*probe.Answer) bool) (successor, error) {
 	_, servers, _ := m.configs.current()
 	var candidates []probe.Peer
@@ -315,13 +317,13 @@ func (m *Changes) choose(ctx context.Context, id string, fits func(*probe.Answer
 	return slices.MinFunc(found, func(a, b successor) int { return cmp.Compare(a.lag, b.lag) }), nil
 }
 
-// willing reports whether a node may be made the leader.
+// willing reports whether leadership may be transferred to a node.
 func willing(a *probe.Answer) bool {
 	return a.State != probe.Empty && !a.Draining && !a.StorageLow
 }
 
-// roomier reports whether a node may take over from a leader whose disk is nearly full. The node's disk must not be
-// nearly full; if only the leader's reserve is left (spent), any node with more than its reserve may take over.
+// roomier reports whether a node may take over from a leader whose disk is nearly full. spent: the leader has only its
+// reserve left, so a node that is nearly full will do if it has more than its reserve.
 func roomier(a *probe.Answer, spent bool) bool {
 	return a.State != probe.Empty && !a.Draining && !a.StorageSpent && (spent || !a.StorageLow)
 }

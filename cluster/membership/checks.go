@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/probe"
 )
 
-// CheckMember returns an error for text that cannot be a node id, and for an address that no other node could dial.
+// CheckMember returns an error for text that cannot be a node id, and for an address that other nodes cannot dial.
 func CheckMember(id, address string) error {
 	if id == "" || len(id) > maxMemberText || strings.ContainsAny(id, " \t\r\n,=/\x00") {
 		return fmt.Errorf("%w: %q is no id of a node", outcome.ErrMemberInvalid, id)
@@ -24,11 +24,12 @@ func CheckMember(id, address string) error {
 	return nil
 }
 
-// checkMove returns an error if the node with that id cannot get the address. server is the node's present entry, zero
-// if it is no member.
+// checkMove returns an error if the node with that id cannot get the address. server is the node's present entry in the
+// configuration, or zero if the node is no member.
 //
-// A change of a voter's address counts like a removal and an addition, so the other voters need a majority that is up.
-// A leader transfers leadership first, so that another node dials the new address.
+// Until its new address is committed, a voter whose address changes may be unreachable. So the change needs a majority
+// among the other voters. A leader can't move itself: it transfers leadership, and the next leader dials the new
+// address.
 func (m *Changes) checkMove(ctx context.Context, servers []raft.Server, server raft.Server, id, address string) error {
 	voting := server.ID != "" && server.Suffrage == raft.Voter
 	if voting {
@@ -41,7 +42,7 @@ func (m *Changes) checkMove(ctx context.Context, servers []raft.Server, server r
 			return m.abdicate(ctx)
 		}
 	}
-	answer, err := m.calls.Ask(ctx, id, address) // the port refuses a copied node, and a node of another cluster
+	answer, err := m.calls.Ask(ctx, id, address) // the port refuses a copy of another node's folder, and a node of another cluster
 	switch {
 	case err != nil: // %v hides the error from errors.Is, so that Call does not try again
 		return fmt.Errorf("%w: %s was not found at %s, start it there first: %v", outcome.ErrMemberInvalid, id, address, err)
@@ -51,8 +52,8 @@ func (m *Changes) checkMove(ctx context.Context, servers []raft.Server, server r
 	return nil
 }
 
-// checkRemoval returns an error for a removal that Raft could not commit. A removal needs a majority of the voters that
-// stay, and cannot be taken back once it is in the log.
+// checkRemoval returns an error for a removal that Raft could not commit. Once a removal is in the log it cannot be
+// taken back, and it needs a majority of the voters that stay.
 func (m *Changes) checkRemoval(servers []raft.Server, id string) error {
 	var stay, up int
 	var silent []string

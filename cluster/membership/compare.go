@@ -17,16 +17,15 @@ import (
 // ErrStateDiffers stops a node whose state differs from the state of a majority.
 var ErrStateDiffers = errors.New("this node's state differs from that of a majority")
 
-// errStateUnmatched is the error of a comparison for which the leader has no state hash.
+// errStateUnmatched means that the leader has no state hash at the index at which it was asked.
 var errStateUnmatched = errors.New("the leader has no state hash at this node's index")
 
-// comparison compares this node's state with the states of the other nodes. Safe for concurrent
-// use.
+// comparison compares this node's state with the states of the other nodes. Safe for concurrent use.
 type comparison struct {
 	base
 	halt    *halt
-	split   atomic.Pointer[string] // how the states differ without a majority; nil: they don't
-	differs atomic.Pointer[string] // how this node's state differs from the leader's; nil: it doesn't
+	split   atomic.Pointer[string] // how the states differ while no state has a majority, else nil
+	differs atomic.Pointer[string] // how this node's state differs from the leader's, else nil
 }
 
 // compareReplies stops this node if its state differs from the state of a majority. It halts this node while the
@@ -61,7 +60,7 @@ func (c *comparison) compareReplies(seen map[string]probe.Seen) {
 	}
 }
 
-// matchLeader compares this node's state with the leader's state, at the last index that this node has applied.
+// matchLeader compares this node's state with the leader's at the last index that this node has applied.
 func (c *comparison) matchLeader(ctx context.Context) error {
 	address, id := c.raft.LeaderWithID()
 	if string(id) == c.self {
@@ -89,17 +88,16 @@ func (c *comparison) matchLeader(ctx context.Context) error {
 	return nil
 }
 
-// Hashes provides the state hashes of this node, as replica.Hashes does.
+// Hashes provides the state hashes of this node. replica.Hashes implements it.
 type Hashes interface {
-	// Latest returns the hash after the last entry, and its index; 0 before the first.
+	// Latest returns the last applied index and the state hash there, or index 0 before the first entry.
 	Latest() (index uint64, hash [16]byte)
-	// At returns the hash after the entry with that index, if it is known.
+	// At returns the state hash after the entry at index, if it is still known.
 	At(index uint64) (hash [16]byte, known bool)
 	// All returns the hashes that are kept for comparison, by index.
 	All() iter.Seq2[uint64, [16]byte]
 }
 
-// latestHash returns the hash after the last entry, or nil before the first.
 func latestHash(h Hashes) *probe.StateHash {
 	if index, hash := h.Latest(); index != 0 {
 		return &probe.StateHash{Index: index, Hash: hash}
@@ -107,7 +105,6 @@ func latestHash(h Hashes) *probe.StateHash {
 	return nil
 }
 
-// hashAt returns the hash after the entry with that index, or nil if it is not known.
 func hashAt(h Hashes, index uint64) *probe.StateHash {
 	if hash, known := h.At(index); known {
 		return &probe.StateHash{Index: index, Hash: hash}
@@ -115,7 +112,6 @@ func hashAt(h Hashes, index uint64) *probe.StateHash {
 	return nil
 }
 
-// allHashes returns the hashes that are kept, by index.
 func allHashes(h Hashes) (all []probe.StateHash) {
 	for index, hash := range h.All() {
 		all = append(all, probe.StateHash{Index: index, Hash: hash})
@@ -123,7 +119,6 @@ func allHashes(h Hashes) (all []probe.StateHash) {
 	return all
 }
 
-// hashVerdict is the result of a comparison of the members' state hashes.
 type hashVerdict int
 
 const (
@@ -132,12 +127,12 @@ const (
 	hashesOdd               // this node's hash differs from the majority's hash
 )
 
-// judgeHashes compares the members' hashes at the indexes at which this node has a hash, the latest index first. byNode
-// has the hashes by node. members counts all members, also members without a hash. If hashes differ, the text names the
-// nodes and their hashes.
+// judgeHashes compares the members' hashes, by node, at each index at which this node has a hash, the latest index
+// first. members counts all members, also members without a hash. If hashes differ, the text names the nodes and their
+// hashes.
 //
-// It stops at the first index at which two hashes differ, since states that differ never become equal again. Where a
-// majority agrees, the nodes of the minority stop.
+// It stops at the latest index at which two hashes differ, since states that differ never become equal again. If a
+// majority has the same hash there, each node of the minority stops itself.
 func judgeHashes(self string, byNode map[string][]probe.StateHash, members int) (hashVerdict, string) {
 	ownHashes := byNode[self]
 	for i := len(ownHashes) - 1; i >= 0; i-- {
@@ -160,7 +155,6 @@ func judgeHashes(self string, byNode map[string][]probe.StateHash, members int) 
 	return hashesAgree, ""
 }
 
-// hashesAt returns the hashes at an index, by node.
 func hashesAt(byNode map[string][]probe.StateHash, index uint64) map[string][16]byte {
 	at := map[string][16]byte{}
 	for node, hashes := range byNode {
@@ -173,7 +167,6 @@ func hashesAt(byNode map[string][]probe.StateHash, index uint64) map[string][16]
 	return at
 }
 
-// describeHashes names the nodes and their hashes.
 func describeHashes(index uint64, at map[string][16]byte) string {
 	var each []string
 	for _, node := range slices.Sorted(maps.Keys(at)) {

@@ -12,30 +12,27 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// configurationLog holds the latest committed configuration and the index of its entry, which Raft does not report. A
-// change names that index, and Raft refuses the change if another change came first. Safe for concurrent use.
+// configurationLog holds the latest committed configuration and the index of its entry. Raft does not report this
+// index, but a change of the configuration must name it. Safe for concurrent use.
 type configurationLog struct {
 	snapshots raft.SnapshotStore
 
 	mu       sync.Mutex
 	index    uint64 // 0: not known
 	servers  []raft.Server
-	restored bool      // the configuration of the newest snapshot was not read yet
+	restored bool      // the newest snapshot's configuration is still to be read
 	changed  wake.Bell // rung at each new configuration
 }
 
-// newConfigurationLog returns a log that begins with the configuration of the newest snapshot.
 func newConfigurationLog(snapshots raft.SnapshotStore) *configurationLog {
 	return &configurationLog{snapshots: snapshots, restored: true}
 }
 
-// addEntry stores the configuration of a committed entry.
 func (c *configurationLog) addEntry(entry *raft.Log) {
 	c.set(entry.Index, raft.DecodeConfiguration(entry.Data).Servers)
 }
 
-// noteRestore notes that the machine was restored from a snapshot, whose configuration is read at the next call of
-// current.
+// noteRestore notes that the machine was restored from a snapshot. The next call of current reads its configuration.
 func (c *configurationLog) noteRestore() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +49,7 @@ func (c *configurationLog) set(index uint64, servers []raft.Server) {
 	c.changed.Ring()
 }
 
-// current returns the latest committed configuration that is known, and a channel that is closed when a later one is
+// current returns the latest known committed configuration, and a channel that is closed when a later configuration is
 // known. The index is 0 while no configuration is known. The caller must not change servers.
 func (c *configurationLog) current() (index uint64, servers []raft.Server, changed <-chan struct{}) {
 	c.mu.Lock()
@@ -67,7 +64,7 @@ func (c *configurationLog) current() (index uint64, servers []raft.Server, chang
 	return c.index, c.servers, c.changed.Next()
 }
 
-// readSnapshots reads the configurations of the snapshots, which are committed. If the snapshots cannot be listed, the
+// readSnapshots reads the configuration of each snapshot; Raft has committed it. If the snapshots cannot be listed, the
 // next call of current tries again.
 func (c *configurationLog) readSnapshots() {
 	snapshots, err := c.snapshots.List()
@@ -102,28 +99,28 @@ func Voters(servers []raft.Server) []raft.Server {
 }
 
 const (
-	// absentRounds is how many rounds in a row the leader must deny that this node is a member. A single denial is not
-	// enough: the entry of the removal may still be on its way, and then this node's own log shows it.
+	// absentRounds is how many rounds in a row the leader must report that this node is no member. One report is not
+	// enough: the entry that adds or removes this node may be on its way, and then this node learns it from its own
+	// log.
 	absentRounds = 4
-	// neverCampaign is the election timeout of a node that must not campaign.
+	// neverCampaign stands in for "no election timeout", for a removed node.
 	neverCampaign = 24 * time.Hour
 )
 
-// exclusion finds out that this node was removed although its own log does not show it. Raft sends a removed node no
-// entry after the entry that removes it, and that entry may get lost, so that the node would campaign for ever
-// (raft#524). So the node learns of its removal from the leader's replies to the probe.
+// exclusion finds out from the leader's replies to probes that this node was removed. Its own log may not show it: Raft
+// sends a removed node no more entries, and the entry of the removal may get lost. The node would then campaign for
+// ever (raft#524).
 type exclusion struct {
 	base
-	rounds int         // rounds in a row in which the leader denied this node
-	index  uint64      // of this node's configuration when it found out
-	known  atomic.Bool // this node was removed, and does not campaign
+	rounds int         // in a row in which the leader reported that this node is no member
+	index  uint64      // of this node's configuration when it learned of its removal
+	known  atomic.Bool // this node was removed and does not campaign
 }
 
-// removed reports whether this node is no longer a member: its own latest configuration lacks it (then Raft does not
-// campaign), or the leader says so.
+// removed reports whether this node was removed, according to its own log or to the leader.
 func (e *exclusion) removed() bool { return e.absent() || e.known.Load() }
 
-// absent reports whether this node's own latest configuration lacks it.
+// absent reports whether this node is missing in its own latest configuration. Raft does not campaign then.
 func (e *exclusion) absent() bool {
 	servers := e.servers()
 	_, member := Find(servers, e.self)
@@ -152,8 +149,8 @@ func (e *exclusion) update(seen map[string]probe.Seen) {
 	}
 }
 
-// leaderSays returns whether the leader's configuration has this node. ok is false unless a leader has replied whose
-// configuration is later than index, the index of this node's configuration.
+// leaderSays reports whether the leader's configuration contains this node. ok is false if no leader has replied, or if
+// its configuration is not later than index, which is the index of this node's configuration.
 func leaderSays(seen map[string]probe.Seen, index uint64) (member, ok bool) {
 	for id, s := range seen {
 		if s.Up() && s.Answer.Leader == id && s.Answer.State == probe.Live && s.Answer.Configuration > index {
@@ -163,7 +160,7 @@ func leaderSays(seen map[string]probe.Seen, index uint64) (member, ok bool) {
 	return false, false
 }
 
-// campaignAfter sets how long this node hears no leader before it campaigns.
+// campaignAfter sets how long this node waits without a leader before it campaigns.
 func (e *exclusion) campaignAfter(timeout time.Duration) {
 	config := e.raft.ReloadableConfig()
 	config.HeartbeatTimeout, config.ElectionTimeout = timeout, timeout

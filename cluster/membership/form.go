@@ -22,8 +22,8 @@ import (
 const (
 	// formEvery is how often a node with an empty folder asks its peers.
 	formEvery = 250 * time.Millisecond
-	// formSoon is the pause instead of formEvery for a time of formHurry after the start, since the other nodes often
-	// start at the same time, and again after the last of them has replied for the first time.
+	// formSoon replaces formEvery in the first 3 s (formHurry) after the start, because nodes often start together, and
+	// in the 3 s after the last peer has replied for the first time.
 	formSoon  = 25 * time.Millisecond
 	formHurry = 3 * time.Second
 	// rejoinEvery is how often a node asks the leader to admit it again.
@@ -32,7 +32,7 @@ const (
 	formLogEvery = 5 * time.Second
 )
 
-// peerList returns a list of peers as a text, sorted by id: two nodes have equal lists if the texts are equal.
+// peerList returns a list of peers as text, sorted by id, so that equal lists give equal texts.
 func peerList(peers []probe.Peer) string {
 	entries := make([]string, len(peers))
 	for i, p := range peers {
@@ -42,8 +42,8 @@ func peerList(peers []probe.Peer) string {
 	return strings.Join(entries, ",")
 }
 
-// FirstConfiguration returns the configuration in which all listed peers are voters. All nodes must make an equal
-// configuration from an equal list, since each node writes it as the first entry of its log.
+// FirstConfiguration returns the configuration in which all listed peers are voters. The result depends only on the set
+// of peers, because each node writes it as the first entry of its own log.
 func FirstConfiguration(peers []probe.Peer) raft.Configuration {
 	var c raft.Configuration
 	for _, p := range peers {
@@ -53,14 +53,14 @@ func FirstConfiguration(peers []probe.Peer) raft.Configuration {
 	return c
 }
 
-// asker asks nodes how they are, as [probe.Calls] does.
+// asker asks nodes for their state; [probe.Calls] implements it.
 type asker interface {
 	AskAll(ctx context.Context, peers []probe.Peer) []probe.Asked
 }
 
-// formation finds out whether a node with an empty folder is part of a cluster that forms, or a member that has lost
-// its folder. The node alone can't know which, so it asks the other nodes before Raft runs: a voter that has forgotten
-// its votes must not cast them again.
+// formation finds out, before Raft runs, whether a node with an empty folder forms a new cluster or is a member that
+// has lost its folder. Only the other nodes know. A voter that has lost its record of its votes must not vote: it could
+// vote twice in a term.
 type formation struct {
 	self   string
 	folder peer.ID
@@ -68,25 +68,26 @@ type formation struct {
 	list   string       // of all peers, see peerList
 	calls  asker
 	log    hclog.Logger
-	// propose is called with the cluster id that this node proposes, so that peers see it.
+	// propose publishes the cluster id that this node proposes to its peers.
 	propose func(fsm.ClusterID)
-	// waits is called with the reason why the cluster can't form yet.
+	// waits publishes why the cluster can't form yet.
 	waits func(why string)
 
 	answers  map[string]probe.Answer // the last reply of each peer
-	errs     map[string]error        // by peer: the error of the last question; nil: it replied
+	errs     map[string]error        // by peer: the error of the last question, or nil after a reply
 	loggedAt time.Time
 }
 
-// run asks all listed peers until one of them is live, or until all have replied and all are empty or formed. In the
-// first case live is true; in the second case cluster is the id with which the cluster forms. It fails when ctx ends,
-// and when a peer of the forming cluster has another list: two lists would make two clusters.
+// run asks all listed peers. It returns live once a peer is live, or the id of the new cluster once all peers have
+// replied and are empty or formed. It fails when ctx ends, and when a peer has another list: two lists would make two
+// clusters.
 //
-// A peer's reply may be old by the time the last peer replies. That is safe: this node was empty before it asked, so if
-// the others have gone on without it, it has never voted in their cluster.
+// A reply may be out of date by the time the last peer replies. That is safe: if the other nodes have formed their
+// cluster in the meantime, this node, which was empty before it asked, has not voted in it yet.
 //
-// Nor can two nodes form with different ids. Each node has seen that all empty nodes propose its own id, which is made
-// of all folders' ids, or takes the id of a node that has formed; and a folder that is lost meanwhile never comes back.
+// Two nodes cannot form with different ids. The id is made of the ids of all folders. A node forms only when all empty
+// nodes propose the same id as the node itself, or with the id of a node that has formed. A folder that is lost in the
+// meantime never comes back, so its id cannot count in two clusters.
 func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, err error) {
 	began, replied := time.Now(), false
 	f.answers, f.errs, f.loggedAt = map[string]probe.Answer{}, map[string]error{}, began
@@ -121,8 +122,8 @@ func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, 
 	}
 }
 
-// oneCluster returns the id of the cluster to which the nodes belong by their replies, or "" if all are empty. It fails
-// if they belong to different clusters: then this node must not enter any of them.
+// oneCluster returns the id of the cluster to which the nodes that replied belong, or "" if all are empty. If they
+// belong to different clusters it fails, and this node must not enter any of them.
 func oneCluster(answers map[string]probe.Answer) (string, error) {
 	first := ""
 	for _, id := range slices.Sorted(maps.Keys(answers)) {
@@ -142,8 +143,8 @@ func oneCluster(answers map[string]probe.Answer) (string, error) {
 	return answers[first].Cluster, nil
 }
 
-// agree returns the id with which the cluster forms, once all nodes have the same: the id of the peers that have
-// formed, else the id that all propose.
+// agree returns the id of the new cluster: the id of the peers that have formed (found), else the id that all nodes
+// propose. ok is false while their proposals differ.
 func (f *formation) agree(found string) (fsm.ClusterID, bool) {
 	if found != "" {
 		cluster, err := fsm.ParseClusterID(found)
@@ -167,7 +168,6 @@ func (f *formation) agree(found string) (fsm.ClusterID, bool) {
 	return cluster, true
 }
 
-// folderOf returns the id of a node's folder.
 func folderOf(a *probe.Answer) (id peer.ID, err error) {
 	if len(a.Folder) != hex.EncodedLen(len(id)) {
 		return id, probe.ErrMalformed
@@ -176,7 +176,6 @@ func folderOf(a *probe.Answer) (id peer.ID, err error) {
 	return id, err
 }
 
-// askAll asks every peer once, all at the same time.
 func (f *formation) askAll(ctx context.Context) {
 	for _, p := range f.calls.AskAll(ctx, f.others) {
 		if f.errs[p.ID] = p.Err; p.Err == nil {
@@ -185,7 +184,6 @@ func (f *formation) askAll(ctx context.Context) {
 	}
 }
 
-// judge reports whether a peer is live, and whether all peers have replied.
 func (f *formation) judge() (live, complete bool) {
 	complete = true
 	for _, p := range f.others {
@@ -196,7 +194,6 @@ func (f *formation) judge() (live, complete bool) {
 	return live, complete
 }
 
-// checkLists returns an error if a peer's list of peers differs from this node's list.
 func (f *formation) checkLists() error {
 	for _, id := range slices.Sorted(maps.Keys(f.answers)) {
 		if remote := f.answers[id].Peers; remote != f.list {
@@ -206,7 +203,7 @@ func (f *formation) checkLists() error {
 	return nil
 }
 
-// logProgress logs, every 5 s, for which peers this node waits, or why it can't go on.
+// logProgress logs every 5 s which peers have not replied, or why the cluster can't form.
 func (f *formation) logProgress(conflict error) {
 	if time.Since(f.loggedAt) < formLogEvery {
 		return
@@ -228,8 +225,8 @@ func (f *formation) logProgress(conflict error) {
 	f.log.Info("waiting for peers: the first start needs all of them once", "silent", silent)
 }
 
-// folderState returns how far the node with these stores has come. It reads the log rather than the machine: after a
-// restart the machine has applied less than the log holds, and a node that took part in Raft must never count as new.
+// folderState returns whether the folder is empty, or how much Raft has stored in it. It reads the log rather than the
+// machine: after a restart the machine is behind the log, and a node that took part in Raft must never count as new.
 func folderState(logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore) (probe.State, error) {
 	some, err := raft.HasExistingState(logs, stable, snapshots)
 	if err != nil {
@@ -243,7 +240,7 @@ func folderState(logs raft.LogStore, stable raft.StableStore, snapshots raft.Sna
 		return "", fmt.Errorf("look into the log: %w", err)
 	}
 	if last != 1 {
-		return probe.Live, nil // also for the empty log of a node that was admitted again
+		return probe.Live, nil // also if the log is empty because the node was admitted again
 	}
 	var first raft.Log
 	if err := logs.GetLog(1, &first); err != nil {
@@ -255,25 +252,25 @@ func folderState(logs raft.LogStore, stable raft.StableStore, snapshots raft.Sna
 	return probe.Live, nil
 }
 
-// The keys under which Raft stores its term and its vote. Raft does not export them.
+// Raft stores its term and its vote under these keys, but does not export them.
 var (
 	keyCurrentTerm  = []byte("CurrentTerm")
 	keyLastVoteTerm = []byte("LastVoteTerm")
 	keyLastVoteCand = []byte("LastVoteCand")
 )
 
-// readmission has the leader of a living cluster admit this node again, whose folder is empty. Raft stays closed until
-// the leader has committed that this node has no vote. Otherwise this node could vote a second time in a term, or help
-// to elect a leader that lacks entries which were committed with this node's old log.
+// readmission asks the leader of a living cluster to admit this node again after it lost its folder. Raft stays closed
+// until the leader has committed that this node has no vote. Otherwise this node could vote twice in a term, or help to
+// elect a leader that lacks committed entries which only this node's lost log completed to a majority.
 //
-// After that commit, any majority that could elect a leader contains a node that knows of it, so this node may follow.
-// When it has caught up, the leader makes it a voter again (see promotion).
+// Every later majority contains a node that knows this commit, so this node can then safely follow. When it has caught
+// up, the leader makes it a voter again (see promotion).
 type readmission struct {
 	self   probe.Peer   // as advertised
 	others []probe.Peer // as listed, without this node
 	calls  *probe.Calls
 	log    hclog.Logger
-	// waits is called with the reason why this node is not in the cluster yet.
+	// waits publishes why this node is not in the cluster yet.
 	waits func(why string)
 
 	loggedAt time.Time
@@ -281,8 +278,8 @@ type readmission struct {
 
 // admittance is the leader's confirmation that this node has no vote.
 type admittance struct {
-	term   uint64 // the leader's
-	leader string // its address
+	term   uint64 // the leader's term
+	leader string // the leader's address
 	// cluster is the id of the cluster that has admitted this node.
 	cluster fsm.ClusterID
 }
@@ -331,7 +328,7 @@ func (r *readmission) askLeader(ctx context.Context) (admittance, error) {
 }
 
 // findLeader asks all peers and returns the leader's address from the reply with the highest term. It fails if the
-// replies are of different clusters.
+// replies come from different clusters.
 func (r *readmission) findLeader(ctx context.Context) (address string, err error) {
 	var term uint64
 	var live, silent []string
@@ -359,9 +356,9 @@ func (r *readmission) findLeader(ctx context.Context) (address string, err error
 	return address, nil
 }
 
-// storeVote stores, before Raft opens, that this node is in the leader's term and has voted for the leader. So the node
-// can't vote again in a term in which it may have voted before it lost its folder. The current term is written last:
-// once it is stored, the folder is not empty any more, and the next start opens Raft at once.
+// storeVote stores, before Raft opens, the leader's term and a vote for the leader. So the node can't vote a second
+// time in a term in which it may have voted before it lost its folder. The current term is written last because it
+// marks the folder as not empty: the next start then opens Raft at once.
 func (a admittance) storeVote(stable raft.StableStore) error {
 	if err := stable.SetUint64(keyLastVoteTerm, a.term); err != nil {
 		return err

@@ -14,24 +14,23 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// roster answers questions about the latest configuration of a node.
 type roster interface {
-	// memberAt returns the id of the member at that address, which may have a mark (see peer.MarkAddress), or "".
+	// memberAt returns the id of the member at an address, or "". The address may have a mark (see peer.MarkAddress).
 	memberAt(address string) string
-	// admittedFolder returns the folder that was admitted under a node id. ok is false if no folder was admitted, or if
-	// the latest configuration is not known.
+	// admittedFolder returns the id of the folder with which a node was admitted. ok is false if no folder was admitted
+	// for it, or if the latest configuration is not known.
 	admittedFolder(node string) (peer.ID, bool)
-	// admits reports whether the port accepts the certificate of a node with that id: see [peer.Identity].
+	// admits reports whether the port accepts a node's certificate: see [peer.Identity].
 	admits(node string) bool
 }
 
-// identity is a node's description of itself on each stream, and its judgement of the other side's description. Safe
-// for concurrent use.
+// identity says what this node tells about itself on each stream, and which other nodes it accepts. Safe for concurrent
+// use.
 type identity struct {
 	node        string
 	address     string // as advertised
 	folder      peer.ID
-	incarnation uint64 // another one after each start
+	incarnation uint64 // random at each start
 	roster
 	*evidence
 
@@ -40,14 +39,13 @@ type identity struct {
 	cluster  fsm.ClusterID
 }
 
-// bind sets the id of the cluster to which the node belongs.
 func (i *identity) bind(cluster fsm.ClusterID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.standing, i.cluster = peer.StandingBound, cluster
 }
 
-// bindNone notes that the node belongs to no cluster, since its folder is empty.
+// bindNone records that the node belongs to no cluster because its folder is empty.
 func (i *identity) bindNone() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -71,8 +69,8 @@ func (i *identity) Hello(kind peer.StreamKind, target string) peer.Hello {
 	}
 }
 
-// formedID returns the id of the cluster that nodes with these folders form. Each of the nodes computes the same id,
-// which is as random as the folders' ids.
+// formedID returns the id of the cluster that nodes with these folders form. Each of the nodes computes the same id. It
+// is as random as the ids of the folders.
 func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 	sum := sha256.New()
 	for _, node := range slices.Sorted(maps.Keys(folders)) {
@@ -82,11 +80,11 @@ func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 	return id
 }
 
-// The id of a recovered cluster shows which cluster it was made from. It has the first 8 bytes of the earlier id, then
-// this mark, a number of two bytes that rises by one with each recovery, and four random bytes.
+// The id of a recovered cluster shows from which cluster it was made: the first 8 bytes of the lost cluster's id, this
+// mark, the number of recoveries so far (2 bytes) and 4 random bytes.
 const recoveredMark = "RC"
 
-// RecoveredID draws the id of a cluster that is recovered from what is left of the cluster before.
+// RecoveredID draws the id of a cluster that is recovered from a folder of the lost cluster.
 func RecoveredID(before fsm.ClusterID) (id fsm.ClusterID) {
 	_, _ = rand.Read(id[:]) // never fails
 	copy(id[:8], before[:8])
@@ -95,22 +93,22 @@ func RecoveredID(before fsm.ClusterID) (id fsm.ClusterID) {
 	return id
 }
 
-// recoveries returns how often a cluster with that id was recovered.
+// recoveries returns how often the cluster with that id was recovered.
 func recoveries(id fsm.ClusterID) uint16 {
-	if string(id[8:10]) != recoveredMark { // a random id has the mark with a chance of 1 in 65536, which does no harm
+	if string(id[8:10]) != recoveredMark { // by chance, 1 in 65536 random ids has the mark, which does no harm
 		return 0
 	}
 	return binary.BigEndian.Uint16(id[10:])
 }
 
-// succeeds reports whether a cluster was recovered from another cluster, directly or through further recoveries.
+// succeeds reports whether cluster was recovered from before, directly or in several recoveries.
 func succeeds(cluster, before fsm.ClusterID) bool {
 	return bytes.Equal(cluster[:8], before[:8]) && recoveries(cluster) > recoveries(before)
 }
 
-// judge returns why a stream with these two hellos must be refused, or 0. Both sides come to the same verdict.
+// judge returns why a stream between two nodes must be refused, or 0. Both sides reach the same result.
 //
-// An empty node may only probe and be probed: probes are how it comes into a cluster.
+// A node with an empty folder may only send and receive probes, with which it enters a cluster.
 func judge(kind peer.StreamKind, dialler, acceptor *peer.Hello) peer.Refusal {
 	empty := dialler.Standing == peer.StandingEmpty || acceptor.Standing == peer.StandingEmpty
 	switch {
@@ -163,7 +161,7 @@ func (i *identity) Accept(kind peer.StreamKind, target string, mark peer.ID, rem
 	return reason, describeMismatch(reason, &local, i.address, remote, address)
 }
 
-// checkFolder refuses a node whose folder is not the folder that was admitted under its id.
+// checkFolder refuses a node whose folder is not the folder with which its id was admitted.
 func (i *identity) checkFolder(remote *peer.Hello) (peer.Refusal, string) {
 	if remote.Standing == peer.StandingEmpty {
 		return 0, ""
@@ -179,7 +177,7 @@ func describeFolder(remote *peer.Hello, admitted peer.ID) string {
 		remote.Node, admitted, remote.Folder)
 }
 
-// describeMismatch explains a refusal by judge, with both sides' addresses.
+// describeMismatch explains a refusal by judge and names both addresses.
 func describeMismatch(reason peer.Refusal, local *peer.Hello, localAddress string, remote *peer.Hello, remoteAddress string) string {
 	text := "the nodes belong to different clusters"
 	if reason == peer.RefusedKind {

@@ -21,38 +21,36 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// Node is the node as its membership sees it. All methods are safe for concurrent use. Only Reaches, Propose and Judge
-// block.
+// Node is the part of the node that its membership calls. All methods are safe for concurrent use. Only Reaches,
+// Propose and Judge block.
 type Node interface {
 	// Applied returns the index of the last entry that the node's machine has applied.
 	Applied() uint64
-	// Level returns the feature level in force, as far as the machine knows.
+	// Level returns the feature level in force in the machine's state.
 	Level() uint32
 	// ClusterID returns the cluster's id in the machine's state, or zero before the first term.
 	ClusterID() fsm.ClusterID
 	// Draining reports whether the node is about to stop.
 	Draining() bool
-	// Space reports whether the node's disk was nearly full when it was measured last,
-	// and whether only its reserve was left.
+	// Space reports whether the disk was nearly full at the last measurement, and whether only the reserve was left.
 	Space() (low, spent bool)
-	// Leads reports whether the node leads an established term.
+	// Leads reports whether the node is the leader and has committed the first entry of its term.
 	Leads() bool
-	// Reaches reports whether a member receives the entries that this node sends as the leader. It blocks for up to 1
-	// s.
+	// Reaches reports whether a member receives the entries that this leader sends. It blocks for up to 1 s.
 	Reaches(ctx context.Context, id string) bool
-	// Propose logs a command in the node's present term, or not at all, and blocks until it is applied. It fails with
-	// outcome.ErrNotLeader if the node does not lead.
+	// Propose logs a command in the node's present term and blocks until it is applied; it never logs it in a later
+	// term. It fails with outcome.ErrNotLeader if the node does not lead.
 	Propose(ctx context.Context, command fsm.Command) error
-	// Halted notes why this node must refuse commands as the leader: outcome.ErrNoLeader while it is among nodes of
-	// another cluster, outcome.ErrSplitState or outcome.ErrStorageFull. nil: it may accept commands.
+	// Halted records why this node must refuse commands as the leader: outcome.ErrNoLeader while it is among nodes of
+	// another cluster, outcome.ErrSplitState or outcome.ErrStorageFull. With nil, it may accept commands.
 	Halted(why error)
-	// Judge replies to a candidate that asks whether this voter agrees. It blocks for up to 1 s.
+	// Judge replies to a candidate that asks whether this node would vote for it. It blocks for up to 1 s.
 	Judge(ctx context.Context, q election.Question) election.Reply
 	// Fatal ends the process, with err as the reason.
 	Fatal(err error)
 }
 
-// Folder is a node's data folder, as package store has it.
+// Folder is a node's data folder; package store implements it.
 type Folder interface {
 	Logs() raft.LogStore
 	Stable() raft.StableStore
@@ -61,8 +59,8 @@ type Folder interface {
 	// SetClusterID stores the id.
 	ClusterID() string
 	SetClusterID(id string) error
-	// RestoredTerm returns the term that the folder had when it was put back, or 0 if it was not. SetRestoredTerm
-	// stores the term.
+	// RestoredTerm returns the term in the folder when it was restored, or 0 if the folder was not restored.
+	// SetRestoredTerm stores the term.
 	RestoredTerm() uint64
 	SetRestoredTerm(term uint64) error
 }
@@ -74,24 +72,24 @@ type Config struct {
 	Folder         Folder
 	FolderID       peer.ID
 	Network        peer.Network
-	Bind           string // of the peer port
+	Bind           string // address of the peer port
 	Security       peer.Security
-	FolderRestored bool // the folder was put back from a backup or a copy before this start
+	FolderRestored bool // the operator has restored the folder from a backup or a copy before this start
 	Hashes         Hashes
 	Times          wake.Stretch
 	Node           Node
 	Logger         hclog.Logger
-	Stopping       context.Context // ends the requests to other nodes, and from them
+	Stopping       context.Context // its end cancels requests to and from other nodes
 }
 
-// Joining is a node before its Raft runs: its port, its identity, and its questions to other nodes. It finds out the
-// state of the data folder. Then it forms the cluster with the listed peers, or has a living cluster admit the node
-// again. Start then makes the node's Members. Safe for concurrent use.
+// Joining is a node before its Raft runs: its port, its identity, and its questions to other nodes. Form has the node
+// form its cluster with the listed peers, or be admitted again by a living cluster. Start then returns the node's
+// Members. Safe for concurrent use.
 type Joining struct {
 	config         Config
 	log            hclog.Logger
-	found          probe.State // of the folder at the start
-	folderRestored bool        // the folder was put back, now or before an earlier start
+	found          probe.State // the folder's state at the start
+	folderRestored bool        // restored before this start, or before an earlier start whose record remains
 
 	identity *identity
 	port     *peer.Port
@@ -99,7 +97,7 @@ type Joining struct {
 	configs  *configurationLog
 
 	members  atomic.Pointer[Members] // nil until Raft runs
-	delayed  atomic.Pointer[string]  // why this node could not come into its cluster yet
+	delayed  atomic.Pointer[string]  // why this node has not entered its cluster yet
 	proposal atomic.Pointer[fsm.ClusterID]
 }
 
@@ -138,7 +136,6 @@ func (j *Joining) dialProbe(ctx context.Context, id, address string) (net.Conn, 
 	return j.port.DialNode(ctx, peer.StreamProbe, address, cmp.Or(id, j.memberAt(address)))
 }
 
-// setStanding sets the standing of the identity from the data folder.
 func (j *Joining) setStanding() error {
 	if j.found == probe.Empty {
 		j.identity.bindNone()
@@ -157,11 +154,11 @@ func (j *Joining) Serve() {
 	j.port.Handle(peer.StreamProbe, probe.NewServer(j.config.Stopping, j, j.log).Handle)
 }
 
-// AsksPeers reports whether Form asks other nodes, which may block for long.
+// AsksPeers reports whether Form asks other nodes; if so it may block for long.
 func (j *Joining) AsksPeers() bool { return j.found == probe.Empty && len(j.config.Peers) > 1 }
 
-// Form blocks until the node's Raft may run, or ctx ends. With a folder that is not empty Raft may run at once. With an
-// empty folder, the node waits until it forms a cluster with its peers, or until a living cluster admits it again.
+// Form blocks until the node's Raft may run, or ctx ends. If the folder is not empty, Raft may run at once. Otherwise
+// the node waits until it forms a cluster with its peers, or until a living cluster admits it again.
 func (j *Joining) Form(ctx context.Context) error {
 	switch {
 	case j.found != probe.Empty:
@@ -187,7 +184,7 @@ func (j *Joining) Form(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The term is stored last: with it the folder is not empty any more.
+	// The term is stored last because the folder no longer counts as empty once it has a term.
 	if err := j.config.Folder.SetClusterID(admitted.cluster.String()); err != nil {
 		return err
 	}
@@ -198,7 +195,6 @@ func (j *Joining) Form(ctx context.Context) error {
 	return nil
 }
 
-// bindFolder stores the id of the cluster that the node forms.
 func (j *Joining) bindFolder(cluster fsm.ClusterID) error {
 	if err := j.config.Folder.SetClusterID(cluster.String()); err != nil {
 		return err
@@ -215,54 +211,52 @@ func (j *Joining) Start(r Raft) *Members {
 	return m
 }
 
-// TermBegan is called in the apply goroutine after the first entry of a term. It implements [replica.ClusterSink].
+// TermBegan implements [replica.ClusterSink]: it is called after the first entry of each term is applied.
 func (j *Joining) TermBegan(entry *fsm.Applied) {
 	j.checkCluster(j.config.Node.ClusterID())
 	j.clearRestored(entry)
 }
 
-// SnapshotRestored is called in the apply goroutine after the state was read from a snapshot. It implements
-// [replica.ClusterSink].
+// SnapshotRestored implements [replica.ClusterSink]: it is called after the state was read from a snapshot.
 func (j *Joining) SnapshotRestored(state *fsm.Machine, _ uint64) {
 	j.checkCluster(state.ClusterID())
 	j.configs.noteRestore()
 }
 
-// checkCluster ends the process if the state belongs to another cluster than the folder. A state before its first term
-// has no id yet.
+// checkCluster ends the process if the state and the folder belong to different clusters. The state has no id before
+// the first term.
 func (j *Joining) checkCluster(cluster fsm.ClusterID) {
 	if bound := j.identity.bound(); cluster != bound && cluster != (fsm.ClusterID{}) {
 		j.config.Node.Fatal(fmt.Errorf("the data folder belongs to cluster %v, and the state in it to cluster %v: move the folder away and start this node again, and it rejoins", bound, cluster))
 	}
 }
 
-// Configured is called in the apply goroutine with the entry of a committed configuration. It implements
-// [replica.ClusterSink].
+// Configured implements [replica.ClusterSink]: it is called with the entry of each committed configuration.
 func (j *Joining) Configured(entry *raft.Log) { j.configs.addEntry(entry) }
 
 // Port returns the node's port. The caller closes it.
 func (j *Joining) Port() *peer.Port { return j.port }
 
-// Identity returns the node's description of itself on its streams.
+// Identity returns what the node tells about itself, and which nodes it accepts.
 func (j *Joining) Identity() peer.Identity { return j.identity }
 
 // Cluster returns the id of the node's cluster, or zero while the node belongs to no cluster.
 func (j *Joining) Cluster() fsm.ClusterID { return j.identity.bound() }
 
-// Delayed returns why the node could not come into its cluster yet, or "".
+// Delayed returns why the node has not entered its cluster yet, or "".
 func (j *Joining) Delayed() string { return text(&j.delayed) }
 
-// Outcast returns how a peer of the node's cluster refused it lately, or "".
+// Outcast returns the last refusal of this node by a peer of its cluster if it is at most 10 s old, else "".
 func (j *Joining) Outcast() string { return j.identity.refusedBy() }
 
-// Configuration returns the latest committed configuration that the node knows; index 0 before it knows a
-// configuration. The caller must not change servers.
+// Configuration returns the latest committed configuration that the node knows, or index 0 if it knows none. The caller
+// must not change servers.
 func (j *Joining) Configuration() (index uint64, servers []raft.Server) {
 	index, servers, _ = j.configs.current()
 	return index, servers
 }
 
-// Servers returns the members of this node's latest configuration, or nil before its Raft runs.
+// Servers returns the members of the latest configuration in this node's log, or nil before its Raft runs.
 func (j *Joining) Servers() []raft.Server {
 	if m := j.members.Load(); m != nil {
 		return m.Servers()
@@ -285,8 +279,8 @@ func (j *Joining) memberAt(address string) string {
 	return ""
 }
 
-// admits implements [roster]. A node that does not have the latest configuration admits every node with a certificate,
-// since the leader may be a node that was added later.
+// admits implements [roster]. Without the latest configuration, a node accepts every valid certificate, since the
+// leader may be a member that this node does not know yet.
 func (j *Joining) admits(node string) bool {
 	if slices.ContainsFunc(j.config.Peers, func(p probe.Peer) bool { return p.ID == node }) {
 		return true
@@ -300,9 +294,10 @@ func (j *Joining) admits(node string) bool {
 	return ok || len(servers) == 0 || m.outdated()
 }
 
-// admittedFolder implements [roster], from the latest configuration in this node's log. A node whose configuration is
-// out of date does not use it: it would refuse a leader that was since admitted with another folder, and so could not
-// catch up while that node leads. It still checks the nodes that it dials by the marks in their addresses.
+// admittedFolder implements [roster] with the latest configuration in this node's log. It returns ok = false if that
+// configuration is out of date. Otherwise the node would refuse a leader that has since been admitted with a new
+// folder, and could not catch up. When it dials, a node still checks the folder's id in the member's address (see
+// peer.MarkAddress).
 func (j *Joining) admittedFolder(node string) (peer.ID, bool) {
 	m := j.members.Load()
 	if m == nil {
@@ -313,8 +308,8 @@ func (j *Joining) admittedFolder(node string) (peer.ID, bool) {
 	return folder, folder != (peer.ID{}) && !m.outdated()
 }
 
-// Describe implements [probe.Responder]. It reads members first, since a node gets its cluster's id before its members.
-// In the other order, a reply that is made while the cluster forms could describe a node that has formed but has no id.
+// Describe implements [probe.Responder]. It reads j.members before the cluster's id because the node sets them in the
+// other order. A reply from the moment in between would otherwise describe a formed node without an id.
 func (j *Joining) Describe(q *probe.Request) probe.Answer {
 	m := j.members.Load()
 	a := probe.Answer{
@@ -340,12 +335,11 @@ func (j *Joining) CarryOut(ctx context.Context, q *probe.Request, conn net.Conn)
 	return probe.Reply{}, outcome.ErrNotLeader
 }
 
-// restoredTerms is added to the term of a restored folder: more than the elections that can have been held since the
-// copy was made.
+// restoredTerms is added to the term of a restored folder. It exceeds the number of elections since the copy was made.
 const restoredTerms = 1 << 32
 
-// NoteRestored records that the folder was put back, if it was. It fails while a member is alive whose folder was not
-// put back: this node's folder lacks entries that it has acknowledged to that member.
+// NoteRestored records that the folder was restored, if Config says so. It fails while a member is alive whose folder
+// was not restored, because this node may have acknowledged entries to that member that its folder no longer has.
 func (j *Joining) NoteRestored(ctx context.Context) error {
 	if !j.config.FolderRestored {
 		return nil
@@ -358,21 +352,21 @@ func (j *Joining) NoteRestored(ctx context.Context) error {
 	}
 	s := j.config.Folder
 	if s.RestoredTerm() != 0 {
-		return nil // recorded by an earlier start
+		return nil // an earlier start has recorded it
 	}
 	term, err := s.Stable().GetUint64(keyCurrentTerm)
 	if err != nil {
 		return fmt.Errorf("look into the data folder: %w", err)
 	}
-	// Other copies may hold later entries of this term. The next leader must not get a term in which entries exist that
-	// this folder lacks.
+	// Other copies may hold later entries of this term. If the next leader used the same term, its entries could have
+	// the same index and term as different entries in those copies.
 	if err := s.Stable().SetUint64(keyCurrentTerm, term+restoredTerms); err != nil {
 		return fmt.Errorf("skip the terms since the copy was made: %w", err)
 	}
 	return s.SetRestoredTerm(term)
 }
 
-// checkRestored asks all listed peers, and returns an error if one is alive whose folder was not put back.
+// checkRestored asks all listed peers, and returns an error if a peer is alive whose folder was not restored.
 func (j *Joining) checkRestored(ctx context.Context) error {
 	var errs []error
 	for _, p := range j.calls.AskAll(ctx, j.identity.listed) {
@@ -386,14 +380,14 @@ func (j *Joining) checkRestored(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// clearRestored clears the record of a restored folder once the first leader after the restore has made the machine's
-// counters jump, with an entry of a later term than the folder had when it was put back.
+// clearRestored clears the record of the restore when the machine applies the first entry of a leader elected after it.
+// In this entry, the machine's counters jump ahead.
 func (j *Joining) clearRestored(entry *fsm.Applied) {
 	s := j.config.Folder
 	if since := s.RestoredTerm(); !entry.Jump || since == 0 || entry.Term <= since {
 		return
 	}
-	if err := s.SetRestoredTerm(0); err != nil { // the next term jumps again, which is harmless
+	if err := s.SetRestoredTerm(0); err != nil { // after an error, the counters jump again in the next term, which is harmless
 		j.log.Warn("the folder still counts as restored", "error", err)
 	}
 }

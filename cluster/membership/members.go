@@ -25,8 +25,8 @@ import (
 // leaderPatience is how long a call waits for a leader.
 const leaderPatience = 5 * time.Second
 
-// Raft is the part of Raft that a membership needs. Only the methods that change something block: until Raft has
-// accepted the change, for at most timeout. Their futures block until the change is committed or refused. All methods
+// Raft is the part of Raft that a membership needs. Only the methods that change the configuration block, for at most
+// timeout until Raft has accepted the change. Their futures block until the change is committed or refused. All methods
 // are safe for concurrent use.
 type Raft interface {
 	State() raft.RaftState
@@ -43,12 +43,12 @@ type Raft interface {
 	RemoveServer(id raft.ServerID, index uint64, timeout time.Duration) raft.IndexFuture
 	LeadershipTransferToServer(id raft.ServerID, address raft.ServerAddress) raft.Future
 
-	// The timeouts are changed for a removed node, which must not campaign.
+	// A removed node gets other timeouts, so that it does not campaign.
 	ReloadableConfig() raft.ReloadableConfig
 	ReloadConfig(raft.ReloadableConfig) error
 }
 
-// base is shared by the parts of [Members]: the node's Raft, and the parts of the node that exist before Raft runs.
+// base has what all parts of [Members] use.
 type base struct {
 	raft     Raft
 	self     string // the node's id
@@ -62,11 +62,11 @@ type base struct {
 	configs  *configurationLog
 }
 
-// servers returns the members of Raft's latest configuration, which may not be committed. It does not block.
+// servers returns the members of the latest configuration in the log, which may not be committed. It does not block.
 func (b *base) servers() []raft.Server { return b.raft.GetConfiguration().Configuration().Servers }
 
-// Members watches and changes the members of the cluster, on a node whose Raft runs. Any node may be asked for a
-// change; the leader makes it. Safe for concurrent use.
+// Members watches and changes the members of the cluster, on a node whose Raft runs. Any node accepts a request for a
+// change and sends it to the leader. Safe for concurrent use.
 type Members struct {
 	base
 	stopping   context.Context
@@ -78,15 +78,15 @@ type Members struct {
 	halt       *halt
 }
 
-// halt tells the node, at each change, why it must refuse commands, so that the node need not ask before each command.
-// Safe for concurrent use.
+// halt tells the node why it must refuse commands, whenever the reason changes. So the node need not check before each
+// command. Safe for concurrent use.
 type halt struct {
 	host    Node
 	mu      sync.Mutex
-	reasons map[error]error // by reason: the reason again while it holds, else nil
+	reasons map[error]error // each reason that holds maps to itself, a reason that has ended to nil
 }
 
-// set records whether a reason holds, and tells the node the reason that counts now.
+// set records whether a reason holds, and tells the node the reason that now takes precedence.
 func (h *halt) set(reason error, holds bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +97,7 @@ func (h *halt) set(reason error, holds bool) {
 	h.host.Halted(cmp.Or(h.reasons[outcome.ErrNoLeader], h.reasons[outcome.ErrSplitState], h.reasons[outcome.ErrStorageFull]))
 }
 
-// newMembers returns the members for a node whose Raft runs. They ask other nodes only after Run.
+// newMembers returns Members that ask other nodes only after Run.
 func newMembers(r Raft, j *Joining) *Members {
 	c := &j.config
 	b := base{
@@ -116,8 +116,7 @@ func newMembers(r Raft, j *Joining) *Members {
 }
 
 // Run watches the other members, checks whether the listed peers belong to another cluster, and closes the streams of
-// removed nodes. While this node leads, it also gives votes to members that have caught up. It returns after ctx has
-// ended.
+// removed nodes. On the leader, it also gives votes to members that have caught up. It returns after ctx has ended.
 func (m *Members) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { m.watch.Run(ctx) })
@@ -132,36 +131,34 @@ func (m *Members) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// HandOver transfers leadership to the voter that trails least, in one attempt, and blocks until this node no longer
-// leads. It fails with outcome.ErrNoTarget if no other voter can lead.
+// HandOver transfers leadership to the voter with the smallest lag, in one attempt, and blocks until this node no
+// longer leads. It fails with outcome.ErrNoTarget if no other voter can lead.
 func (m *Members) HandOver(ctx context.Context) error { return m.changes.transfer(ctx, "") }
 
-// GiveWay is HandOver for a leader whose disk is nearly full: it chooses only among nodes with more room. spent: only
+// GiveWay is HandOver for a leader whose disk is nearly full: it considers only nodes with more free space. spent: only
 // the reserve of this node's disk is left.
 func (m *Members) GiveWay(ctx context.Context, spent bool) error {
 	return m.changes.transferTo(ctx, "", func(a *probe.Answer) bool { return roomier(a, spent) })
 }
 
-// Changes returns the object that carries out this node's changes as the leader.
+// Changes returns the object with which this node changes the members while it leads.
 func (m *Members) Changes() *Changes { return m.changes }
 
 // Seen returns the last reply of each other member and its time of arrival, by node id.
 func (m *Members) Seen() map[string]probe.Seen { return m.watch.All() }
 
-// Removed reports whether this node is no longer a member, as far as it knows.
+// Removed reports whether this node was removed, according to its own log or to the leader.
 func (m *Members) Removed() bool { return m.exclusion.removed() }
 
-// Strangers returns a description of the listed peers that belong to another cluster, if this node must serve no
-// requests because of them, else "".
+// Strangers returns why this node must serve no requests because listed peers belong to another cluster, or "".
 func (m *Members) Strangers() string { return text(&m.strangers.reason) }
 
-// Split returns how the members' states differ if no state has a majority, else "".
+// Split returns how the members' states differ while no state has a majority, else "".
 func (m *Members) Split() string { return text(&m.comparison.split) }
 
 // Differs returns how this node's state differs from the leader's, or "".
 func (m *Members) Differs() string { return text(&m.comparison.differs) }
 
-// text returns the text at p, or "" if it is not set.
 func text(p *atomic.Pointer[string]) string {
 	if s := p.Load(); s != nil {
 		return *s
@@ -174,12 +171,11 @@ func text(p *atomic.Pointer[string]) string {
 func (m *Members) MatchLeader(ctx context.Context) error { return m.comparison.matchLeader(ctx) }
 
 // Call has the leader carry out a request to add or remove a member, to transfer leadership or to raise the feature
-// level. If this node leads, it carries the request out itself; otherwise it sends the request to the leader. While no
-// leader can carry it out, Call tries again for up to 5 s. It blocks until the request is done: then an added member
-// has its vote, and after a transfer the old leader no longer leads. It is safe to repeat.
+// level. If no leader can carry it out, Call tries again for up to 5 s. It blocks until the request is done, for
+// example until an added member has its vote, or until the old leader no longer leads. A caller may repeat it safely.
 //
-// Errors: the errors of package outcome for changes, ErrNoLeader, ctx's cause. If an earlier attempt may have taken
-// effect, any later error but ErrCatchingUp becomes ErrOutcomeUnknown.
+// Errors: the errors of package outcome for changes, ErrNoLeader, ctx's cause. If an attempt may have taken effect,
+// later errors except ErrCatchingUp become ErrOutcomeUnknown.
 func (m *Members) Call(ctx context.Context, q *probe.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, m.times.Of(probe.CallTimeout))
 	defer cancel()
@@ -202,7 +198,6 @@ func (m *Members) Call(ctx context.Context, q *probe.Request) error {
 	}
 }
 
-// askLeader makes one attempt of Call.
 func (m *Members) askLeader(ctx context.Context, q *probe.Request) error {
 	address, id := m.raft.LeaderWithID()
 	switch {
@@ -218,35 +213,36 @@ func (m *Members) askLeader(ctx context.Context, q *probe.Request) error {
 	return err
 }
 
-// retryable reports whether Call may try again: the attempt had no effect, or its repetition is harmless, and another
-// leader may carry it out. After an unknown outcome it repeats no transfer, and no change of the leader itself, since
-// such a change begins with a transfer: Raft refuses all writes during a transfer.
+// retryable reports whether Call may try again: the attempt had no effect, or a repetition is harmless. After an
+// unknown outcome, Call does not repeat a transfer, because Raft refuses all writes during a transfer. A change of the
+// leader itself is not repeated either, since it begins with a transfer.
 func (m *Members) retryable(err error, q *probe.Request) bool {
 	_, leader := m.raft.LeaderWithID()
 	again := q.Kind != probe.Transfer && q.ID != string(leader)
 	return passes(err) || again && errors.Is(err, outcome.ErrOutcomeUnknown)
 }
 
-// passes reports whether a call had no effect because no leader could carry it out.
+// passes reports whether a call failed without an effect because no leader could carry it out.
 func passes(err error) bool {
 	return slices.ContainsFunc([]error{outcome.ErrNoLeader, outcome.ErrNotLeader, probe.ErrUnreached, outcome.ErrConfigurationChanged},
 		func(e error) bool { return errors.Is(err, e) })
 }
 
-// settled returns the error of a call whose last attempt ended with err. unknown: an attempt may have taken effect.
+// settled returns the final error of a call. err is the error of its last attempt. unknown: an attempt may have taken
+// effect.
 func settled(err error, unknown bool) error {
 	switch {
 	case err == nil, errors.Is(err, outcome.ErrCatchingUp), errors.Is(err, outcome.ErrOutcomeUnknown):
 		return err
 	case unknown, errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %v", outcome.ErrOutcomeUnknown, err) // the refusal of a repeat does not show the effect of an earlier attempt
+		return fmt.Errorf("%w: %v", outcome.ErrOutcomeUnknown, err) // the refusal of a repeated request does not show whether an earlier attempt took effect
 	case passes(err) && !errors.Is(err, outcome.ErrNoLeader):
 		return fmt.Errorf("%w: %w", outcome.ErrNoLeader, err)
 	}
 	return err
 }
 
-// AskVoter sends this node's question as a candidate to a voter, and blocks for the reply.
+// AskVoter asks a voter, as a candidate, whether it agrees to an election, and blocks for the reply.
 func (m *Members) AskVoter(ctx context.Context, voter raft.Server, q election.Question) (election.Reply, error) {
 	reply, err := m.calls.Call(ctx, string(voter.Address), probe.Request{Kind: probe.Elect, Elect: &q})
 	if err == nil && reply.Elect == nil {
@@ -258,7 +254,7 @@ func (m *Members) AskVoter(ctx context.Context, voter raft.Server, q election.Qu
 	return *reply.Elect, nil
 }
 
-// describe returns a, completed with the state of this node's Raft.
+// describe adds the state of this node's Raft to a.
 func (m *Members) describe(a probe.Answer, q *probe.Request) probe.Answer {
 	a.State = probe.Live
 	if m.raft.LastIndex() == 1 { // entry 1 is always the first configuration
@@ -277,7 +273,7 @@ func (m *Members) describe(a probe.Answer, q *probe.Request) probe.Answer {
 	return a
 }
 
-// carryOut carries out a request that came on conn, or this node's own request if conn is nil.
+// carryOut carries out a request. conn is the stream of a remote request, or nil for this node's own request.
 func (m *Members) carryOut(ctx context.Context, q *probe.Request, conn net.Conn) (probe.Reply, error) {
 	switch q.Kind {
 	case probe.Rejoin:
@@ -308,12 +304,12 @@ func (m *Members) carryOut(ctx context.Context, q *probe.Request, conn net.Conn)
 		return probe.Reply{Elect: &reply}, nil
 	case probe.Removed:
 		m.log.Warn("the leader says that this node was removed from the cluster", "leader", q.From)
-		return probe.Reply{}, nil // the watch checks this: see exclusion
+		return probe.Reply{}, nil // exclusion checks the leader's statement in the next rounds
 	}
 	return probe.Reply{}, probe.ErrUnknownCall
 }
 
-// Servers returns the members of this node's latest configuration, which may not be committed.
+// Servers returns the members of the latest configuration in the log, which may not be committed.
 func (m *Members) Servers() []raft.Server { return m.servers() }
 
 // Committed returns the commit index that this node knows.
@@ -326,7 +322,7 @@ func (m *Members) Round(seen map[string]probe.Seen) {
 	m.exclusion.update(seen)
 }
 
-// outdated reports whether another member knows a later committed configuration.
+// outdated reports whether another member knows a later committed configuration than this node.
 func (m *Members) outdated() bool {
 	index, _, _ := m.configs.current()
 	for _, other := range m.watch.All() {
@@ -337,8 +333,8 @@ func (m *Members) outdated() bool {
 	return false
 }
 
-// countFullPeers halts this node while a majority of the voters cannot store an entry because only the reserve of their
-// disks is left. Otherwise a leader would let cluster time go on, and leases would expire because no renewal is stored.
+// countFullPeers halts this node while a majority of the voters has only its disk reserve left and stores no commands.
+// Otherwise a leader would let cluster time go on, and leases would expire because no renewal could be stored.
 func (m *Members) countFullPeers(seen map[string]probe.Seen) {
 	voting := Voters(m.Servers())
 	full := 0
@@ -350,8 +346,8 @@ func (m *Members) countFullPeers(seen map[string]probe.Seen) {
 	m.halt.set(outcome.ErrStorageFull, full > 0 && len(voting)-full <= len(voting)/2)
 }
 
-// LeaderElsewhere returns the leader, and its term, that other members report for a term later than the given term. The
-// id is empty, and latest is term, if no member reports one.
+// LeaderElsewhere returns the leader with the latest term that other members report, if that term is later than term.
+// Else id is empty and latest is term.
 func (m *Members) LeaderElsewhere(term uint64) (address, id string, latest uint64) {
 	latest = term
 	for _, other := range m.watch.All() {
@@ -363,7 +359,7 @@ func (m *Members) LeaderElsewhere(term uint64) (address, id string, latest uint6
 	return address, id, latest
 }
 
-// ClusterText returns an id as probe messages carry it: "" for zero.
+// ClusterText returns a cluster id as probe messages carry it, with "" for zero.
 func ClusterText(id fsm.ClusterID) string {
 	if id == (fsm.ClusterID{}) {
 		return ""

@@ -12,13 +12,14 @@ import (
 	"github.com/signalbox/signalbox/cluster/probe"
 )
 
-// Readmit takes the vote from a member that has lost its folder, and stores its address with the id of the new folder.
-// On success this leader has committed both, in the returned term or an earlier one.
+// Readmit takes the vote from a member that has lost its folder, and stores the member's address with the id of the new
+// folder. On success both are committed, in the returned term or an earlier term.
 //
-// It commits an entry even if the member has no vote. Only a commit proves that this node still leads, and that no
-// earlier promotion of the member can follow.
+// It commits an entry even if the member has no vote already. Only a commit proves that this node still leads, and that
+// no earlier promotion of the member can still take effect.
 //
-// It fails with probe.ErrMemberAlive while another process with that id is alive: an empty folder with a copied id must
+// It fails with probe.ErrMemberAlive while another process with that id is alive, because an empty folder with a copied
+// id must not replace a healthy member.
 // not take a healthy member's place.
 func (m *Changes) Readmit(ctx context.Context, id, address string, caller peer.Hello, from string) (term uint64, err error) {
 	if err := m.checkVacant(ctx, id, caller, from); err != nil {
@@ -58,8 +59,8 @@ func (m *Changes) Readmit(ctx context.Context, id, address string, caller peer.H
 	return m.raft.CurrentTerm(), nil
 }
 
-// checkVacant fails while another process is alive as the member with that id: a process with a stream to this node, or
-// the process at the member's address.
+// checkVacant fails while another process is alive under that member id. It looks for a process with a stream to this
+// node and for a process at the member's address.
 func (m *Changes) checkVacant(ctx context.Context, id string, caller peer.Hello, from string) error {
 	if caller.Node != id {
 		return fmt.Errorf("%w: node %q can't be taken back as %q", outcome.ErrMemberInvalid, caller.Node, id)
@@ -70,7 +71,7 @@ func (m *Changes) checkVacant(ctx context.Context, id string, caller peer.Hello,
 	_, servers, _ := m.configs.current()
 	server, ok := Find(servers, id)
 	if !ok {
-		return nil // Readmit checks again after Begin
+		return nil // Readmit looks for the member again after Begin
 	}
 	address := peer.PlainAddress(server.Address)
 	answer, err := m.calls.Ask(ctx, id, address)
@@ -81,24 +82,24 @@ func (m *Changes) checkVacant(ctx context.Context, id string, caller peer.Hello,
 		probe.ErrMemberAlive, id, address, answer.Folder, caller.Address, from, caller.Folder)
 }
 
-// promotion gives a vote to each member without a vote that has caught up. So it completes the addition of a node, and
-// the readmission of a node that had lost its folder, even if a change of leader or a restart came in between.
+// promotion gives a vote to each member without a vote that has caught up. So an addition or a readmission is completed
+// even after a restart or a change of leader.
 type promotion struct {
 	*Changes
 
-	// marks are the indexes up to which members without a vote must apply the log, by node id.
+	// marks are the indexes, by node id, that members without a vote must apply before they get a vote.
 	marks map[string]promotionMark
 }
 
-// promotionMark is the index that one incarnation of a member has to reach. A later incarnation may have lost the
-// entries of an earlier one.
+// promotionMark is the index that a member must reach. It counts for one incarnation only, because after a restart the
+// member may have lost its folder.
 type promotionMark struct {
 	incarnation uint64
 	index       uint64
 	setAt       time.Time
 }
 
-// promoteReady gives votes to the members that have caught up. The caller calls it repeatedly, from one goroutine.
+// promoteReady gives votes to the members that have caught up. One goroutine calls it repeatedly.
 func (p *promotion) promoteReady(ctx context.Context) {
 	if !p.host.Leads() {
 		p.marks = nil
@@ -112,8 +113,8 @@ func (p *promotion) promoteReady(ctx context.Context) {
 	}
 }
 
-// caughtUp reports whether a member has applied all entries that were committed at an earlier check. We don't compare
-// with the present commit index: under load, a member would never reach it.
+// caughtUp reports whether a member has applied all entries up to its mark, the commit index at an earlier check. Under
+// load a member would never reach the present commit index.
 func (p *promotion) caughtUp(id string) bool {
 	if p.marks == nil {
 		p.marks = map[string]promotionMark{}
@@ -127,7 +128,7 @@ func (p *promotion) caughtUp(id string) bool {
 	switch {
 	case !ok || mark.incarnation != seen.Answer.Incarnation:
 	case !seen.Asked.After(mark.setAt):
-		return false // the reply is older than the mark
+		return false // this node asked before it set the mark
 	case seen.Answer.Applied >= mark.index:
 		return true
 	}
@@ -135,8 +136,8 @@ func (p *promotion) caughtUp(id string) bool {
 	return false
 }
 
-// promote gives a member its vote, unless the configuration has changed since the check: then the member may just have
-// lost its folder, and is checked again.
+// promote gives a member its vote, unless the configuration has changed since the check: the change may be the
+// readmission of this member with an empty folder.
 func (p *promotion) promote(ctx context.Context, s raft.Server) {
 	index, servers, done, err := p.Begin(ctx)
 	if err != nil {
@@ -158,9 +159,9 @@ func (p *promotion) promote(ctx context.Context, s raft.Server) {
 	p.log.Info("a member has caught up and has its vote", "member", string(s.ID))
 }
 
-// confirmCaughtUp asks the member itself whether it has still caught up, after the configuration was read. If the
-// member lost its folder before that, it has another incarnation now. If it loses its folder later, its readmission
-// changes the configuration first, and Raft refuses the promotion.
+// confirmCaughtUp asks the member again after Begin has read the configuration. If the member lost its folder before
+// that, its incarnation differs. If it loses its folder later, its readmission changes the configuration, so that Raft
+// refuses the promotion.
 func (p *promotion) confirmCaughtUp(ctx context.Context, s raft.Server) bool {
 	answer, err := p.calls.Ask(ctx, string(s.ID), string(s.Address))
 	mark := p.marks[string(s.ID)]

@@ -16,30 +16,29 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// A node that finds itself among nodes of another cluster has the wrong folder, or a wrong list of peers: it must not
-// serve. The port reports what each stream shows about the other side, and evidence collects these reports.
-// strangersCheck asks the listed peers repeatedly, and halts the node.
+// A node among nodes of another cluster has the wrong folder or the wrong list of peers, and must not serve. The port
+// reports to evidence to which cluster each called node belongs. strangersCheck calls the listed peers repeatedly, and
+// halts the node.
 
-// evidence collects what streams have shown about the clusters of the listed peers. Safe for concurrent use.
+// evidence collects what calls have shown about the clusters of the listed peers. Safe for concurrent use.
 type evidence struct {
 	listed []probe.Peer // as configured, without this node
 
 	mu        sync.Mutex
-	ours      map[string]bool     // by address: the last call found a node of this cluster
-	foreign   map[string]stranger // by address: the last call with a reply found this node of another cluster
-	caller    stranger            // the last node of another cluster that called this node as its member
+	ours      map[string]bool     // by address: the last call reached a node of this cluster
+	foreign   map[string]stranger // by address: the node of another cluster that the last call reached
+	caller    stranger            // the last node of another cluster that expected a member of its own cluster here
 	calledAt  time.Time
 	refusal   string // the last refusal by a peer of this cluster
 	refusedAt time.Time
 }
 
-// stranger is a node of another cluster.
 type stranger struct {
 	cluster     fsm.ClusterID
 	description string
 }
 
-// evidenceAge is how long a refusal, or a call from a node of another cluster, counts.
+// evidenceAge is how long evidence counts a refusal, or a call from a node of another cluster.
 const evidenceAge = 10 * time.Second
 
 func newEvidence(self string, peers []probe.Peer) *evidence {
@@ -47,7 +46,7 @@ func newEvidence(self string, peers []probe.Peer) *evidence {
 	return &evidence{listed: listed, ours: map[string]bool{}, foreign: map[string]stranger{}}
 }
 
-// Called implements [peer.Identity]: it records how a call to an address has ended.
+// Called implements [peer.Identity]: it records the result of a call to an address.
 func (e *evidence) Called(address string, reason peer.Refusal, remote *peer.Hello) {
 	if !slices.ContainsFunc(e.listed, func(p probe.Peer) bool { return p.Address == address }) {
 		return
@@ -64,20 +63,20 @@ func (e *evidence) Called(address string, reason peer.Refusal, remote *peer.Hell
 	case peer.RefusedCluster:
 		e.foreign[address] = stranger{fsm.ClusterID(remote.Cluster), remote.Describe(address)}
 		delete(e.ours, address)
-	default: // the reply does not show the cluster
+	default: // the refusal does not show the peer's cluster
 		delete(e.ours, address)
 		delete(e.foreign, address)
 	}
 }
 
-// noteCaller records that a node of another cluster has called this node as its member.
+// noteCaller records a node of another cluster that has called this node and takes it for a member of its own cluster.
 func (e *evidence) noteCaller(remote *peer.Hello, from string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.caller, e.calledAt = stranger{fsm.ClusterID(remote.Cluster), remote.Describe(from)}, time.Now()
 }
 
-// refusedBy returns how a peer of this cluster has refused this node lately, or "".
+// refusedBy returns the last refusal of this node by a peer of its cluster if it is at most 10 s old, else "".
 func (e *evidence) refusedBy() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,12 +86,12 @@ func (e *evidence) refusedBy() string {
 	return e.refusal
 }
 
-// strangers returns a description of the nodes of another cluster if this node must not serve because of them, else "".
-// The listed peers must include at least as many nodes of another cluster as nodes of this cluster, this node included.
-// For a node without listed peers, a single node that calls it as its member is enough.
+// strangers returns which nodes of another cluster keep this node from serving, or "". A node stops serving when at
+// least as many listed peers belong to another cluster as to its own (it counts itself). A node without listed peers
+// stops when a node of another cluster calls it.
 //
-// If this cluster was recovered from another one, nodes of that lost cluster may return one by one, and are no reason
-// to stop. But if they are a majority of the list, that cluster was not lost.
+// Exception: after this cluster was recovered from a lost cluster, single nodes of the lost cluster may come back, and
+// do not count. If they are a majority of the list, however, that cluster was not lost.
 func (e *evidence) strangers(cluster fsm.ClusterID) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -130,14 +129,14 @@ func (e *evidence) strangers(cluster fsm.ClusterID) string {
 type strangersCheck struct {
 	base
 	halt   *halt
-	reason atomic.Pointer[string] // why this node must not serve; nil: it may
+	reason atomic.Pointer[string] // why this node must not serve, else nil
 }
 
-// notChecked is the reason of a node that could commit alone, until it has asked its listed peers.
+// notChecked is the reason while a node that could commit alone has not asked its listed peers yet.
 var notChecked = "this node has not asked its listed peers yet whether they belong to its cluster"
 
-// begin halts a node that has not asked its listed peers yet, if it could commit alone. Other nodes need a majority of
-// their own cluster anyway.
+// begin halts this node if it could commit alone, until it has asked its listed peers. In a larger cluster, a commit
+// needs a majority, so the other nodes are of the same cluster.
 func (c *strangersCheck) begin() {
 	voters := Voters(c.servers())
 	if len(c.identity.listed) > 0 && len(voters) == 1 && string(voters[0].ID) == c.self {
@@ -150,7 +149,7 @@ func (c *strangersCheck) setReason(reason *string) {
 	c.halt.set(outcome.ErrNoLeader, reason != nil)
 }
 
-// run asks the listed peers and updates the reason, repeatedly, until ctx ends.
+// run asks the listed peers and updates the reason repeatedly, until ctx ends.
 func (c *strangersCheck) run(ctx context.Context) {
 	for {
 		c.askPeers(ctx)
@@ -164,9 +163,9 @@ func (c *strangersCheck) run(ctx context.Context) {
 	}
 }
 
-// askPeers calls each listed peer at its listed address. The port reports the result to evidence. It skips peers that
-// are members at that address, which the watch already asks. A peer whose id is a member's at another address is asked
-// too: it may belong to another cluster with the same node ids.
+// askPeers calls the listed peers at their listed addresses; the port reports the results to evidence. It skips a peer
+// that is a member at its listed address because the watch calls it. If a member has that id but another address, the
+// node at the listed address may belong to another cluster that uses the same node ids.
 func (c *strangersCheck) askPeers(ctx context.Context) {
 	servers := c.servers()
 	wake.AtOnce(c.identity.listed, func(p probe.Peer) error {
@@ -178,7 +177,7 @@ func (c *strangersCheck) askPeers(ctx context.Context) {
 	})
 }
 
-// update sets the reason, and logs a change. "": there is no reason.
+// update sets the reason and logs the change. "" means no reason.
 func (c *strangersCheck) update(reason string) {
 	before := c.reason.Load()
 	among := before != nil && before != &notChecked
