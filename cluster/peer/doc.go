@@ -3,21 +3,21 @@
 // node of another cluster, a copy of a node, or a member that has lost its folder is recognised before the first
 // message of the stream.
 //
-// The package reads no message: the handlers that its users register do. It does not know either who belongs to the
-// cluster: it asks an [Identity], which cluster/membership implements. cluster and cmd call the package too. It imports
-// internal/wake. The TLS settings in [Security] come from internal/certs, by way of cmd/signalbox. With TLS, every
-// stream is encrypted, both sides show a certificate, and the name in it must be the node from which the stream claims
-// to come. Without TLS, only [CheckAddress] keeps strangers out.
+// The package does not read messages: its users register handlers for them. It asks an [Identity], which
+// cluster/membership implements, whether another node belongs to the cluster. cluster and cmd call the package too. It
+// imports internal/wake. The TLS settings in [Security] come from internal/certs, by way of cmd/signalbox. With TLS,
+// every stream is encrypted, and each side shows a certificate with the id of its node. Without TLS, [CheckAddress] is
+// the only protection: it allows only loopback addresses, unless the network is trusted.
 //
 // A node opens one [Port]. Its methods are safe for concurrent use; each handler runs in a separate goroutine.
 //
 //   - network.go: Network, by which peers reach each other; their addresses, and the marks in them.
-//   - ended_unix.go: whether the other side has ended a connection that has no reader.
-//   - ended_other.go: the same on systems that don't show it.
+//   - ended_unix.go: whether the other side has ended an idle connection.
+//   - ended_other.go: the same for systems that don't show it.
 //   - port.go: Identity; Port, which accepts connections, counts them, and closes them when it closes.
-//   - streams.go: Dial and its other side: preambles are exchanged and judged, and refusals counted.
+//   - streams.go: opening and accepting streams: preambles are exchanged and checked, refusals counted.
 //   - hello.go: the preamble, its bytes and its meaning.
-//   - security.go: TLS: handshakes, the name in a certificate; PlainToo, for a cluster that gets its certificates while it runs.
+//   - security.go: TLS: handshakes, the name in a certificate; PlainToo, for a running cluster that gets its certificates.
 //   - processes.go: the process that uses a node id, and when another process may replace it.
 //   - raft.go: RaftLayer, Raft's part of the port.
 package peer

@@ -2,5 +2,5 @@
 
 package peer
 
-// Ended reports that the end is not known before a read.
+// Ended always returns false: this system shows the end of a connection only to a read.
 func (c tcpConn) Ended() bool { return false }

@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// Ended implements [Ender]. It looks at the next byte without taking it.
+// Ended implements [Ender]. It peeks at the next byte.
 func (c tcpConn) Ended() (ended bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return false
 	}
-	_ = raw.Control(func(fd uintptr) { // fails if this side has closed it
+	_ = raw.Control(func(fd uintptr) { // fails if this side has closed the connection
 		n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
 		ended = n == 0 && err == nil || errors.Is(err, syscall.ECONNRESET)
 	})

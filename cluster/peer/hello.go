@@ -14,104 +14,104 @@ import (
 //
 //	"SBXP" | lowest version (1 byte) | highest version (1 byte) | length (2 bytes) | body
 //
-// with numbers in big-endian order. The versions are the range that the sender understands. A reply names the version
-// that is used, or the sender's whole range if the nodes have no version in common. The body of version 1 is
+// The numbers are big-endian. The versions are the range that the sender understands. A reply names only the version to
+// use, or the replier's whole range if the nodes have no version in common. The body of version 1 is
 //
 //	kind (1) | refusal (1) | standing (1) | cluster (16) | folder (16) |
 //	incarnation (8) | node | target | address | detail
 //
-// where each text follows its length (1 byte). A reader ignores further bytes, so that a later release may append to
-// the body without a new version. The head is the same in every version. Its first byte is neither 0x16 (a TLS
-// handshake) nor the first byte of an HTTP request.
+// Each text follows its length (1 byte). A reader ignores further bytes, so that a later release may append to the body
+// without a new version. The bytes before the body are the same in every version. The first byte differs from the first
+// byte of a TLS handshake (0x16) and of an HTTP request.
 const (
 	preambleMagic   = "SBXP"
 	preambleVersion = 1 // the only version so far
 	preambleHead    = 8
-	// maxHelloBytes bounds a body, since it is read whole before it is checked, and strangers may send one.
+	// maxHelloBytes bounds the memory for a body, which is read whole before it is checked, also from strangers.
 	maxHelloBytes = 2048
 )
 
 var errPreamble = errors.New("not a preamble of a peer")
 
-// StreamKind is the purpose of a stream. A number is never reused; unknown numbers are refused.
+// StreamKind is the purpose of a stream. Numbers are never reused. A node refuses numbers that it does not know.
 type StreamKind byte
 
 // The kinds of streams.
 const (
 	StreamRaft    StreamKind = 1 // Raft's own messages
 	StreamForward StreamKind = 2 // commands and reads on their way to the leader
-	StreamProbe   StreamKind = 3 // questions, which a node with an empty folder may ask, too
+	StreamProbe   StreamKind = 3 // questions to a node; also open to a node with an empty folder
 )
 
 // Standing says whether a node belongs to a cluster.
 type Standing byte
 
 const (
-	// StandingEmpty: the node belongs to no cluster, since its folder is empty.
+	// StandingEmpty: the node belongs to no cluster because its folder is empty.
 	StandingEmpty Standing = 1
 	// StandingBound: the node belongs to a cluster.
 	StandingBound Standing = 2
 )
 
-// Refusal is the reason why a node refuses a stream; 0: it accepts the stream. A number is never reused.
+// Refusal is the reason why a node refuses a stream, or 0 if it accepts the stream. Numbers are never reused.
 type Refusal byte
 
 // The refusals.
 const (
 	RefusedVersion     Refusal = 1  // the nodes have no version of the preamble in common
-	RefusedCluster     Refusal = 2  // the other node is of another cluster
-	RefusedNode        Refusal = 3  // the called address belongs to another node
-	RefusedFolder      Refusal = 4  // another folder was admitted under that node id
+	RefusedCluster     Refusal = 2  // the other node belongs to another cluster
+	RefusedNode        Refusal = 3  // the dialler expected another node at this address
+	RefusedFolder      Refusal = 4  // the node id was admitted with another folder
 	RefusedIncarnation Refusal = 5  // another process with that node id is alive
-	RefusedKind        Refusal = 6  // streams of that kind are not accepted (yet)
-	RefusedMalformed   Refusal = 7  // no preamble; counted, never sent
-	RefusedTLS         Refusal = 8  // no TLS, or no certificate that is accepted; counted, never sent
-	RefusedName        Refusal = 9  // a certificate of another node
-	RefusedStranger    Refusal = 10 // a certificate of a node that is neither a member nor listed
-	RefusedCrowded     Refusal = 11 // too many connections that have not said who they are; counted, never sent
+	RefusedKind        Refusal = 6  // no handler for this kind of stream (yet), or too many streams of this kind
+	RefusedMalformed   Refusal = 7  // no valid preamble; counted, never sent
+	RefusedTLS         Refusal = 8  // no TLS, or an invalid certificate; counted, never sent
+	RefusedName        Refusal = 9  // the certificate is another node's
+	RefusedStranger    Refusal = 10 // the certificate's node is neither a member nor listed
+	RefusedCrowded     Refusal = 11 // too many connections without a preamble; counted, never sent
 )
 
-// refusalNames are the labels of the metric. A name never changes.
+// refusalNames are the labels of the metric. They never change.
 var refusalNames = map[Refusal]string{
 	RefusedVersion: "version", RefusedCluster: "cluster", RefusedNode: "node",
 	RefusedFolder: "folder", RefusedIncarnation: "incarnation", RefusedKind: "kind", RefusedMalformed: "malformed",
 	RefusedTLS: "tls", RefusedName: "name", RefusedStranger: "stranger", RefusedCrowded: "crowded",
 }
 
-// String returns the metric's label.
+// String returns the label of the metric.
 func (r Refusal) String() string {
 	if name, ok := refusalNames[r]; ok {
 		return name
 	}
-	return "other" // a refusal of a later release
+	return "other" // a later release knows this refusal
 }
 
-// ID identifies a cluster or a data folder. The zero value identifies neither.
+// ID identifies a cluster or a data folder. The zero value means that there is no id.
 type ID [16]byte
 
 // String returns the id as 32 hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Hello is what each side of a stream sends first, about itself and about the stream.
+// Hello is what each side of a stream sends first: who it is, and what the stream is for.
 type Hello struct {
 	Kind        StreamKind
-	Refusal     Refusal // of a reply: why the stream ends here
+	Refusal     Refusal // only in a reply: why the replier ends the stream
 	Standing    Standing
-	Cluster     ID // zero unless the standing is bound
+	Cluster     ID // zero unless Standing is StandingBound
 	Folder      ID
-	Incarnation uint64 // of the sender's process; not 0
+	Incarnation uint64 // random at each start of the sender's process; not 0
 	Node        string // the sender's id
-	Target      string // the id of the node that the sender means to call; "" if it doesn't know
+	Target      string // the id of the node that the sender expects at the other end; "" if not known
 	Address     string // as the sender advertises it
-	Detail      string // explains a refusal in a sentence
+	Detail      string // explains the refusal in a sentence
 }
 
-// SameProcess reports whether one process has sent both hellos.
+// SameProcess reports whether the same process sent both hellos.
 func (h *Hello) SameProcess(other *Hello) bool {
 	return h.Node == other.Node && h.Folder == other.Folder && h.Incarnation == other.Incarnation
 }
 
-// Describe describes the sender for a sentence. from is the address from which it called, or at which it was called.
+// Describe describes the sender for a sentence. from is the sender's address.
 func (h *Hello) Describe(from string) string {
 	cluster := "no cluster"
 	if h.Standing == StandingBound {
@@ -134,14 +134,14 @@ func (h *Hello) Encode() []byte {
 	return append(head, body...)
 }
 
-// ReadHello reads a hello and no byte after it. If the nodes have no version in common, it sets only the refusal. It
-// fails with io.EOF when the stream ends before its first byte, and with another error for bytes that no peer sends.
+// ReadHello reads a hello, and no byte after it. If the nodes have no version in common, only Refusal is set. It fails
+// with io.EOF if the stream ends before its first byte, and with another error if the bytes are not a valid hello.
 func ReadHello(r io.Reader) (Hello, error) {
 	var head [preambleHead]byte
 	if _, err := io.ReadFull(r, head[:1]); err != nil {
 		return Hello{}, err
 	}
-	if head[0] != preambleMagic[0] { // read no further: a stranger may have sent a shorter message, and wait for a reply
+	if head[0] != preambleMagic[0] { // don't wait for a whole head: a stranger may have sent a shorter message and wait for a reply
 		return Hello{}, fmt.Errorf("%w: its first byte is %#x", errPreamble, head[0])
 	}
 	if _, err := io.ReadFull(r, head[1:]); err != nil {
@@ -161,7 +161,6 @@ func ReadHello(r io.Reader) (Hello, error) {
 	return decodeHello(body)
 }
 
-// decodeHello reads a body of version 1.
 func decodeHello(body []byte) (h Hello, err error) {
 	const fixed = 3 + 16 + 16 + 8
 	if len(body) < fixed {

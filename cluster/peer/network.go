@@ -17,33 +17,31 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// tcpDialTimeout bounds a dial with its look-up of the name. The look-up of a stopped container's name can take long to
-// fail.
+// tcpDialTimeout bounds the look-up of a name and the dial. To look up a stopped container's name can take long.
 const tcpDialTimeout = 2 * time.Second
 
-// tcpKeepAlive finds a vanished peer within 20 s, so that its connections don't count against the port's limit for
-// long.
+// tcpKeepAlive detects a vanished peer within 20 s, so that the port soon has room for other connections.
 var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// Network is how peers reach each other. Both methods are safe for concurrent use.
+// Network is how peers reach each other. All methods are safe for concurrent use.
 type Network interface {
 	// Listen binds host:port.
 	Listen(address string) (net.Listener, error)
-	// Dial connects to host:port. It blocks until connected, refused, or ctx
-	// ends, and for a bounded time if ctx has no deadline. The connection may be an [Ender].
+	// Dial connects to host:port. It blocks until it is connected or refused, until ctx ends, or for a bounded time if
+	// ctx has no deadline. The connection may be an [Ender].
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Ender is a connection that shows its end without a read. An idle connection that was dialled has no reader, so its
-// owner does not notice that the process at the other end has ended.
+// Ender is a connection that can report its end without a read. A node does not read from an idle connection that it
+// has dialled, and so would not notice that the other process has ended.
 type Ender interface {
-	// Ended reports whether the other side has closed or reset the connection, and no byte is left to read. It does not block.
+	// Ended reports whether the other side has closed or reset the connection, and all bytes were read. It does not
+	// block.
 	Ended() bool
 }
 
-// TCPNetwork is the network of the operating system. It resolves names at each dial,
-// since a container that comes back under its name may have another IP, and gives up
-// after 2 s.
+// TCPNetwork is the network of the operating system. It resolves a name at each dial, since a container may come back
+// with another IP. A dial takes at most 2 s.
 type TCPNetwork struct {
 	Stretch wake.Stretch // multiplies the 2 s
 }
@@ -64,13 +62,12 @@ func (n TCPNetwork) Dial(ctx context.Context, address string) (net.Conn, error) 
 	return tcpConn{conn.(*net.TCPConn)}, nil
 }
 
-// tcpConn is a dialled connection.
 type tcpConn struct{ *net.TCPConn }
 
 var _ Ender = tcpConn{}
 
-// CheckReachable returns why no other node can reach one at host:port, or nil. It resolves no
-// name: it may have an address only later.
+// CheckReachable returns why other nodes cannot reach a node at host:port, or nil. It resolves no name, since the name
+// may get its address later.
 func CheckReachable(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -93,7 +90,7 @@ func CheckReachable(address string) error {
 
 var hostLabels = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`).MatchString
 
-// validHost reports whether a text can be the name of a host. It allows underscores. The last part of a name must not
+// validHost reports whether a text can be the name of a host. Underscores are allowed. The last part of a name must not
 // be a number, so that 10.0.0.256 is not a name.
 func validHost(name string) bool {
 	name = strings.TrimSuffix(name, ".")
@@ -101,16 +98,15 @@ func validHost(name string) bool {
 	return len(name) <= 253 && hostLabels(name) && strings.Trim(last, "0123456789") != ""
 }
 
-// resolveTimeout bounds the look-up of the name in a bind address.
 const resolveTimeout = 2 * time.Second
 
-// ErrNotLoopback refuses an address at which strangers can reach the port.
+// ErrNotLoopback refuses to bind the port to an address that other hosts can reach.
 var ErrNotLoopback = errors.New("is not on loopback, and anyone who reaches the peer port can change the state: " +
 	"bind it to loopback, unless only peers can reach it")
 
-// CheckAddress returns why a peer port must not be bound to host:port, or nil. Without TLS anyone who reaches the port
-// can write to the log, so all addresses of the host must be loopback addresses, unless the network is trusted. It
-// blocks for up to 2 s while it looks a name up.
+// CheckAddress returns why a peer port must not be bound to host:port, or nil. Without TLS, anyone who reaches the port
+// can write to the log. So the host must have loopback addresses only, unless the network is trusted. It blocks for up
+// to 2 s to look up a name.
 func CheckAddress(address string, trusted bool) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -132,8 +128,8 @@ func CheckAddress(address string, trusted bool) error {
 	return nil
 }
 
-// OnlyLoopback reports whether every address of the host is a loopback address. An empty host means all interfaces, so
-// the result is false. It blocks for up to resolveTimeout while it looks a name up.
+// OnlyLoopback reports whether the host has loopback addresses only. It returns false for an empty host, which means
+// all interfaces. It blocks for up to 2 s to look up a name.
 func OnlyLoopback(host string) (bool, error) {
 	if host == "" {
 		return false, nil
@@ -152,20 +148,18 @@ func OnlyLoopback(host string) (bool, error) {
 	return len(addresses) > 0, nil
 }
 
-// folderMark separates the address and the folder of a member in Raft's configuration. No address contains it.
+// folderMark separates a member's address from the id of its folder in Raft's configuration. No address contains it.
 const folderMark = "#"
 
-// MarkAddress returns the address of a member as Raft's configuration has it: with the id of the folder that was
-// admitted under its node id. So the admission is replicated, and takes effect on a node exactly when the configuration
-// is in its log. Raft keeps its connections by this text, so no vote and no acknowledgement comes over a connection to
-// another folder.
+// MarkAddress returns a member's address as it stands in Raft's configuration: with the id of the folder with which the
+// member was admitted. So each node learns of the admission when the configuration enters its log. Raft finds its
+// pooled connections by this text, and so never counts a vote or an acknowledgement that comes from another folder.
 func MarkAddress(address string, folder ID) raft.ServerAddress {
 	return raft.ServerAddress(PlainAddress(raft.ServerAddress(address)) + folderMark + folder.String())
 }
 
-// SplitAddress returns the address to dial, and the folder that was admitted. The folder is zero unless a leader has
-// readmitted the member, or a recovery has begun the cluster with it: other members keep the folder with which they
-// came in.
+// SplitAddress returns the address to dial, and the id of the folder with which the member was admitted. The id is zero
+// unless a leader has readmitted the member or a recovery has begun the cluster with it.
 func SplitAddress(marked raft.ServerAddress) (address string, folder ID) {
 	address, mark, ok := strings.Cut(string(marked), folderMark)
 	if decoded, err := hex.DecodeString(mark); ok && err == nil && len(decoded) == len(folder) {
@@ -174,13 +168,13 @@ func SplitAddress(marked raft.ServerAddress) (address string, folder ID) {
 	return address, folder
 }
 
-// PlainAddress returns the address to dial.
+// PlainAddress returns the address to dial, without the folder.
 func PlainAddress(marked raft.ServerAddress) string {
 	address, _ := SplitAddress(marked)
 	return address
 }
 
-// MoveAddress returns address with the mark of the address before, if it had one.
+// MoveAddress returns address, marked with the folder in before if before has a folder.
 func MoveAddress(before raft.ServerAddress, address string) raft.ServerAddress {
 	if _, folder := SplitAddress(before); folder != (ID{}) {
 		return MarkAddress(address, folder)

@@ -17,19 +17,18 @@ import (
 )
 
 const (
-	// maxConns bounds the accepted connections. A peer has about ten. The rest is room for reconnects, and bounds the
-	// cost of a stranger's flood.
+	// maxConns bounds the accepted connections. A peer has about ten; the rest is room for reconnects. The limit also
+	// bounds the cost of a flood of connections.
 	maxConns = 256
-	// maxKindConns bounds the accepted connections of each kind except Raft's, so that idle streams of the other kinds
-	// leave room for Raft. A peer has one or two of a kind.
+	// maxKindConns bounds the accepted connections of each kind except Raft's, to leave room for Raft. A peer has one
+	// or two of a kind.
 	maxKindConns = 64
-	// maxUnknownConns bounds the accepted connections that have not sent their preamble. A further connection closes
-	// the oldest connection of the host with the most of them. So silent strangers can't lock a peer out, unless they
-	// come from many hosts and open this many connections within the time of a handshake.
+	// maxUnknownConns bounds the accepted connections that have not sent their preamble. When it is exceeded, the port
+	// closes the oldest such connection of the host that has most of them. To lock a peer out, strangers would have to
+	// open 128 connections from many hosts within the time of a handshake.
 	maxUnknownConns = 128
 	// preambleTimeout bounds the TLS handshake and the preamble of a new connection.
-	preambleTimeout = 5 * time.Second
-	// portCloseTimeout is how long Close waits for handlers.
+	preambleTimeout  = 5 * time.Second
 	portCloseTimeout = 5 * time.Second
 )
 
@@ -39,23 +38,23 @@ var (
 	errHandlersRun = errors.New("handlers of the peer port still run")
 )
 
-// Identity decides with which nodes this node may have streams, and what it sends in its own hellos. Its methods are
-// called from many goroutines, and must not block.
+// Identity decides with which nodes this node exchanges streams, and what its own hellos say. Its methods are called
+// from many goroutines, and must not block.
 type Identity interface {
 	// Hello returns what this node sends at the beginning of a stream to node target ("" if the id is not known).
 	Hello(kind StreamKind, target string) Hello
-	// Known returns the id of the member at that address, which may have a mark, or "".
+	// Known returns the id of the member at an address, or "". The address may have a mark, see MarkAddress.
 	Known(address string) (node string)
-	// Receive judges the hello of a node that has dialled this node from an address. detail is sent to that node and
-	// logged.
+	// Receive judges the hello of a node that has dialled this node from an address. detail explains a refusal; the
+	// port logs it and sends it to the other node.
 	Receive(remote *Hello, from string) (reason Refusal, detail string)
-	// Accept judges the hello of a node that this node has dialled at an address, as node target with the folder mark
-	// ("" and zero if not known).
+	// Accept judges the hello of a node that this node has dialled at an address. The dialler expected node target with
+	// folder mark ("" and zero if not known).
 	Accept(kind StreamKind, target string, mark ID, remote *Hello, address string) (reason Refusal, detail string)
-	// Admits reports whether a node with that id may use a certificate: a member, or a listed peer that may become a
-	// member.
+	// Admits reports whether this node accepts a certificate with that node id: the id of a member, or of a listed peer
+	// that may become a member.
 	Admits(node string) bool
-	// Called records how a dial of an address has ended.
+	// Called records the result of a dial.
 	Called(address string, reason Refusal, remote *Hello)
 }
 
@@ -63,15 +62,15 @@ type Identity interface {
 type Config struct {
 	Network   Network
 	Bind      string // host:port to listen on; see [CheckAddress]
-	Advertise string // name:port that peers dial, resolved by them at each dial
+	Advertise string // name:port that peers dial; they resolve the name at each dial
 	Identity  Identity
-	Times     wake.Stretch // multiplies the silence after which a process counts as dead
+	Times     wake.Stretch // stretches the silence after which a process counts as dead
 	Security  Security
 	Logger    hclog.Logger
 }
 
-// Port is the single port between peers. It accepts the connections of other nodes and dials their ports. All methods
-// are safe for concurrent use.
+// Port is the single port between peers: it accepts connections and dials other ports. All methods are safe for
+// concurrent use.
 type Port struct {
 	config    Config
 	security  *security
@@ -87,15 +86,15 @@ type Port struct {
 
 	mu        sync.Mutex
 	handlers  map[StreamKind]func(net.Conn)
-	conns     map[*portConn]struct{} // the open connections; nil once the port is closed
-	processes map[string]*process    // by node id; processes with an open stream
-	accepted  int                    // how many of conns were accepted
-	kinds     map[StreamKind]int     // how many of the accepted are of a kind; kind 0: not known yet
+	conns     map[*portConn]struct{} // the open connections; nil after Close
+	processes map[string]*process    // the processes with an open stream, by node id
+	accepted  int                    // the number of accepted connections in conns
+	kinds     map[StreamKind]int     // the number of accepted connections of each kind; kind 0: the preamble was not read yet
 	arrivals  uint64                 // connections accepted so far
-	full      bool                   // a connection was refused since the port last had room
+	full      bool                   // a refusal for lack of room was logged since the port last had room
 }
 
-// OpenPort binds the address and starts to accept connections. It refuses the streams of a kind until Handle has set a
+// OpenPort binds the address and starts to accept connections. It refuses a kind of stream until Handle sets its
 // handler.
 func OpenPort(config Config) (*Port, error) {
 	listener, err := config.Network.Listen(config.Bind)
@@ -117,9 +116,8 @@ func OpenPort(config Config) (*Port, error) {
 	return p, nil
 }
 
-// Handle sets the handler for the streams of a kind that arrive from now on; nil refuses them. The handler runs in a
-// new goroutine, owns the connection and must close it. When the port closes, it closes the connection while the
-// handler runs.
+// Handle sets the handler for later streams of a kind; nil refuses them. The handler runs in a new goroutine, owns the
+// connection and must close it. Close of the port closes the connection even while its handler runs.
 func (p *Port) Handle(kind StreamKind, handler func(net.Conn)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,11 +128,11 @@ func (p *Port) Handle(kind StreamKind, handler func(net.Conn)) {
 	p.handlers[kind] = handler
 }
 
-// Metrics returns the metrics: the streams that this node has refused, by reason, and the streams without TLS although
-// it has a certificate.
+// Metrics returns the counts of streams that this node has refused, by reason, and of plain streams although it has a
+// certificate.
 func (p *Port) Metrics() prometheus.Collector { return collectors{p.refusals.count, p.security.plain} }
 
-// collectors is a collector of all its members.
+// collectors combines several collectors.
 type collectors []prometheus.Collector
 
 // Describe implements [prometheus.Collector].
@@ -154,14 +152,14 @@ func (all collectors) Collect(to chan<- prometheus.Metric) {
 // Addr returns the address that the port is bound to.
 func (p *Port) Addr() net.Addr { return p.listener.Addr() }
 
-// Close stops listening, closes all connections, accepted and dialled, and waits up to 5 s until the handlers have
-// returned. Later calls return the same error.
+// Close stops listening, closes all connections, and waits up to 5 s until the handlers have returned. Later calls
+// return the same error.
 func (p *Port) Close() error {
 	p.closeOnce.Do(func() {
 		p.end(errPortClosed)
 		p.closeErr = p.listener.Close()
 		for _, conn := range p.takeConns() {
-			_ = conn.Close() // the error does not matter
+			_ = conn.Close()
 		}
 		if !wake.Within(portCloseTimeout, p.running.Wait) {
 			p.closeErr = errors.Join(p.closeErr, errHandlersRun)
@@ -170,7 +168,6 @@ func (p *Port) Close() error {
 	return p.closeErr
 }
 
-// accept accepts connections until the port closes.
 func (p *Port) accept() {
 	defer p.running.Done()
 	var pause time.Duration
@@ -181,7 +178,7 @@ func (p *Port) accept() {
 			p.admit(raw)
 			continue
 		}
-		// Most likely the process has no file descriptor left, which may pass.
+		// Most likely the process has no file descriptor left. That may pass.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		if wake.Pause(p.closing, pause) != nil {
 			return
@@ -190,7 +187,7 @@ func (p *Port) accept() {
 	}
 }
 
-// admit starts to serve a connection if there is room for it.
+// admit serves a new connection if the port has room for it.
 func (p *Port) admit(raw net.Conn) {
 	conn := &portConn{Conn: p.security.accepted(raw), raw: raw, port: p, accepted: true}
 	if err := p.track(conn); err != nil {
@@ -200,24 +197,24 @@ func (p *Port) admit(raw net.Conn) {
 	go p.route(conn)
 }
 
-// portConn is a connection that its port counts, and closes when the port closes.
+// portConn is a connection that the port counts, and closes when the port closes.
 type portConn struct {
 	net.Conn          // the TLS connection, if TLS is used
-	raw      net.Conn // closed directly, since the alert that TLS sends could block
+	raw      net.Conn // Close closes it without TLS, whose closing alert could block
 	port     *Port
 	accepted bool
 	arrival  uint64     // its number among the accepted connections; guarded by port.mu
 	ended    bool       // closed by endOldestUnknown; guarded by port.mu
 	kind     StreamKind // 0 until the preamble was read; guarded by port.mu
-	process  *process   // of the peer's process; nil before its preamble; guarded by port.mu
-	peer     Hello      // of the other side; set before the handler gets the connection
+	process  *process   // the process at the other end; nil until the preamble was read; guarded by port.mu
+	peer     Hello      // the other side's hello; set before the handler starts
 
 	readAt atomic.Int64 // the port's age at the last read that returned bytes
 }
 
-// Read returns io.EOF if this side has closed the connection, as at an orderly end. With another error, Raft would log
-// each of its idle connections as an error at every shutdown. Read also returns io.EOF if the other port has closed a
-// connection with TLS: ports close without the alert of TLS, which is safe since each message has its length.
+// Read returns io.EOF after this side has closed the connection; any other error would make Raft log an error for each
+// idle connection at every shutdown. Read also returns io.EOF if the other side has closed a TLS connection without
+// TLS's closing alert, as ports do. A cut message is noticed all the same, since each message has its length.
 func (c *portConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
@@ -232,14 +229,14 @@ func (c *portConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close may be called more than once.
+// Close closes the connection at once, and may be called again.
 func (c *portConn) Close() error {
 	c.port.forget(c)
 	return c.raw.Close()
 }
 
-// track adds an open connection to the port and, if it was accepted, counts its handler as running. It fails when the
-// port is closed or full.
+// track adds a connection to the port; if it was accepted, its handler counts as running. It fails if the port is
+// closed or full.
 func (p *Port) track(conn *portConn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -267,9 +264,9 @@ func (p *Port) track(conn *portConn) error {
 	return nil
 }
 
-// endOldestUnknown closes an accepted connection that has not sent its preamble, if there are too many: the oldest of
-// the host with the most of them. The goroutine of that connection then forgets it. The caller holds the lock, and has
-// counted the new connection but not added it to conns.
+// endOldestUnknown enforces maxUnknownConns: it closes the oldest connection without a preamble of the host that has
+// most of them. The goroutine of that connection then calls forget. The caller holds the lock, and has counted the new
+// connection but not added it to conns.
 func (p *Port) endOldestUnknown() {
 	if p.kinds[0] <= maxUnknownConns {
 		return
@@ -292,18 +289,19 @@ func (p *Port) endOldestUnknown() {
 	}
 	if conn := oldest[worst]; conn != nil {
 		conn.ended = true
-		_ = conn.raw.Close() // the error does not matter
+		_ = conn.raw.Close()
 	}
 }
 
-// crowdedOut reports whether endOldestUnknown has closed a connection.
+// crowdedOut reports whether endOldestUnknown has closed the connection.
 func (p *Port) crowdedOut(conn *portConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return conn.ended
 }
 
-// EndStrangers closes the accepted TLS streams of nodes that are no longer admitted, for example of a removed member.
+// EndStrangers closes the accepted TLS streams of nodes that Identity no longer admits, for example of a removed
+// member.
 func (p *Port) EndStrangers() {
 	p.mu.Lock()
 	var streams []*portConn
@@ -316,7 +314,7 @@ func (p *Port) EndStrangers() {
 	for _, conn := range streams {
 		if name, ok := certified(conn.Conn); ok && !p.config.Identity.Admits(name) {
 			p.refusals.note(RefusedStranger, fmt.Sprintf("node %q is a member no longer", name), conn, conn.kind)
-			_ = conn.Close() // the error does not matter
+			_ = conn.Close()
 		}
 	}
 }
@@ -336,7 +334,7 @@ func (p *Port) forget(conn *portConn) {
 	}
 }
 
-// isOpen reports whether this side has not closed a connection.
+// isOpen reports whether the port still has the connection.
 func (p *Port) isOpen(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -345,13 +343,12 @@ func (p *Port) isOpen(conn net.Conn) bool {
 	return ok && open
 }
 
-// handlerFor returns the handler of a kind and marks the connection with the kind, in one step under the lock: once
-// Handle has removed a handler, closeKind finds every connection that got it. It also returns nil if a kind has too
-// many connections.
+// handlerFor returns the handler of a kind, or nil if the kind has no handler or too many connections. Under the same
+// lock it marks the connection with the kind, so that closeKind also finds it after Handle has removed the handler.
 func (p *Port) handlerFor(conn *portConn, kind StreamKind) func(net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, open := p.conns[conn]; !open { // the port has closed it
+	if _, open := p.conns[conn]; !open { // the port has closed the connection
 		return nil
 	}
 	p.kinds[conn.kind]--
@@ -364,7 +361,7 @@ func (p *Port) handlerFor(conn *portConn, kind StreamKind) func(net.Conn) {
 	return p.handlers[kind]
 }
 
-// closeKind closes the connections of a kind, accepted and dialled.
+// closeKind closes all connections of a kind.
 func (p *Port) closeKind(kind StreamKind) {
 	p.mu.Lock()
 	var found []*portConn
@@ -375,14 +372,14 @@ func (p *Port) closeKind(kind StreamKind) {
 	}
 	p.mu.Unlock()
 	for _, conn := range found {
-		_ = conn.Close() // the error does not matter
+		_ = conn.Close()
 	}
 }
 
 // age returns how long the port has been open, by the monotonic clock.
 func (p *Port) age() time.Duration { return time.Since(p.opened) }
 
-// takeConns makes the port refuse further connections, and returns the open ones.
+// takeConns makes the port refuse new connections, and returns the open connections.
 func (p *Port) takeConns() []net.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -394,7 +391,7 @@ func (p *Port) takeConns() []net.Conn {
 	return open
 }
 
-// watchedConn calls ended once, when a read fails.
+// watchedConn calls ended when a read fails for the first time.
 type watchedConn struct {
 	net.Conn
 	ended func(Hello)

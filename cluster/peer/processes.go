@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// processSilence is how long the process with a node id may be silent, at multiplier 1, before another process may
-// replace it. A living process asks every other node in rounds. A round waits at most 1 s for replies, and the next
-// begins at most 0.6 s later, so its longest silence is 1.6 s.
+// processSilence is how long a process must be silent, at multiplier 1, before another process may take over its node
+// id. A living process sends probes at least every 1.6 s: a round waits for replies for at most 1 s, and the next round
+// begins at most 0.6 s later.
 const processSilence = 2 * time.Second
 
-// process is a process that uses a node id, as far as this node has had streams with it. The port's mu guards it.
+// process is the process that uses a node id, as this node knows it from open streams. The port's mu guards it.
 type process struct {
 	Hello
-	from string // the address of its end of the first stream
-	// confirmed is set once this node has dialled the member's own address and found this process there. Before that,
-	// the process may be a copy that called first.
+	from string // the remote address of its first stream
+	// confirmed is set once this node has dialled the member's address and reached this process. Until then, the
+	// process may be a copy that called first.
 	confirmed bool
-	conns     int // open streams with it
+	conns     int // its open streams
 }
 
-// register records the process at the other end of a stream as the process of its node id. If another process with this
-// id is alive, it refuses one of the two: the process that called first stays, unless this node has dialled the
-// member's own address and found the other process there.
+// register records the remote process as the process that uses its node id. If another living process uses the id,
+// register refuses the newer process, except if this node has dialled the member's address and reached the newer
+// process there: then the earlier process is the copy.
 func (p *Port) register(conn *portConn, remote Hello) (Refusal, string) {
 	if remote.Standing == StandingEmpty {
-		return 0, "" // it does not act as its node id yet
+		return 0, "" // a node with an empty folder does not act under its id yet
 	}
 	p.mu.Lock()
-	if _, open := p.conns[conn]; !open { // a process without an open stream would never be removed
+	if _, open := p.conns[conn]; !open { // don't register it: only a closed stream's unregister removes a process
 		p.mu.Unlock()
 		return RefusedKind, net.ErrClosed.Error()
 	}
@@ -56,14 +56,14 @@ func (p *Port) register(conn *portConn, remote Hello) (Refusal, string) {
 	current.confirmed = current.confirmed || !conn.accepted
 	p.mu.Unlock()
 	for _, other := range former {
-		_ = other.Close() // the error does not matter
+		_ = other.Close()
 	}
 	return 0, ""
 }
 
-// alive reports whether the process has lately sent bytes on a stream that it has not ended. The process may have ended a
-// moment ago and been started again: its idle streams, which have no reader, must not keep the next process out. The
-// caller holds mu.
+// alive reports whether the process has recently sent bytes on a stream that is still open. A stream that the other
+// side has ended does not count: the process may have restarted, and its next process must not be refused. The caller
+// holds mu.
 func (p *Port) alive(proc *process) bool {
 	for conn := range p.conns {
 		if conn.process != proc || p.age()-time.Duration(conn.readAt.Load()) >= p.config.Times.Of(processSilence) {
@@ -76,7 +76,8 @@ func (p *Port) alive(proc *process) bool {
 	return false
 }
 
-// unregister removes a closed stream from its process, and the process with its last stream. The caller holds mu.
+// unregister removes a closed stream from its process, and a process without streams from the port. The caller holds
+// mu.
 func (p *Port) unregister(conn *portConn) {
 	proc := conn.process
 	if proc == nil {
@@ -88,8 +89,8 @@ func (p *Port) unregister(conn *portConn) {
 	}
 }
 
-// AliveAs describes the process that uses the node id of a hello. It returns false if there is no living process with
-// that id, or if that process has sent the hello.
+// AliveAs describes the living process that uses the node id of a hello. It returns false if there is no such process
+// or if the hello came from it.
 func (p *Port) AliveAs(remote Hello, from string) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,10 +12,11 @@ import (
 
 var errRaftClosed = errors.New("raft's share of the peer port is closed")
 
-// RaftLayer is Raft's part of a [Port]. It implements [raft.StreamLayer]. All methods are safe for concurrent use.
+// RaftLayer is Raft's transport over a [Port]. It implements [raft.StreamLayer]. All methods are safe for concurrent
+// use.
 type RaftLayer struct {
 	port    *Port
-	ended   func(Hello) // called when an accepted stream from a process has ended
+	ended   func(Hello) // called when an accepted stream has ended
 	conns   chan net.Conn
 	once    sync.Once
 	closing context.Context // ends when the layer or the port closes
@@ -27,12 +28,12 @@ type RaftLayer struct {
 
 var _ raft.StreamLayer = (*RaftLayer)(nil)
 
-// OpenRaft makes the port accept Raft's streams, which it refuses until then: a
-// voter that lost its folder has forgotten its votes and must not cast another
-// before the cluster has admitted it again. One layer may be open at a time. ended is
-// called whenever a stream from another process has ended, and must not block. When a member's
-// next process opens its first stream, ended is called for the former process before Raft reads from that
-// stream, and for the last time: so Raft still knows the former process as the leader, if it was.
+// OpenRaft makes the port accept Raft's streams. Before that the port refuses them, because a voter that has lost its
+// folder must not vote before the cluster has admitted it again. Only one layer may be open at a time.
+//
+// ended is called whenever an accepted stream of another process has ended. It must not block. When a member restarts,
+// ended is called for its former process before Raft reads from the new process, so that Raft's leader is still the
+// former process if it led. It is not called for the former process again.
 func (p *Port) OpenRaft(ended func(from Hello)) (*RaftLayer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,8 +56,8 @@ func (l *RaftLayer) serve(conn net.Conn) {
 	}
 }
 
-// begin notes the process of a new stream, and reports the end of the member's former process. A stream of a former
-// process that comes late is closed already: the next process has registered.
+// begin records the process of a new stream. If the member had another process before, begin calls ended for it. It
+// ignores a stream that is closed already, for example because a later process of the member has registered.
 func (l *RaftLayer) begin(conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +71,7 @@ func (l *RaftLayer) begin(conn net.Conn) {
 	l.processes[process.Node] = process
 }
 
-// finish reports the end of a stream, unless the member's next process has opened a stream.
+// finish calls ended for the process of a stream, unless a later process of the member has opened a stream.
 func (l *RaftLayer) finish(process Hello) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,9 +90,8 @@ func (l *RaftLayer) Accept() (net.Conn, error) {
 	}
 }
 
-// Dial implements [raft.StreamLayer]. It looks the name up at each call. Close interrupts it, so that a dial to a host
-// that never replies does not delay the end of Raft. A dial of this node's own address connects to its Raft within the
-// process.
+// Dial implements [raft.StreamLayer]. It resolves the name at each call. Close interrupts it, so that a host that does
+// not reply does not delay Raft's shutdown. A dial to this node's own address connects to its Raft within the process.
 func (l *RaftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(l.closing, timeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func (l *RaftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net
 	if l.closing.Err() == nil {
 		return conn, err
 	}
-	if err == nil { // Close may have missed this connection
+	if err == nil { // Close may have missed this new connection
 		_ = conn.Close()
 	}
 	return nil, context.Cause(l.closing)
@@ -119,8 +119,8 @@ func (l *RaftLayer) dialSelf(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// Close makes the port refuse Raft's streams again, and closes the open ones, accepted and dialled, so that calls under
-// way fail at once. The port stays open.
+// Close makes the port refuse Raft's streams again, and closes the open streams, so that pending calls fail at once.
+// The port stays open.
 func (l *RaftLayer) Close() error {
 	l.once.Do(func() {
 		l.port.Handle(StreamRaft, nil)
@@ -130,11 +130,10 @@ func (l *RaftLayer) Close() error {
 	return nil
 }
 
-// Addr returns the advertised name:port, which Raft sends to its peers as this node's address. The layer of
-// hashicorp/raft would require an IP here.
+// Addr returns the advertised name:port, which Raft sends to peers as this node's address. The stream layer of
+// hashicorp/raft would require an IP instead of the name.
 func (l *RaftLayer) Addr() net.Addr { return peerName(l.port.config.Advertise) }
 
-// peerName is a name:port that is looked up only by a dial.
 type peerName string
 
 func (peerName) Network() string  { return "tcp" }

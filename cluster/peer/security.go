@@ -13,21 +13,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Security says how a port protects its streams. The zero value is plain TCP.
+// Security says how a port protects its streams. The zero value means plain TCP.
 type Security struct {
-	// TLS has the settings for both ends of a connection; nil: plain TCP. They verify certificates. The common name of
-	// a certificate is the id of its node.
+	// TLS has the settings for both ends of a connection, and verifies certificates; nil means plain TCP. The common
+	// name of a certificate is the id of its node.
 	TLS *tls.Config
-	// PlainToo makes the port accept plain streams too, and dial a node without TLS if the node does not speak TLS. It
-	// is for the time in which the nodes of a running cluster get their certificates. During that time a host that can
-	// reach the port, or that is between two nodes, can take part without a certificate.
+	// PlainToo makes the port also accept plain streams, and dial nodes that don't speak TLS without TLS. It is for the
+	// time in which the nodes of a running cluster get their certificates. Meanwhile, a host that can reach the port or
+	// intercept its traffic can act as a node without a certificate.
 	PlainToo bool
 }
 
-// tlsHandshake is the first byte of a TLS connection. No preamble begins with it.
+// tlsHandshake is the first byte of a TLS connection. A preamble begins with another byte.
 const tlsHandshake = 0x16
 
-// errPlain refuses a plain stream.
 var errPlain = errors.New("the stream is plain, and this node takes TLS only")
 
 // handshakeError is the error of a connection on which TLS could not be set up.
@@ -36,8 +35,8 @@ type handshakeError struct{ cause error }
 func (e *handshakeError) Error() string { return e.cause.Error() }
 func (e *handshakeError) Unwrap() error { return e.cause }
 
-// remoteAlert reports whether the other side has ended a connection by a TLS alert. With TLS 1.3 the alert may show
-// only in the first read after the handshake.
+// remoteAlert reports whether the other side has ended a connection by a TLS alert. In TLS 1.3 the alert may arrive
+// only with the first read after the handshake.
 func remoteAlert(err error) bool {
 	var failed *net.OpError
 	return errors.As(err, &failed) && failed.Op == "remote error"
@@ -60,14 +59,13 @@ func (e *handshakeError) ended() bool {
 	return e.dropped() || errors.Is(e.cause, net.ErrClosed) || errors.As(e.cause, &slow) && slow.Timeout()
 }
 
-// unspoken reports whether the other side does not speak TLS: it has sent other bytes, or has closed the connection
-// without an alert.
+// unspoken reports whether the other side does not speak TLS: it has sent bytes that are not TLS, or has closed the
+// connection without an alert.
 func (e *handshakeError) unspoken() bool {
 	var header tls.RecordHeaderError
 	return errors.As(e.cause, &header) || e.dropped()
 }
 
-// security applies a Security to the connections of a port.
 type security struct {
 	Security
 	plain prometheus.Counter
@@ -80,8 +78,8 @@ func newSecurity(s Security) *security {
 	})}
 }
 
-// accepted wraps an accepted connection before its first byte is read. The first Read does the handshake, so it needs a
-// deadline.
+// accepted wraps an accepted connection before its first byte is read. The first Read does the handshake, so the
+// connection needs a deadline.
 func (s *security) accepted(raw net.Conn) net.Conn {
 	if s.TLS == nil {
 		return raw
@@ -89,8 +87,8 @@ func (s *security) accepted(raw net.Conn) net.Conn {
 	return &acceptedConn{Conn: raw, security: s}
 }
 
-// acceptedConn is an accepted connection of a port with a certificate. Its first byte shows whether it uses TLS. Write
-// must not be called before the first Read has returned.
+// acceptedConn is an accepted connection of a port with a certificate. The first byte shows whether the connection uses
+// TLS. Write must not be called before the first Read has returned.
 type acceptedConn struct {
 	net.Conn
 	security *security
@@ -109,7 +107,7 @@ func (c *acceptedConn) Read(b []byte) (int, error) {
 
 func (c *acceptedConn) Write(b []byte) (int, error) { return c.stream.Write(b) }
 
-// open reads the first byte, and does the handshake if it begins one.
+// open reads the first byte, and does the TLS handshake if that byte begins a handshake.
 func (c *acceptedConn) open() (net.Conn, error) {
 	var first [1]byte
 	if _, err := io.ReadFull(c.Conn, first[:]); err != nil {
@@ -129,7 +127,7 @@ func (c *acceptedConn) open() (net.Conn, error) {
 	return raw, nil
 }
 
-// begunConn is a connection whose first bytes were already read; Read returns them again.
+// begunConn is a connection whose first bytes were already read. Read returns these bytes again.
 type begunConn struct {
 	net.Conn
 	first []byte
@@ -152,7 +150,7 @@ func (s *security) dialled(raw net.Conn, plain bool) net.Conn {
 	return tls.Client(raw, s.TLS)
 }
 
-// handshake does the TLS handshake of a dialled connection, which has a deadline.
+// handshake does the TLS handshake of a dialled connection. The connection has a deadline.
 func handshake(ctx context.Context, conn net.Conn) error {
 	secured, ok := conn.(*tls.Conn)
 	if !ok {
@@ -164,7 +162,7 @@ func handshake(ctx context.Context, conn net.Conn) error {
 	return nil
 }
 
-// certified returns the name in the other side's certificate; false for a plain stream.
+// certified returns the node id in the other side's certificate, or false for a plain stream.
 func certified(stream net.Conn) (name string, ok bool) {
 	if accepted, ok := stream.(*acceptedConn); ok {
 		stream = accepted.stream
@@ -176,8 +174,7 @@ func certified(stream net.Conn) (name string, ok bool) {
 	return secured.ConnectionState().PeerCertificates[0].Subject.CommonName, true
 }
 
-// checkName returns why the sender of a hello is not the owner of the stream's
-// certificate, or 0.
+// checkName returns a refusal unless the certificate of the stream belongs to the sender of the hello.
 func checkName(stream net.Conn, remote *Hello) (reason Refusal, detail string) {
 	if name, ok := certified(stream); ok && name != remote.Node {
 		return RefusedName, fmt.Sprintf("the certificate is of node %q, and the stream says that it is from node %q", name, remote.Node)
@@ -185,8 +182,8 @@ func checkName(stream net.Conn, remote *Hello) (reason Refusal, detail string) {
 	return 0, ""
 }
 
-// checkCaller is checkName for a node that has dialled this node: it must also be a member or listed. For a dialled
-// node we don't check that: this node got its address from the configuration or the list.
+// checkCaller is checkName for a node that has dialled this node, and also refuses nodes that Identity does not admit.
+// A dialled node needs no such check: its address came from the configuration or the list.
 func checkCaller(as Identity, stream net.Conn, remote *Hello) (reason Refusal, detail string) {
 	reason, detail = checkName(stream, remote)
 	if _, ok := certified(stream); reason == 0 && ok && !as.Admits(remote.Node) {

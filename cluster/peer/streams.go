@@ -13,16 +13,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Dial opens a stream of that kind to the member at that address, and fails if another node replies. If no member has
-// the address, it accepts any node. The address may have a mark, see MarkAddress. Dial blocks until both sides have
-// exchanged their preambles or ctx ends, and returns a connection without a deadline. RefusedFor reports whether the
-// stream was refused.
+// Dial opens a stream of that kind to the member at an address, and fails if another node replies. If the address
+// belongs to no member, Dial accepts any node. The address may have a mark, see MarkAddress. Dial blocks until both
+// sides have exchanged their preambles or ctx ends, and returns a connection without a deadline. RefusedFor tells
+// refusals from other errors.
 func (p *Port) Dial(ctx context.Context, kind StreamKind, address string) (net.Conn, error) {
 	return p.DialNode(ctx, kind, address, p.config.Identity.Known(address))
 }
 
-// DialNode is Dial to the node with id target, whichever node the configuration has at the address; "" accepts any
-// node.
+// DialNode is Dial to node target, even if the address belongs to another member in the configuration. With target ""
+// it accepts any node.
 func (p *Port) DialNode(ctx context.Context, kind StreamKind, marked, target string) (net.Conn, error) {
 	conn, err := p.dial(ctx, kind, marked, target, false)
 	var failed *handshakeError
@@ -37,7 +37,7 @@ func (p *Port) DialNode(ctx context.Context, kind StreamKind, marked, target str
 	return conn, nil
 }
 
-// dial opens a stream, without TLS if plain is set.
+// dial opens a stream. If plain is set, it does not use TLS.
 func (p *Port) dial(ctx context.Context, kind StreamKind, marked, target string, plain bool) (*portConn, error) {
 	address, mark := SplitAddress(raft.ServerAddress(marked))
 	raw, err := p.config.Network.Dial(ctx, address)
@@ -70,10 +70,10 @@ func (p *Port) greet(ctx context.Context, conn *portConn, kind StreamKind, targe
 	if !ok {
 		deadline = time.Now().Add(preambleTimeout)
 	}
-	_ = conn.SetDeadline(deadline) // a failure shows in the write
+	_ = conn.SetDeadline(deadline) // on failure, the next write fails too
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	remote, err := p.exchange(ctx, conn, p.config.Identity.Hello(kind, target))
-	if !stop() { // the function of AfterFunc may set the deadline at any moment
+	if !stop() { // the function of AfterFunc runs, and may set the deadline later
 		err = errors.Join(ctx.Err(), err)
 	}
 	p.noteHandshake(conn, err)
@@ -91,8 +91,8 @@ func (p *Port) exchange(ctx context.Context, conn *portConn, local Hello) (Hello
 	return ReadHello(conn)
 }
 
-// noteHandshake logs why a dialled connection has no TLS. It counts a refusal if this node has refused the other's
-// certificate.
+// noteHandshake logs why the handshake of a dialled connection failed. It counts a refusal if this node has refused the
+// other node's certificate.
 func (p *Port) noteHandshake(conn *portConn, err error) {
 	var failed *handshakeError
 	switch {
@@ -103,13 +103,13 @@ func (p *Port) noteHandshake(conn *portConn, err error) {
 	}
 }
 
-// judgeDialled returns nil if the stream may be used, or a *refusedError if the other node or this node refuses it.
+// judgeDialled returns nil if the stream may be used, and a *refusedError if this node or the other node refuses it.
 func (p *Port) judgeDialled(conn *portConn, target string, mark ID, remote *Hello, address string) error {
 	refused := refusedError{reason: remote.Refusal, detail: remote.Detail, remote: true}
-	if refused.reason != RefusedVersion { // such a refusal has no sender's name
+	if refused.reason != RefusedVersion { // a refusal for RefusedVersion does not name its sender
 		if reason, detail := checkName(conn.Conn, remote); reason != 0 {
 			p.refusals.note(reason, detail, conn, conn.kind)
-			return &refusedError{reason: reason, detail: detail} // Identity.Called is not called: the hello is not to be trusted
+			return &refusedError{reason: reason, detail: detail} // don't call Identity.Called: the hello may be forged
 		}
 	}
 	switch refused.reason {
@@ -121,7 +121,7 @@ func (p *Port) judgeDialled(conn *portConn, target string, mark ID, remote *Hell
 		if refused.reason != 0 {
 			p.refusals.note(refused.reason, refused.detail, conn, conn.kind)
 		}
-	case RefusedKind: // usual while that node starts
+	case RefusedKind: // usual while the other node starts
 	case RefusedVersion:
 		refused.detail = "no common version of the preamble with the node at " + address
 		fallthrough
@@ -138,7 +138,7 @@ func (p *Port) judgeDialled(conn *portConn, target string, mark ID, remote *Hell
 // route reads the preamble of an accepted stream, replies with this node's preamble, and calls the handler.
 func (p *Port) route(conn *portConn) {
 	defer p.running.Done()
-	_ = conn.SetDeadline(time.Now().Add(preambleTimeout)) // a failure shows in the read
+	_ = conn.SetDeadline(time.Now().Add(preambleTimeout)) // on failure, the next read fails too
 	remote, err := ReadHello(conn)
 	if err != nil {
 		p.noteUnread(conn, err)
@@ -161,12 +161,12 @@ func (p *Port) route(conn *portConn) {
 	handler(conn)
 }
 
-// noteUnread counts an accepted connection without a valid preamble. It does not count a connection that ended without
-// a byte: a check whether the port is open does that.
+// noteUnread counts an accepted connection without a valid preamble. A connection that ended without a byte does not
+// count: port checks, for example of a load balancer, open such connections.
 func (p *Port) noteUnread(conn *portConn, err error) {
 	var failed *handshakeError
 	switch {
-	case p.closing.Err() != nil: // this node has closed it
+	case p.closing.Err() != nil: // this node has closed the connection
 	case p.crowdedOut(conn):
 		p.refusals.note(RefusedCrowded, "too many connections are silent", conn, 0)
 	case errors.As(err, &failed):
@@ -203,7 +203,7 @@ func (p *Port) judgeAccepted(conn *portConn, remote *Hello) (handler func(net.Co
 	return handler, 0, ""
 }
 
-// HelloOf returns the hello of the node at the other end of a stream, or a zero Hello for another connection.
+// HelloOf returns the hello from the other end of a stream, or a zero Hello for any other connection.
 func HelloOf(conn net.Conn) Hello {
 	if c, ok := conn.(*portConn); ok {
 		return c.peer
@@ -211,13 +211,12 @@ func HelloOf(conn net.Conn) Hello {
 	return Hello{}
 }
 
-// RefusedFor reports whether err says that a stream was refused for that reason, by this node or the other.
+// RefusedFor reports whether err is a refusal of a stream for that reason, by this node or the other node.
 func RefusedFor(err error, reason Refusal) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.reason == reason
 }
 
-// refusedError is the error of a stream that this node or the other node has refused.
 type refusedError struct {
 	reason Refusal
 	detail string
@@ -231,22 +230,20 @@ func (e *refusedError) Error() string {
 	return e.detail
 }
 
-// refusalLogEvery is how often refusals for the same reason by the same side are logged, since a stranger may try again
-// and again.
+// refusalLogEvery is how often refusals with the same reason and side are logged, since a stranger may retry for ever.
 const refusalLogEvery = 5 * time.Second
 
-// refusals counts the streams that this node has refused, and logs them. Safe for
-// concurrent use.
+// refusals counts the streams that this node has refused, and logs refusals by both sides. Safe for concurrent use.
 type refusals struct {
 	log   hclog.Logger
 	count *prometheus.CounterVec // by reason
 
 	mu       sync.Mutex
-	logged   map[refusalLine]time.Time // when such a refusal was last logged
-	unlogged map[refusalLine]int       // how many refusals were not logged since then
+	logged   map[refusalLine]time.Time // when a line was last logged
+	unlogged map[refusalLine]int       // the refusals since then that were not logged
 }
 
-// refusalLine groups the refusals that share a line of the log.
+// refusalLine groups refusals: of each group, one line is logged per refusalLogEvery.
 type refusalLine struct {
 	reason Refusal
 	remote bool // the other node refused
@@ -260,13 +257,13 @@ func newRefusals(log hclog.Logger) *refusals {
 			Help: "Streams between this node and others that were refused by this node, by reason.",
 		}, []string{"reason"}),
 	}
-	for reason := range refusalNames { // at 0 from the start, so that the first refusal shows as a rise
+	for reason := range refusalNames { // start at 0, so that the first refusal shows as a rise
 		r.count.WithLabelValues(reason.String())
 	}
 	return r
 }
 
-// note counts a refusal by this node and logs it with both addresses.
+// note counts and logs a refusal by this node.
 func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind StreamKind) {
 	r.count.WithLabelValues(reason.String()).Inc()
 	if reason == RefusedKind { // usual while a node starts
@@ -279,7 +276,7 @@ func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind Strea
 	}
 }
 
-// noteRemote logs that the other node has refused a stream. The other node counts it.
+// noteRemote logs a refusal by the other node, which counts it.
 func (r *refusals) noteRemote(reason Refusal, detail string, conn net.Conn) {
 	if unlogged, due := r.shouldLog(refusalLine{reason, true}); due {
 		r.log.Warn("a peer refuses this node's stream", "reason", reason, "detail", detail,
@@ -287,7 +284,7 @@ func (r *refusals) noteRemote(reason Refusal, detail string, conn net.Conn) {
 	}
 }
 
-// shouldLog reports whether a line is to be logged now, and how many refusals were not logged since the last line.
+// shouldLog reports whether to log a line now, and how many refusals were not logged since the last line.
 func (r *refusals) shouldLog(line refusalLine) (unlogged int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
