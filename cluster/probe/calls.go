@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// ServeTimeout bounds the work on one request. A change of the members waits for a majority, and for the new
-	// member.
+	// ServeTimeout bounds the work on one request. For example, adding a member waits for a majority and until the
+	// member has caught up.
 	ServeTimeout = 10 * time.Second
-	// CallTimeout bounds the wait of the asking node for the reply.
+	// CallTimeout bounds how long the asking node waits for the reply.
 	CallTimeout = ServeTimeout + 2*time.Second
-	// askTimeout bounds one question, to which a node replies from memory.
+	// askTimeout bounds one Ask, to which a node replies from memory.
 	askTimeout = time.Second
 )
 
-// The errors of a request, in addition to the errors of package outcome. Compare them with errors.Is.
+// The errors of a request, besides the errors of package outcome. Compare them with errors.Is.
 var (
 	// ErrUnreached: the request was not sent.
 	ErrUnreached = errors.New("the node could not be reached")
-	// ErrUnknownCall: the other node does not know the kind of the request, or can't serve the request.
+	// ErrUnknownCall: the other node does not know this kind of request, or can't serve it.
 	ErrUnknownCall = errors.New("a request that this node can't serve")
 	// ErrNotMember refuses a node that asks to be admitted again but is not a member.
 	ErrNotMember = errors.New("not a member of this cluster")
@@ -33,7 +33,7 @@ var (
 	ErrMemberAlive = errors.New("the member with that id is alive")
 )
 
-// codes are the errors that one node can send to another. errors.Is finds them there, too. A code is never reused.
+// codes are the errors that one node can send to another, where errors.Is then finds them. A code is never reused.
 var codes = map[string]error{
 	"not-leader":    outcome.ErrNotLeader,
 	"no-leader":     outcome.ErrNoLeader,
@@ -51,8 +51,8 @@ var codes = map[string]error{
 	"outcome-unknown": outcome.ErrOutcomeUnknown,
 }
 
-// codeOf returns the code of an error for a reply. An error without a code, for example a deadline or a disk error,
-// does not show whether the request took effect.
+// codeOf returns the code of an error in a reply. Errors without a code, for example a deadline or a disk error, become
+// "outcome-unknown" because the request may have taken effect.
 func codeOf(err error) string {
 	found := "outcome-unknown"
 	for code, known := range codes {
@@ -63,8 +63,8 @@ func codeOf(err error) string {
 	return found
 }
 
-// Dial opens a probe stream to the node with that id at that address. If id is "", it must be the member that is known
-// at the address. Dial blocks until the other node has accepted or refused the stream, or ctx ends.
+// Dial opens a probe stream to the node with that id at that address. With id "" it expects the member that has the
+// address in the configuration. Dial blocks until the other node has accepted or refused the stream, or ctx ends.
 type Dial func(ctx context.Context, id, address string) (net.Conn, error)
 
 // Calls sends questions and requests to other nodes. Safe for concurrent use.
@@ -75,23 +75,23 @@ type Calls struct {
 	latest func() *StateHash
 }
 
-// NewCalls returns the calls of the node with id self. Each question carries the hash that latest returns, nil before
-// the first entry, so that the other node returns its hash at the same index.
+// NewCalls returns the calls of node self. Each Ask carries the hash from latest (nil before the first entry), so that
+// the other node replies with its hash at the same index.
 func NewCalls(dial Dial, self string, times wake.Stretch, latest func() *StateHash) *Calls {
 	return &Calls{dial: dial, self: self, times: times, latest: latest}
 }
 
 // Call sends one request to the member at an address, on a new connection, and blocks until the reply or the end of
-// ctx. It sets q.From. After ErrUnreached the request was not carried out; after outcome.ErrOutcomeUnknown it may have
-// been.
+// ctx. It sets q.From. After ErrUnreached the request was not carried out. After outcome.ErrOutcomeUnknown it may have
+// been carried out.
 func (c *Calls) Call(ctx context.Context, address string, q Request) (Reply, error) {
 	l := link{calls: c, address: address}
 	defer l.close()
 	return l.call(ctx, q)
 }
 
-// Ask asks the node with that id at that address how it is, and waits up to a second. It fails if another node replies:
-// then the address in a list is wrong.
+// Ask asks the node with that id at that address for its state, and waits up to a second. It fails if another node has
+// the address.
 func (c *Calls) Ask(ctx context.Context, id, address string) (Answer, error) {
 	return c.AskAt(ctx, id, address, c.latest())
 }
@@ -102,15 +102,14 @@ type Peer struct {
 	Address string // host:port, as other nodes dial it
 }
 
-// Asked is a node's description of itself, or the error of asking it.
+// Asked is a node's description of itself, or the error if it could not be asked.
 type Asked struct {
 	Peer
 	Answer Answer
 	Err    error
 }
 
-// AskAll asks nodes how they are, all at the same time, and waits up to a second. It returns a reply or an error for
-// each, in the order of peers.
+// AskAll asks several nodes at the same time, and waits up to a second. It returns the results in the order of peers.
 func (c *Calls) AskAll(ctx context.Context, peers []Peer) []Asked {
 	return wake.AtOnce(peers, func(p Peer) Asked {
 		answer, err := c.Ask(ctx, p.ID, p.Address)
@@ -118,19 +117,19 @@ func (c *Calls) AskAll(ctx context.Context, peers []Peer) []Asked {
 	})
 }
 
-// AskAt is Ask with another hash of this node for the other node to compare.
+// AskAt is Ask with state instead of this node's latest hash.
 func (c *Calls) AskAt(ctx context.Context, id, address string, state *StateHash) (Answer, error) {
 	l := link{calls: c, id: id, address: address}
 	defer l.close()
 	return l.ask(ctx, state)
 }
 
-// link is a stream to one node that stays open between requests. Only one goroutine may use it at a time.
+// link is a stream to one node, kept open between requests. Only one goroutine may use it at a time.
 type link struct {
 	calls   *Calls
-	id      string // "": the member that is known at the address
+	id      string // "": the member that has the address in the configuration
 	address string
-	conn    net.Conn // nil: call dials
+	conn    net.Conn // nil: the next call dials
 }
 
 // ask implements Calls.AskAt.
@@ -149,7 +148,7 @@ func (l *link) ask(ctx context.Context, state *StateHash) (Answer, error) {
 	return *reply.Answer, nil
 }
 
-// call sends one request and blocks until the reply or the end of ctx. After an error the next call dials again.
+// call sends one request and blocks until the reply or the end of ctx. After an error, the next call dials again.
 func (l *link) call(ctx context.Context, q Request) (Reply, error) {
 	q.From = l.calls.self
 	reply, err := l.exchange(ctx, q)
@@ -167,7 +166,7 @@ func (l *link) exchange(ctx context.Context, q Request) (reply Reply, err error)
 	if l.conn == nil {
 		l.conn, err = l.calls.dial(ctx, l.id, l.address)
 		if err != nil {
-			l.conn = nil // the interface may hold a nil pointer
+			l.conn = nil // else l.conn could be an interface that is not nil but holds a nil pointer
 			return Reply{}, fmt.Errorf("%w: %w", ErrUnreached, err)
 		}
 	}
@@ -202,7 +201,7 @@ func remoteError(reply Reply) error {
 	return &distantError{text: reply.Error, kind: fate}
 }
 
-// distantError is an error from another node: its text, and the error that errors.Is finds.
+// distantError is an error from another node: its text, and the error that errors.Is recognises.
 type distantError struct {
 	text string
 	kind error

@@ -18,32 +18,33 @@ const (
 	writeTimeout = 5 * time.Second
 )
 
-// Responder is the node that replies on probe streams, with or without Raft. Both methods may be called concurrently.
+// Responder is the node that replies on probe streams, before and after its Raft opens. Both methods may be called
+// concurrently.
 type Responder interface {
 	// Describe returns the node's reply to [Ask]. It does not block.
 	Describe(q *Request) Answer
-	// CarryOut carries out a request of any other kind, which came on conn. Its error is sent to the asking node. It
-	// fails with ErrUnknownCall for a kind that it does not know. ctx ends after ServeTimeout.
+	// CarryOut carries out a request of any other kind, which came on conn. Its error is sent to the asking node; for a
+	// kind that it does not know, it is ErrUnknownCall. ctx ends after ServeTimeout.
 	CarryOut(ctx context.Context, q *Request, conn net.Conn) (Reply, error)
 }
 
-// Server replies to the requests of other nodes, for a responder.
+// Server replies to the requests of other nodes through a Responder.
 type Server struct {
 	responder Responder
 	log       hclog.Logger
 	stopping  context.Context
 }
 
-// NewServer returns a server for a responder. The end of ctx cancels the requests that are being carried out.
+// NewServer returns a server. The end of ctx cancels the requests that are under way.
 func NewServer(ctx context.Context, responder Responder, log hclog.Logger) *Server {
 	return &Server{responder: responder, log: log, stopping: ctx}
 }
 
-// Handle replies to the requests on a stream, one after another, until the stream ends, and closes it.
+// Handle replies to the requests on a stream in order. It closes the stream at its end.
 func (s *Server) Handle(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	for {
-		_ = conn.SetDeadline(time.Now().Add(idleTimeout)) // a failure shows in the read
+		_ = conn.SetDeadline(time.Now().Add(idleTimeout)) // on failure, the next read fails too
 		var q Request
 		err := read(conn, &q)
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -61,7 +62,6 @@ func (s *Server) Handle(conn net.Conn) {
 	}
 }
 
-// reply returns the responder's reply to a request.
 func (s *Server) reply(q *Request, conn net.Conn) Reply {
 	if q.Kind == Ask {
 		answer := s.responder.Describe(q)

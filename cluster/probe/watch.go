@@ -10,44 +10,44 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// WatchEvery is how often a watch asks the members if all of them reply.
+// WatchEvery is the pause between two rounds of a watch if all members reply.
 const WatchEvery = 500 * time.Millisecond
 
-// DownAfter is how long a member must be silent to count as down.
+// DownAfter is how long a member must be silent before it counts as down.
 const DownAfter = 3 * time.Second
 
-// Subject is the node whose fellow members a watch asks. Only one goroutine calls Round. The other methods may be
-// called concurrently.
+// Subject is the node for which a watch asks the other members. Only one goroutine calls Round. The other methods may
+// be called concurrently.
 type Subject interface {
 	// Servers returns the members of this node's latest configuration.
 	Servers() []raft.Server
-	// Committed returns the commit index that this node knows.
+	// Committed returns the highest commit index that this node knows.
 	Committed() uint64
 	// Round is called after each round, with the latest reply of each member.
 	Round(seen map[string]Seen)
 }
 
-// Watch asks all other members how they are, in rounds. It asks all of them at the same time, waits up to 1 s for their
-// replies, and then pauses for wake.Next(WatchEvery). Safe for concurrent use.
+// Watch asks all other members for their state, in rounds: it asks all of them at the same time, waits up to 1 s for
+// the replies, and pauses for wake.Next(WatchEvery). Safe for concurrent use.
 type Watch struct {
 	calls   *Calls
 	subject Subject
 	links   map[string]*link // by node id; used only by the goroutine of Run
 
 	mu   sync.Mutex
-	seen map[string]*Seen // by node id; only present members
+	seen map[string]*Seen // by node id; only current members
 }
 
-// Seen is what a node knows of another member by its replies. The zero value is for a member that has never replied.
+// Seen is what a node knows about another member from its replies. It is zero before the first reply.
 type Seen struct {
 	Answer  Answer    // the last reply
-	Asked   time.Time // when the question of that reply was sent
-	Came    time.Time // when that reply came; zero: never
-	Failing bool      // the last question had no reply
-	Lag     uint64    // entries by which the member's machine trailed the commit index then
+	Asked   time.Time // when the question to the last reply was sent
+	Came    time.Time // when the last reply arrived
+	Failing bool      // the last question got no reply
+	Lag     uint64    // entries by which the member's machine trailed the commit index at the last reply
 }
 
-// NewWatch returns a watch. It asks after Run is called.
+// NewWatch returns a watch, which asks only after Run.
 func NewWatch(calls *Calls, subject Subject) *Watch {
 	return &Watch{calls: calls, subject: subject, seen: map[string]*Seen{}, links: map[string]*link{}}
 }
@@ -67,7 +67,7 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// askAll asks every other member once, all at the same time, and forgets nodes that are no longer members.
+// askAll asks all other members once, at the same time, and forgets nodes that are no longer members.
 func (w *Watch) askAll(ctx context.Context) {
 	var links []*link
 	present := map[string]bool{}
@@ -77,7 +77,7 @@ func (w *Watch) askAll(ctx context.Context) {
 			links = append(links, w.link(id, string(server.Address)))
 		}
 	}
-	state := w.calls.latest() // the same index for all members, so that a majority can be counted
+	state := w.calls.latest() // the same index for all members, so that equal hashes can be counted
 	wake.AtOnce(links, func(l *link) error {
 		began := time.Now()
 		answer, err := l.ask(ctx, state)
@@ -87,7 +87,7 @@ func (w *Watch) askAll(ctx context.Context) {
 	w.forgetOthers(present)
 }
 
-// link returns the stream to a member, and a new one if the member has another address now.
+// link returns the stream to a member, or a new stream if the member's address has changed.
 func (w *Watch) link(id, address string) *link {
 	l := w.links[id]
 	if l == nil || l.address != address {
@@ -137,8 +137,7 @@ func (w *Watch) forgetOthers(present map[string]bool) {
 	}
 }
 
-// All returns what is known of each other member that was asked, by node id. The map belongs to the caller. It does not
-// block.
+// All returns a copy of what is known about each other member, by node id. It does not block.
 func (w *Watch) All() map[string]Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,9 +151,8 @@ func (w *Watch) All() map[string]Seen {
 // Up reports whether the member has replied to the last question.
 func (s Seen) Up() bool { return !s.Failing && !s.Came.IsZero() }
 
-// Down reports whether the last question had no reply, and the member's last reply is older than DownAfter, or it has
-// never replied.
+// Down reports whether the last question got no reply and the member has not replied within DownAfter, or ever.
 func (s Seen) Down() bool { return s.Failing && (s.Came.IsZero() || time.Since(s.Came) > DownAfter) }
 
-// Lag returns by how many entries a machine that has applied the entries up to applied trails the commit index.
+// Lag returns how many entries applied is behind the commit index.
 func Lag(commit, applied uint64) uint64 { return commit - min(applied, commit) }

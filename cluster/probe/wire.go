@@ -11,11 +11,11 @@ import (
 	"github.com/signalbox/signalbox/cluster/election"
 )
 
-// A message on a probe stream is a length (4 bytes, big-endian) and that many bytes of JSON. Messages are few, so the
-// cost of JSON does not matter, and nodes of different releases can talk: a reader ignores unknown members, and missing
-// members are zero.
+// A message on a probe stream is a length (4 bytes, big-endian) and that many bytes of JSON. JSON lets nodes of
+// different releases talk: a reader ignores unknown members, and missing members are zero. Messages are few, so its
+// cost does not matter.
 const (
-	// maxBytes bounds a message: a node reads it whole before it checks it, and strangers may send one.
+	// maxBytes bounds a message, since a node reads the whole message before it checks it, also from strangers.
 	maxBytes = 64 << 10
 	// MaxHashes bounds the state hashes of one Answer.
 	MaxHashes = 16
@@ -26,56 +26,56 @@ const (
 // ErrMalformed refuses a message that no node would send.
 var ErrMalformed = errors.New("malformed message on a probe stream")
 
-// Kind is the kind of a request. A name is never reused.
+// Kind is the kind of a request. Names are never reused.
 type Kind string
 
-// The kinds of requests. Every node replies to Ask at any time, and a voter to Elect. Nodes send Rejoin, Add, Remove,
-// Transfer and Raise to the leader. The leader sends Removed.
+// The kinds of requests. Every node replies to Ask, and every voter to Elect. Nodes send Rejoin, Add, Remove, Transfer
+// and Raise to the leader. The leader sends Removed.
 const (
-	Ask      Kind = "ask"      // how are you?
+	Ask      Kind = "ask"      // what is your state?
 	Rejoin   Kind = "rejoin"   // my folder is empty: make me a non-voter
 	Add      Kind = "add"      // add a member
 	Remove   Kind = "remove"   // remove a member
-	Transfer Kind = "transfer" // hand leadership over
+	Transfer Kind = "transfer" // transfer leadership
 	Removed  Kind = "removed"  // you were removed
 	Raise    Kind = "raise"    // raise the feature level
-	Elect    Kind = "elect"    // do you agree that I campaign?
+	Elect    Kind = "elect"    // would you vote for me?
 )
 
-// State is how far a node has come on its way into a cluster.
+// State tells how much a node's folder holds.
 type State string
 
 // The states of a node.
 const (
-	// Empty is a node whose folder is empty: it takes no part in Raft.
+	// Empty: the folder is empty, and the node takes no part in Raft.
 	Empty State = "empty"
-	// Formed is a node whose log holds only the first configuration: no leader has sent it an entry yet.
+	// Formed: the log holds only the first configuration, since no leader has sent an entry yet.
 	Formed State = "formed"
-	// Live is any other node. A restarted node is live even before it has applied an entry, because of its log.
+	// Live: the folder holds more. After a restart the state is Live even before the machine has applied an entry.
 	Live State = "live"
 )
 
-// Request is a request from one node to another. ID and Address are of the member that the request concerns.
+// Request is a request from one node to another. ID and Address are the member's to which the request applies.
 type Request struct {
 	Kind    Kind   `json:"kind"`
 	From    string `json:"from"` // the asking node's id
 	ID      string `json:"id,omitempty"`
 	Address string `json:"address,omitempty"`
-	Level   uint32 `json:"level,omitempty"` // in a raise: the level; in a rejoin: the highest level that the node knows
+	Level   uint32 `json:"level,omitempty"` // of Raise: the level; of Rejoin: the highest level that the node knows
 	// State is the asking node's latest state hash. The reply has the other node's hash at the same index.
 	State *StateHash `json:"state,omitempty"`
 	// Elect is the question of a candidate.
 	Elect *election.Question `json:"elect,omitempty"`
 }
 
-// Reply is the reply to a request: an Answer, an error, or neither if the request was carried out.
+// Reply holds an Answer to Ask, an error, or the result of another request.
 type Reply struct {
 	Answer *Answer `json:"answer,omitempty"`
-	Term   uint64  `json:"term,omitempty"` // of a rejoin: the node must not vote in this term any more
-	// Cluster is the id of the cluster that a rejoin has admitted the node to.
+	Term   uint64  `json:"term,omitempty"` // after Rejoin: the leader's term, in which the node must not vote
+	// Cluster is the id of the cluster to which Rejoin has admitted the node.
 	Cluster string `json:"cluster,omitempty"`
-	Code    string `json:"code,omitempty"`  // of the error: see codes
-	Error   string `json:"error,omitempty"` // the text of the error
+	Code    string `json:"code,omitempty"`  // see codes
+	Error   string `json:"error,omitempty"` // the text that belongs to Code
 	// Elect is the reply to a candidate's question.
 	Elect *election.Reply `json:"elect,omitempty"`
 }
@@ -83,8 +83,8 @@ type Reply struct {
 // Answer is a node's description of itself.
 type Answer struct {
 	Node          string `json:"node"`
-	Incarnation   uint64 `json:"incarnation"` // differs after each start
-	Peers         string `json:"peers"`       // the configured list; equal lists give equal texts
+	Incarnation   uint64 `json:"incarnation"` // random at each start
+	Peers         string `json:"peers"`       // the configured list as text; equal lists have equal texts
 	State         State  `json:"state"`
 	Leader        string `json:"leader,omitempty"` // as far as the node knows
 	LeaderAddress string `json:"leader_address,omitempty"`
@@ -92,21 +92,21 @@ type Answer struct {
 	Knows         uint32 `json:"knows"` // the highest feature level that its program knows
 	Commit        uint64 `json:"commit"`
 	Applied       uint64 `json:"applied"` // the last index that the node's machine has applied
-	// Configuration is the index of the last committed configuration that the node knows, and Member reports whether
-	// the asking node is in it.
+	// Configuration is the index of the latest committed configuration that the node knows. Member reports whether this
+	// configuration contains the asking node.
 	Configuration uint64      `json:"configuration"`
 	Member        bool        `json:"member"`
 	Draining      bool        `json:"draining,omitempty"`
 	StorageLow    bool        `json:"storage_low,omitempty"`
 	StorageSpent  bool        `json:"storage_spent,omitempty"`
 	Hashes        []StateHash `json:"hashes,omitempty"`
-	// Common is the node's state hash at the index of the asking node's hash, if it is still known.
+	// Common is the node's state hash at the index of Request.State, if it still has that hash.
 	Common *StateHash `json:"common,omitempty"`
 
 	Cluster  string `json:"cluster,omitempty"`  // the cluster's id, once it is known
-	Folder   string `json:"folder"`             // the id of the data folder, in hexadecimal digits
-	Forms    string `json:"forms,omitempty"`    // the id of the cluster that an empty node is about to form
-	Restored bool   `json:"restored,omitempty"` // the folder was put back
+	Folder   string `json:"folder"`             // the id of the data folder in hexadecimal
+	Forms    string `json:"forms,omitempty"`    // the id of the cluster that this empty node proposes to form
+	Restored bool   `json:"restored,omitempty"` // the folder was restored from a backup or a copy
 }
 
 // StateHash is the hash of a machine's state after the entry at an index.
@@ -147,7 +147,7 @@ func write(w io.Writer, message any) error {
 	return err
 }
 
-// read reads one message into a Request or Reply, and no byte after it. It fails with io.EOF at the end of the stream.
+// read reads one Request or Reply, and no byte after it. It fails with io.EOF at the end of the stream.
 func read(r io.Reader, message interface{ check() error }) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
