@@ -10,14 +10,14 @@ import (
 	"github.com/signalbox/signalbox/store/archive"
 )
 
-// Backup is the state of the cluster at one index, ready to be written to a file. It never changes. It keeps in memory
-// the records of that state that later entries change.
+// Backup is the state of the cluster at one index, which can be written to a file. It does not change; while later
+// entries change records, the Backup keeps their old versions in memory.
 type Backup struct {
 	Header archive.Header
 	state  *fsm.Frozen
 }
 
-// Of returns the backup of a state. began is this node's wall-clock time at which the state was taken.
+// Of returns the backup of a state. began is the wall-clock time of this node at which the state was taken.
 func Of(state *fsm.Frozen, began time.Time) *Backup {
 	standing := state.Standing()
 	return &Backup{state: state, Header: archive.Header{
@@ -38,8 +38,8 @@ func (b *Backup) Write(w io.Writer) error {
 	return a.Close()
 }
 
-// Read reads a whole backup, and checks every byte of it and every invariant of its state. The error is
-// outcome.ErrBackupRefused with the reason, or the reader's error.
+// Read reads a whole backup and checks all bytes and all invariants of its state. It fails with
+// outcome.ErrBackupRefused and the reason, or with the reader's error.
 func Read(r io.Reader) (archive.Header, *fsm.Machine, error) {
 	a, err := archive.NewReader(r)
 	if err != nil {
@@ -57,7 +57,7 @@ func Check(a *archive.Reader) (*fsm.Machine, error) {
 	}
 	state, err := fsm.Restore(a)
 	if err != nil {
-		if _, damage := io.Copy(io.Discard, a); damage != nil { // damage of the file is the cause, if there is any
+		if _, damage := io.Copy(io.Discard, a); damage != nil { // report damage of the file first, since it may be the cause
 			err = damage
 		}
 		return nil, refused(err)
@@ -72,5 +72,4 @@ func Check(a *archive.Reader) (*fsm.Machine, error) {
 	return state, nil
 }
 
-// refused wraps a reason in ErrBackupRefused.
 func refused(reason error) error { return fmt.Errorf("%w: %w", outcome.ErrBackupRefused, reason) }

@@ -12,24 +12,24 @@ import (
 type Folder interface {
 	Logs() raft.LogStore
 	Snapshots() raft.SnapshotStore
-	// DropSnapshot removes the newest snapshot, whose id is id. The removal is durable on return.
+	// DropSnapshot removes the newest snapshot, which has that id. The removal is durable on return.
 	DropSnapshot(id string) error
 }
 
-// MadeUp reports whether a node can go on without its newest snapshot: the snapshot at index before and the log from
-// first to last have no gap between them, and the log ends before the newest snapshot. An index is 0 if there is no
-// such snapshot or entry.
+// MadeUp reports whether a node can do without its newest snapshot, because the snapshot before it and the log continue
+// without a gap. The log has the entries first to last, and must end before the newest snapshot. before is the index of
+// the snapshot before, or 0.
 func MadeUp(newest, before, first, last uint64) bool {
 	return last < newest && last >= before && first <= before+1 && last > 0
 }
 
-// GiveUp removes the newest snapshot of a node if that snapshot is a restored state with no entry after it, and if the
-// snapshot before it and the log hold all entries before it. It returns the removed snapshot, or nil.
+// GiveUp removes the newest snapshot of a node if it is a restored state without an entry after it, and if the earlier
+// snapshot and the log continue without it. It returns the removed snapshot, or nil.
 //
-// A node has such a snapshot if it dies, or loses its connections, in the middle of a restore. The other members may
-// have gone on without the restored state: then the node could not append their entries. If they have gone on with it,
-// they send it again. The removal is safe: a restored state is committed only together with an entry after it, and this
-// node has acknowledged no such entry.
+// A node has such a snapshot if it crashes, or loses its connections, in the middle of a restore. If the other members
+// went on without the restored state, this node could not append their entries to it. If they went on with it, they
+// send it again. The removal is safe: a restored state is committed only together with an entry after it, and this node
+// has not acknowledged such an entry.
 func GiveUp(f Folder) (*raft.SnapshotMeta, error) {
 	snapshots, err := f.Snapshots().List()
 	if err != nil || len(snapshots) == 0 {
@@ -54,7 +54,7 @@ func GiveUp(f Folder) (*raft.SnapshotMeta, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = content.Close() }() // it was only read
+	defer func() { _ = content.Close() }()
 	standing, err := replica.ReadStanding(content)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot %s: %w", newest.ID, err)

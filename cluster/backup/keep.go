@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// retryAfter is the pause after a failed backup, unless the next backup is due earlier.
+	// retryAfter is the pause after a failed backup, unless the next backup is due sooner.
 	retryAfter = time.Minute
 	// checkEvery is how often a keeper checks whether its node leads and a backup is due.
 	checkEvery = time.Second
-	// tempAge is the age at which an incomplete file counts as left over from a crash.
+	// tempAge is the age at which prune removes an incomplete file, since only a crash leaves one.
 	tempAge = 24 * time.Hour
-	// skew is how far the time in a file's name may be ahead of this node's clock. A later time comes from a wrong
-	// clock: if such a file counted, no backup would be made until that time.
+	// skew is how far the time in a file's name may be ahead of this node's clock. A file from further in the future
+	// does not count, because no backup would be due until that time. A wrong clock has made it.
 	skew = time.Minute
 	// stampForm is the format of the time in the name of a file.
 	stampForm = "20060102T150405Z"
 )
 
-// KeeperConfig says which backups a keeper makes and keeps. All fields are needed.
+// KeeperConfig says when and where a keeper makes backups. All fields are needed.
 type KeeperConfig struct {
-	Folder string // of the backups; several nodes may share it; "": no backups are made
+	Folder string // for the backups; several nodes may share it; "": make no backups
 	Every  time.Duration
 	Keep   int // the number of backups to keep
 	// Leads reports whether this node leads. It must not block.
@@ -47,18 +47,18 @@ type KeeperConfig struct {
 	Logger hclog.Logger
 }
 
-// Keeper makes a backup in a folder when one is due and its node leads, and removes the oldest backups. File names
-// begin with the id of the cluster, so several clusters may share the folder. Its methods are safe for concurrent use.
+// Keeper makes a backup when one is due and its node leads, and removes the oldest backups. File names begin with the
+// id of the cluster, so that clusters may share the folder. Safe for concurrent use.
 type Keeper struct {
 	config          KeeperConfig
 	taken, failures prometheus.Counter
 
 	mu   sync.Mutex
-	last time.Time // when the last backup in the folder was begun; zero: no backup is known
-	size int64     // of that backup
+	last time.Time // when the newest backup in the folder was begun; zero: none is known
+	size int64     // of the newest backup, in bytes
 }
 
-// NewKeeper returns a keeper, which makes backups while Run runs. It fails if it can't write to the folder.
+// NewKeeper returns a keeper, which makes backups during Run. It fails if it can't write to the folder.
 func NewKeeper(config KeeperConfig) (*Keeper, error) {
 	if config.Folder != "" {
 		probe, err := os.CreateTemp(config.Folder, ".signalbox-*.part")
@@ -79,7 +79,6 @@ func NewKeeper(config KeeperConfig) (*Keeper, error) {
 	}, nil
 }
 
-// Collectors returns the metrics of the keeper.
 func (k *Keeper) Collectors() []prometheus.Collector {
 	gauge := func(name, help string, read func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "signalbox_" + name, Help: help}, read)
@@ -127,7 +126,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// backUp makes a backup if one is due. It counts the backups of all nodes that share the folder.
+// backUp makes a backup if one is due. Backups by other nodes in the same folder count.
 func (k *Keeper) backUp(ctx context.Context) (saved bool, err error) {
 	if last := k.latest(); counts(last) && time.Since(last) < k.config.Every {
 		return false, nil
@@ -141,7 +140,7 @@ func (k *Keeper) backUp(ctx context.Context) (saved bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if len(files) > 0 && time.Since(files[0].began) < k.config.Every { // another node has made it
+	if len(files) > 0 && time.Since(files[0].began) < k.config.Every { // another node has made a backup
 		k.noteLatest(files[0].began, files[0].size)
 		return false, nil
 	}
@@ -155,7 +154,7 @@ func (k *Keeper) backUp(ctx context.Context) (saved bool, err error) {
 	return true, k.prune(cluster)
 }
 
-// cancelledWriter fails once ctx has ended, so that a node that stops does not wait for a large backup.
+// cancelledWriter fails once ctx has ended, so that a stopping node does not wait for a large backup.
 type cancelledWriter struct {
 	ctx context.Context
 	io.Writer
@@ -168,7 +167,7 @@ func (w cancelledWriter) Write(part []byte) (int, error) {
 	return w.Writer.Write(part)
 }
 
-// counts reports whether the time of a backup is not too far in the future: see skew.
+// counts reports whether the time of a backup is not too far in the future (see skew).
 func counts(began time.Time) bool { return time.Until(began) <= skew }
 
 func (k *Keeper) latest() time.Time {
@@ -183,7 +182,6 @@ func (k *Keeper) noteLatest(began time.Time, size int64) {
 	k.last, k.size = began, size
 }
 
-// backupFile is a backup in the folder.
 type backupFile struct {
 	name  string
 	began time.Time
@@ -192,7 +190,7 @@ type backupFile struct {
 
 var fileName = regexp.MustCompile(`^signalbox-([0-9a-f]{32})-(\d{8}T\d{6}Z)-\d+\.backup$`)
 
-// list returns the backups of a cluster that count, the newest first.
+// list returns the backups of a cluster, the newest first, without backups from the future.
 func (k *Keeper) list(cluster string) (files []backupFile, err error) {
 	entries, err := os.ReadDir(k.config.Folder)
 	if err != nil {
@@ -213,8 +211,7 @@ func (k *Keeper) list(cluster string) (files []backupFile, err error) {
 	return files, nil
 }
 
-// prune removes the oldest backups of a cluster beyond the number to keep, and the incomplete files that crashes have
-// left.
+// prune removes the oldest backups of a cluster beyond config.Keep, and incomplete files after crashes.
 func (k *Keeper) prune(cluster string) error {
 	files, err := k.list(cluster)
 	if err != nil {
@@ -236,7 +233,7 @@ func (k *Keeper) prune(cluster string) error {
 	return errors.Join(errs...)
 }
 
-// remove removes a file. It is no error if another node has removed it before.
+// remove removes a file, or does nothing if another node has removed it.
 func remove(folder, name string) error {
 	if err := os.Remove(filepath.Join(folder, name)); !errors.Is(err, os.ErrNotExist) {
 		return err

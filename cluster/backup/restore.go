@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// patience is how long a restore waits, at multiplier 1, until a majority has the state and the next leader has
-	// begun a term after it.
+	// patience bounds, at multiplier 1, the wait until a majority has the restored state and the next leader has begun
+	// a term.
 	patience = time.Minute
-	// skipped is how many indexes stay unused before a restored state. Raft may append an entry during the restore, for
-	// example a barrier, which must not get the state's index.
+	// skipped is the number of unused indexes before a restored state. During the restore Raft may append entries, for
+	// example a barrier, and none of them may get the state's index.
 	skipped = 1024
 )
 
-// Leadership is the leader as a Restorer sees it. All methods are safe for concurrent use.
+// Leadership is the part of the leader that a Restorer needs. All methods are safe for concurrent use.
 type Leadership interface {
-	// Leads reports whether this node leads an established term.
+	// Leads reports whether this node is the leader and has committed the first entry of its term.
 	Leads() bool
-	// Interrupt is Interrupt of lead.Leadership: it calls work while no term runs.
+	// Interrupt calls work while this node serves no term; see Interrupt of lead.Leadership.
 	Interrupt(ctx context.Context, work func(nowMS int64) error) error
-	// Hold blocks all changes of the members until done is called, after all members have said that they know a feature
+	// Hold blocks all changes of the members until done is called, after all members have confirmed that they know
 	// level.
 	Hold(ctx context.Context, level uint32) (done func(), err error)
 	// Refuses returns why the cluster can't accept a restored state now, or nil.
@@ -48,17 +48,17 @@ type Raft interface {
 	Restore(meta *raft.SnapshotMeta, reader io.Reader, timeout time.Duration) error
 }
 
-// Restorer replaces the cluster's state by the state of a backup, on the leader.
+// Restorer replaces the cluster's state by a backup's state, on the leader.
 type Restorer struct {
 	log        hclog.Logger
 	leadership Leadership
 	raft       Raft
 	replica    *replica.Replica
 	times      wake.Stretch
-	restoring  sync.Mutex // held during a restore
+	restoring  sync.Mutex // locked during a restore
 
 	mu     sync.Mutex
-	giving uint64 // the index of the state that Raft is reading; 0: Raft reads no state
+	giving uint64 // the index of the restored state while Raft reads it, else 0
 	closed bool
 }
 
@@ -70,7 +70,7 @@ func NewRestorer(log hclog.Logger, l Leadership, r Raft, state *replica.Replica,
 // Order says how to restore a backup.
 type Order struct {
 	From        *fsm.ClusterID // the cluster from which the backup must come; nil: this cluster
-	EndSessions bool           // end all sessions of the backup; otherwise they keep the time that they had left
+	EndSessions bool           // end all sessions of the backup; otherwise they keep their remaining time
 }
 
 // Restored is the result of a restore.
@@ -82,9 +82,9 @@ type Restored struct {
 // Restore reads a backup and replaces the cluster's state by the backup's. It blocks until the new state is in force.
 // During the replacement the cluster has no leader: requests wait, as in an election, and cluster time stands still.
 //
-// Errors: ErrNotLeader, also if another node becomes the leader meanwhile; ErrRestoring; ErrBackupRefused with the
+// Errors: ErrNotLeader, also if this node loses leadership during the restore; ErrRestoring; ErrBackupRefused with the
 // reason; ErrLevelUnknown; ErrStorageFull, ErrSplitState; ErrNotApplied; the errors of the reader, and ctx's cause.
-// After these errors the cluster has its old state. After ErrOutcomeUnknown either state may come into force.
+// After these errors the cluster has its old state. After ErrOutcomeUnknown it may get either state.
 func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Restored, error) {
 	if !r.restoring.TryLock() {
 		return Restored{}, outcome.ErrRestoring
@@ -123,7 +123,7 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Re
 	return Restored{Index: n.index, From: header}, nil
 }
 
-// checkCluster refuses a backup that is not of cluster from; nil stands for this cluster.
+// checkCluster refuses a backup of any other cluster than from. nil means this cluster.
 func (r *Restorer) checkCluster(id fsm.ClusterID, from *fsm.ClusterID) error {
 	if from == nil {
 		var self fsm.ClusterID
@@ -139,20 +139,20 @@ func (r *Restorer) checkCluster(id fsm.ClusterID, from *fsm.ClusterID) error {
 // newState is the state of a backup during its restore.
 type newState struct {
 	*Restorer
-	ctx         context.Context // after its end Raft reads no more of the state
+	ctx         context.Context // when it ends, Raft stops reading the state
 	machine     *fsm.Machine
 	endSessions bool
-	index       uint64   // of the state in the log; set by giveToRaft
-	hash        [16]byte // of the state at that index; set by giveToRaft
+	index       uint64   // the state's index in the log; set by giveToRaft
+	hash        [16]byte // the state's hash; set by giveToRaft
 }
 
-// giveToRaft makes the state the successor of the present state, and has Raft read it as a snapshot, while no term
-// runs. It blocks until Raft's state machine has the state and Raft has appended an own entry after it, or Raft has
-// failed. After an error other than ErrOutcomeUnknown Raft has not accepted the state.
+// giveToRaft prepares the state to follow the present state, and passes it to Raft as a snapshot. No term may run. It
+// blocks until Raft's state machine has the state and Raft has appended an entry after it, or Raft has failed. After an
+// error other than ErrOutcomeUnknown, Raft has not accepted the state.
 func (n *newState) giveToRaft(nowMS int64) error {
 	successor := fsm.Succession{NowMS: nowMS, EndSessions: n.endSessions}
 	n.replica.View(func(m *fsm.Machine) { successor.Own = m.Standing() })
-	// Raft uses the index after the index in the metadata, unless its log is longer.
+	// Raft gives the state the index after the index in the metadata, unless its log is longer.
 	before := max(n.raft.LastIndex(), successor.Own.Index(), n.machine.Index()) + skipped
 	successor.Index = before + 1
 	if err := n.machine.Succeed(successor); err != nil {
@@ -173,22 +173,23 @@ func (n *newState) giveToRaft(nowMS int64) error {
 	go func() {
 		err := n.raft.Restore(snapshot.meta, snapshot, 0)
 		n.endGiving(successor.Index)
-		_ = reader.Close() // ends the writing, if Raft did not read all
+		_ = reader.Close() // ends the writing goroutine if Raft did not read everything
 		forget()
 		returned <- n.judge(err, snapshot.complete)
 	}()
-	// Raft's Restore also waits for an entry of Raft's own, and never returns if another leader's entry replaces that one.
+	// Raft's Restore also appends an entry and waits for it. If another leader's entry replaces that entry, it never
+	// returns.
 	select {
 	case <-taken:
-		return n.awaitOwnEntry(successor.Own.Term(), returned) // awaitSuccessor finds out whether the state comes into force
+		return n.awaitOwnEntry(successor.Own.Term(), returned) // then awaitSuccessor finds out whether the state comes into force
 	case err := <-returned:
 		return err
 	}
 }
 
-// awaitOwnEntry blocks until Raft has appended its entry after the state, or has failed, or the term is over. That entry
-// has no command, so the replica never reaches its index: the first entry of the next term must come after it, or a
-// linearizable read would wait for that index until a later command.
+// awaitOwnEntry blocks until Raft has appended its entry after the state, has failed, or the term has ended. The
+// replica never reaches the index of this entry because the entry has no command. The first entry of the next term must
+// come after it; otherwise a linearizable read would wait for that index until a later command.
 func (n *newState) awaitOwnEntry(term uint64, returned <-chan error) error {
 	for n.raft.LastIndex() <= n.index && n.raft.CurrentTerm() == term {
 		select {
@@ -200,9 +201,9 @@ func (n *newState) awaitOwnEntry(term uint64, returned <-chan error) error {
 	return nil
 }
 
-// judge translates the error of Raft's Restore. Raft did not accept a state that it has not read to its end. After it
-// has read all, awaitSuccessor finds out the outcome if there was no error, or if only the leadership ended. After any
-// other error no successor follows: for example, the disk got the state but the snapshot could not be completed.
+// judge translates the error of Raft's Restore. If Raft has not read the whole state, it has not accepted it. If it has
+// read all and lost leadership, judge returns nil, and awaitSuccessor finds out the outcome. Any other error leaves the
+// outcome unknown; for example, the snapshot was written but could not be completed.
 func (n *newState) judge(err error, complete bool) error {
 	switch {
 	case err == nil:
@@ -217,8 +218,8 @@ func (n *newState) judge(err error, complete bool) error {
 	return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
 }
 
-// awaitSuccessor blocks until an entry after the state is applied here: then a majority has both. It fails if another
-// leader has replaced the state by other entries.
+// awaitSuccessor blocks until this node has applied an entry after the state. Then a majority has both. It fails if
+// another leader's entries have replaced the state.
 func (n *newState) awaitSuccessor() error {
 	ctx, cancel := context.WithTimeoutCause(n.ctx, n.times.Of(patience), outcome.ErrOutcomeUnknown)
 	defer cancel()
@@ -231,24 +232,24 @@ func (n *newState) awaitSuccessor() error {
 	return nil
 }
 
-// snapshotReader is the reader from which Raft reads a state. It counts the size in the metadata during the reading,
-// since Raft compares that size with the bytes read at the end.
+// snapshotReader is the reader from which Raft reads a state. It counts the bytes into the size in the metadata, since
+// Raft compares that size with the bytes at the end.
 type snapshotReader struct {
 	io.Reader
 	ctx      context.Context
 	meta     *raft.SnapshotMeta
 	raft     Raft
-	term     uint64 // the only term in which Raft may read the state: it follows the last entry of this term
+	term     uint64 // Raft must begin to read in this term: the state follows the last entry of this term
 	started  bool   // Raft has begun to read
-	complete bool   // Raft has read all: a later error does not show whether it has accepted the state
+	complete bool   // Raft has read all; after a later error it may or may not have accepted the state
 }
 
-// Read is called by Raft's main loop, so the term and the log don't change meanwhile.
+// Read is called by Raft's main loop. So the term and the log don't change during a call.
 func (s *snapshotReader) Read(p []byte) (int, error) {
 	if !s.started && (s.raft.CurrentTerm() != s.term || s.raft.LastIndex() > s.meta.Index) {
 		return 0, errors.New("the log has gone on before the state was ready")
 	}
-	if s.ctx.Err() != nil { // Raft would panic if it were shut down in the middle of the reading
+	if s.ctx.Err() != nil { // a shutdown of Raft in the middle of the reading would panic
 		return 0, context.Cause(s.ctx)
 	}
 	s.started = true
@@ -258,7 +259,7 @@ func (s *snapshotReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// beginGiving notes that Raft is about to read the state at index. It returns false if the restorer is closed.
+// beginGiving records that Raft is about to read the state at index. It returns false if the restorer is closed.
 func (r *Restorer) beginGiving(index uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,8 +269,8 @@ func (r *Restorer) beginGiving(index uint64) bool {
 	return !r.closed
 }
 
-// endGiving notes that Raft no longer reads the state at index. By then Raft may be reading the state of a later
-// restore, since Restore returns as soon as its state is in force, which may be before Raft's Restore returns.
+// endGiving records that Raft no longer reads the state at index. It checks the index because Raft may already read the
+// state of a later restore: Restore can return before Raft's Restore returns.
 func (r *Restorer) endGiving(index uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,8 +279,8 @@ func (r *Restorer) endGiving(index uint64) {
 	}
 }
 
-// Close prevents Raft from reading further states. Raft must not be shut down before Close returns: it would panic in
-// the middle of the reading. Restores whose states Raft does not have yet fail. Close may block while a disk hangs.
+// Close prevents Raft from reading further states. It must return before Raft is shut down, since a shutdown in the
+// middle of the reading panics. Restores whose state Raft does not have yet fail. Close may block while a disk hangs.
 func (r *Restorer) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
