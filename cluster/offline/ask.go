@@ -18,19 +18,19 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// patience multiplies the time-out of a running node's question, so that a slow reply does not count as silence.
+// patience multiplies the time-out for the reply of a node, so that a slow reply does not count as silence.
 const patience wake.Stretch = 3
 
-// Asked is the result of asking a node how it is.
+// Asked is the result of asking a node for its state.
 type Asked struct {
 	probe.Peer
-	// Silent is set if no process accepted the connection, or a node with an empty folder did: such a node does not
+	// Silent is set if no process accepted the connection, or if the node has an empty folder. Such a node does not
 	// prevent a recovery.
 	Silent bool
 	Found  string // describes the result in a sentence
 }
 
-// ask asks nodes how they are, on behalf of the node of the folder, which does not run.
+// ask asks nodes for their state in the name of the folder's node, which does not run.
 func (c Config) ask(ctx context.Context, facts *FolderReport, incarnation uint64, nodes []probe.Peer) ([]Asked, error) {
 	as := &absent{hello: peer.Hello{
 		Standing: peer.StandingBound, Incarnation: incarnation, Node: facts.Node, Address: c.address(facts.Node),
@@ -86,7 +86,7 @@ func leaderText(leader string) string {
 	return "leader " + leader
 }
 
-// absent is the identity of a node that does not run and only asks. It implements [peer.Identity].
+// absent is the identity of a node that only asks, because it does not run. It implements [peer.Identity].
 type absent struct{ hello peer.Hello }
 
 // Hello implements [peer.Identity].
@@ -96,10 +96,9 @@ func (a *absent) Hello(kind peer.StreamKind, target string) peer.Hello {
 	return hello
 }
 
-// Known implements [peer.Identity].
 func (a *absent) Known(string) string { return "" }
 
-// Receive implements [peer.Identity]. It is never called, since the port does not listen.
+// Receive implements [peer.Identity]. It is never called because the port does not listen.
 func (a *absent) Receive(*peer.Hello, string) (peer.Refusal, string) {
 	return peer.RefusedKind, "this node does not run"
 }
@@ -109,22 +108,18 @@ func (a *absent) Accept(peer.StreamKind, string, peer.ID, *peer.Hello, string) (
 	return 0, ""
 }
 
-// Admits implements [peer.Identity].
 func (a *absent) Admits(string) bool { return false }
 
-// Called implements [peer.Identity].
 func (a *absent) Called(string, peer.Refusal, *peer.Hello) {}
 
-// dialOnly is a network that only dials. An error of a dial has a type, so that judgeReply recognises it.
+// dialOnly is a network that can dial but not listen. judgeReply recognises its errors by their type.
 type dialOnly struct{ peer.Network }
 
-// unreachedError is the error of a failed dial.
 type unreachedError struct{ cause error }
 
 func (e *unreachedError) Error() string { return e.cause.Error() }
 func (e *unreachedError) Unwrap() error { return e.cause }
 
-// Dial implements [peer.Network].
 func (d dialOnly) Dial(ctx context.Context, address string) (net.Conn, error) {
 	conn, err := d.Network.Dial(ctx, address)
 	if err != nil {
@@ -133,12 +128,10 @@ func (d dialOnly) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// Listen implements [peer.Network].
 func (d dialOnly) Listen(string) (net.Listener, error) {
 	return &noListener{end: make(chan struct{})}, nil
 }
 
-// noListener is a listener without connections.
 type noListener struct {
 	closing sync.Once
 	end     chan struct{}
@@ -150,11 +143,9 @@ func (l *noListener) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-// Close implements [net.Listener].
 func (l *noListener) Close() error {
 	l.closing.Do(func() { close(l.end) })
 	return nil
 }
 
-// Addr implements [net.Listener].
 func (l *noListener) Addr() net.Addr { return &net.TCPAddr{} }

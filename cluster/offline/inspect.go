@@ -18,9 +18,9 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// Inspect reports on a data folder or on the file of a backup, and lists at most top semaphores of each kind. It reads
-// all bytes, and holds the whole state in memory. It fails if another process has the folder, or if the path is neither
-// a data folder nor a backup. Damage is no error: the report lists it.
+// Inspect reports on a data folder or a backup file, and lists at most top semaphores of each kind. It reads all bytes,
+// and holds the whole state in memory. It fails if a process has the folder open, or if the path is neither a data
+// folder nor a backup. Damage is not an error: the report lists it.
 func Inspect(path string, top int) (*Report, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -37,13 +37,12 @@ func Inspect(path string, top int) (*Report, error) {
 	return found.report, errors.Join(found.err, view.Close())
 }
 
-// inspectBackup reports on the file of a backup.
 func inspectBackup(path string, top int) (report *Report, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }()
 	report = &Report{Kind: "backup", Path: path, Damage: []string{}}
 	reader, err := archive.NewReader(file)
 	if errors.Is(err, archive.ErrDamaged) || errors.Is(err, archive.ErrCut) {
@@ -70,17 +69,17 @@ func inspectBackup(path string, top int) (report *Report, err error) {
 	return report, nil
 }
 
-// remains is what is left of a cluster in a folder: its state after all sound entries.
+// remains is the part of a cluster that one folder still holds: the state after all sound entries.
 type remains struct {
 	report *Report
-	feed   *replica.Feed // applies the log to state
+	feed   *replica.Feed // applies the log's entries to state
 	state  *replica.Replica
-	term   uint64 // of the last applied entry
-	last   uint64 // its index; 0: there is no entry
-	err    error  // why the state can't be read, or an entry not applied
+	term   uint64 // the term of the last applied entry
+	last   uint64 // the index of the last applied entry, or 0
+	err    error  // why the state can't be read, or an entry can't be applied
 }
 
-// look applies the folder's log to its end, and reports on the state.
+// look applies the folder's whole log, and reports on the resulting state.
 func look(view *store.View, top int) *remains {
 	facts := view.Facts
 	r := &remains{report: &Report{Kind: "folder", Path: facts.Path, Damage: []string{}, Folder: &FolderReport{
@@ -97,7 +96,7 @@ func look(view *store.View, top int) *remains {
 		return r
 	}
 	r.report.CommittedIndex, r.report.Committed, r.report.Folder.LastTerm = r.last, r.describe(top), r.term
-	if r.state.Headless() && view.Log.Last <= r.last { // there is no state in force to show
+	if r.state.Headless() && view.Log.Last <= r.last { // the only state is a restored state that never came into force
 		r.report.CommittedIndex, r.report.Committed = 0, nil
 		return r
 	}
@@ -114,7 +113,7 @@ func look(view *store.View, top int) *remains {
 	return r
 }
 
-// sentence describes damage without the advice for a node in a cluster.
+// sentence describes damage, without the advice that only helps a node of a cluster.
 func sentence(err error) string {
 	if found := (*damage.Error)(nil); errors.As(err, &found) {
 		bare := *found
@@ -124,8 +123,8 @@ func sentence(err error) string {
 	return err.Error()
 }
 
-// restore reads the newest snapshot, if there is one. It reads the snapshot before if a node would go on from that
-// snapshot, see [backup.GiveUp].
+// restore reads the newest snapshot, if there is one. If a starting node would drop that snapshot (see
+// [backup.GiveUp]), it reads the snapshot before.
 func (r *remains) restore(view *store.View) error {
 	use := 0
 	for i, meta := range view.Snapshots {
@@ -148,12 +147,12 @@ func (r *remains) restore(view *store.View) error {
 	return nil
 }
 
-// judge returns the place of the snapshot from which a node would go on: 0, or 1 if the newest snapshot is a restored
-// state that is not in force.
+// judge returns which snapshot a starting node would use: 0 for the newest, or 1 for the snapshot before if the newest
+// is a restored state that never came into force.
 func (r *remains) judge(view *store.View) (use int, err error) {
 	newest := view.Snapshots[0]
 	content := view.Snapshot(newest.ID)
-	defer func() { _ = content.Close() }() // it was only read
+	defer func() { _ = content.Close() }()
 	standing, err := replica.ReadStanding(content)
 	if err != nil || !standing.Headless() {
 		return 0, err
@@ -169,12 +168,12 @@ func (r *remains) judge(view *store.View) (use int, err error) {
 	return 0, nil
 }
 
-// apply applies an entry, whether it is committed or not.
+// apply applies an entry, committed or not.
 func (r *remains) apply(entry *raft.Log) error {
 	if entry.Type == raft.LogConfiguration {
 		r.report.Members, r.report.MembersIndex = membersOf(raft.DecodeConfiguration(entry.Data)), entry.Index
 	}
-	// The feed skips an entry of another term, as on a node.
+	// As on a node, the feed skips a command that was proposed in another term.
 	if halted, _ := r.feed.Apply(entry).(error); errors.Is(halted, outcome.ErrHalted) {
 		return halted
 	}
@@ -182,7 +181,7 @@ func (r *remains) apply(entry *raft.Log) error {
 	return nil
 }
 
-// alone reports whether this node is the only voter, so that all entries in its log are committed.
+// alone reports whether this node is the only voter. Then all entries in its log are committed.
 func (r *remains) alone() bool {
 	voters := 0
 	for _, m := range r.report.Members {

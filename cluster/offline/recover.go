@@ -18,31 +18,31 @@ import (
 	"github.com/signalbox/signalbox/store/folder"
 )
 
-// indexJump is added to the index of the folder's last entry, to get the first index of the recovered cluster. So the
-// new indexes are above all indexes of lost entries that clients have seen.
+// indexJump is the distance from the folder's last entry to the first index of the recovered cluster. It puts the new
+// indexes above all indexes of lost entries that clients have seen.
 const indexJump = 1 << 32
 
 // Config says how to recover a folder. All fields but UpToDamage and Security are needed.
 type Config struct {
 	Folder string
-	// Peers are the members of the new cluster. The node of the folder is one of them, and has the only vote. The other
-	// members get their votes after they have come in with empty folders.
+	// Peers are the members of the new cluster, including the folder's node, which gets the only vote. The other
+	// members get a vote after they have joined with empty folders.
 	Peers      []probe.Peer
-	UpToDamage bool // use the sound entries before the first damage
+	UpToDamage bool // recover from the sound entries before the first damage
 	Network    peer.Network
 	Security   peer.Security
 }
 
-// Plan is a recovery that can be carried out. Its folder is locked until Close.
+// Plan is a recovery that is ready to be carried out. Its folder is locked until Close.
 type Plan struct {
 	Report *Report
-	Others []Asked // all other nodes that were asked
+	Others []Asked // all other nodes that were asked, with their replies
 
 	config      Config
 	view        *store.View
 	remains     *remains
 	asking      []probe.Peer
-	incarnation uint64 // of this process: the same for both questions, so that the second does not seem to come from a copy
+	incarnation uint64 // one for both questions, so that nodes don't take the second for a copy's
 }
 
 var (
@@ -52,11 +52,11 @@ var (
 	ErrDamaged = errors.New("the folder is damaged")
 )
 
-// Prepare reads the folder, and asks all members of its last configuration and all peers how they are. It changes no
-// file, except that it completes an earlier recovery that was interrupted. It holds the whole state in memory, and
-// waits up to ten seconds for replies.
+// Prepare reads the folder, and asks all members of its last configuration and all peers for their state. The only
+// change that it may make is to complete an interrupted earlier recovery. It holds the whole state in memory, and waits
+// up to ten seconds for replies.
 //
-// Errors: ErrAlive, ErrDamaged, the errors of Inspect, and reasons why there is no state to recover.
+// Errors: ErrAlive, ErrDamaged, the errors of Inspect, and errors if the folder has no state to recover.
 func Prepare(ctx context.Context, c Config) (_ *Plan, err error) {
 	view, err := store.Look(c.Folder, true)
 	if err != nil {
@@ -74,7 +74,7 @@ func Prepare(ctx context.Context, c Config) (_ *Plan, err error) {
 	return p, nil
 }
 
-// check returns an error if the folder has no state to recover, or if the list of peers lacks its node.
+// check returns an error if the folder has no state to recover, or if the peers lack the folder's node.
 func (p *Plan) check() error {
 	node := p.Report.Folder.Node
 	switch {
@@ -90,7 +90,7 @@ func (p *Plan) check() error {
 	return nil
 }
 
-// address returns the address of a peer, "" if the list lacks it.
+// address returns the address of a peer, or "" if there is no peer with that id.
 func (c Config) address(id string) string {
 	for _, p := range c.Peers {
 		if p.ID == id {
@@ -100,7 +100,7 @@ func (c Config) address(id string) string {
 	return ""
 }
 
-// nodes returns all nodes to ask: the members at their known addresses, and the peers.
+// nodes returns all nodes to ask: all peers, and the members of the folder's last configuration.
 func (p *Plan) nodes() []probe.Peer {
 	nodes := slices.Clone(p.config.Peers)
 	for _, m := range p.Report.Members {
@@ -140,10 +140,10 @@ type Recovered struct {
 	Kept    string // the path of the old content
 }
 
-// Carry carries the recovery out. It may be called once. First it asks all nodes again, since a person may take long to
-// confirm the plan. On return the new content is durable. After an error the old content is in force, or the error says
-// that the next start completes the recovery. It needs as much room on the disk as a snapshot of the state, in addition
-// to the present files.
+// Carry carries out the recovery. It may be called once. It first asks all nodes again, since some time may have passed
+// until a person confirmed the plan. On return the new content is durable. After an error the old content is in force,
+// unless the error says that the next start completes the recovery. The disk needs room for another snapshot of the
+// state.
 func (p *Plan) Carry(ctx context.Context) (Recovered, error) {
 	if _, err := p.ask(ctx); err != nil {
 		return Recovered{}, err
@@ -165,8 +165,8 @@ func (p *Plan) Carry(ctx context.Context) (Recovered, error) {
 	return made, err
 }
 
-// configuration returns the configuration of the new cluster. The node of the folder has the only vote, and no other
-// folder may take part as that node.
+// configuration returns the configuration of the new cluster. The folder's node gets the only vote, and its address
+// gets the folder's id, so that no other folder may take part as that node.
 func (p *Plan) configuration(folder folder.ID) (c raft.Configuration) {
 	for _, member := range p.config.Peers {
 		server := raft.Server{ID: raft.ServerID(member.ID), Address: raft.ServerAddress(member.Address), Suffrage: raft.Nonvoter}

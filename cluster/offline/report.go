@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Report describes what a data folder or a backup contains. Programs read it as JSON: the members keep their names and
-// meanings.
+// Report describes what a data folder or a backup contains. Programs read it as JSON, so its members keep their names
+// and meanings.
 type Report struct {
 	Kind string `json:"kind"` // "folder" or "backup"
 	Path string `json:"path"`
@@ -22,15 +22,15 @@ type Report struct {
 	Folder  *FolderReport `json:"folder,omitempty"`
 	Backup  *BackupReport `json:"backup,omitempty"`
 	Members []Member      `json:"members,omitempty"`
-	// MembersIndex is the index of the configuration with the members. If it is above CommittedIndex, that
+	// MembersIndex is the index of the configuration that lists Members. If it is above CommittedIndex, that
 	// configuration may not be committed.
 	MembersIndex uint64 `json:"members_index,omitempty"`
 
-	// CommittedIndex is an index that is known to be committed: the index of the newest snapshot, or of the log's last
-	// entry if this node is the only voter. Later entries may be committed, too.
+	// CommittedIndex is the highest index that is certainly committed: the index of the newest snapshot, or of the last
+	// entry if this node is the only voter. Later entries may be committed too.
 	CommittedIndex uint64 `json:"committed_index"`
-	// Committed is the state at CommittedIndex, and Latest the state at the end of the log, if the log has later
-	// entries. Damage may cut the log short. Both are nil for an empty state.
+	// Committed is the state at CommittedIndex. Latest is the state at the end of the log, or at the first damage, if
+	// that is later. Both are nil for an empty state.
 	Committed *State `json:"committed,omitempty"`
 	Latest    *State `json:"latest,omitempty"`
 
@@ -38,26 +38,26 @@ type Report struct {
 	Damage []string `json:"damage"`
 }
 
-// FolderReport is the part of a report that only a data folder has.
+// FolderReport is the part of a report for a data folder.
 type FolderReport struct {
 	Format        int              `json:"format"`
 	Node          string           `json:"node"`
 	ID            string           `json:"id"`
-	Cluster       string           `json:"cluster"` // "": not known
+	Cluster       string           `json:"cluster"` // "": unknown
 	Restored      bool             `json:"restored"`
 	Term          uint64           `json:"term"`
 	VoteTerm      uint64           `json:"vote_term"`
 	VoteCandidate string           `json:"vote_candidate"`
-	FirstIndex    uint64           `json:"first_index"` // of the log; 0: it is empty
+	FirstIndex    uint64           `json:"first_index"` // of the log; 0: the log is empty
 	LastIndex     uint64           `json:"last_index"`
-	LastTerm      uint64           `json:"last_term"` // of the last sound entry, or of the newest snapshot if it is later
-	Snapshots     []SnapshotReport `json:"snapshots"` // the newest first
-	// NotInForce is the index of the newest snapshot if it is a restored state with no entry after it. If log and
-	// snapshots have the state before it, the report describes that state.
+	LastTerm      uint64           `json:"last_term"` // term of the last sound entry, or of the newest snapshot if that is later
+	Snapshots     []SnapshotReport `json:"snapshots"` // newest first
+	// NotInForce is the index of the newest snapshot if it is a restored state without an entry after it, which is not
+	// in force. If the earlier snapshot and the log are complete without it, the report describes their state.
 	NotInForce uint64 `json:"not_in_force,omitempty"`
 }
 
-// BackupReport is the part of a report that only a backup has: its header, and the size of its state.
+// BackupReport is the part of a report for a backup: its header, and the size of its state.
 type BackupReport struct {
 	Index         uint64    `json:"index"`
 	Term          uint64    `json:"term"`
@@ -79,28 +79,28 @@ type SnapshotReport struct {
 type Member struct {
 	ID      string `json:"id"`
 	Address string `json:"address"`
-	Folder  string `json:"folder,omitempty"` // the folder that was admitted, if the configuration has one
+	Folder  string `json:"folder,omitempty"` // the id of the admitted folder, if the configuration has it
 	Voter   bool   `json:"voter"`
 }
 
-// State is the state at one index.
+// State describes the state at one index.
 type State struct {
 	Index         uint64 `json:"index"`
-	EntryIndex    uint64 `json:"entry_index"` // of the state machine's last entry, which is at most Index
-	Term          uint64 `json:"term"`        // of the last leader
+	EntryIndex    uint64 `json:"entry_index"` // index of the last entry that the state machine has applied; at most Index
+	Term          uint64 `json:"term"`        // term of the last leader
 	Leader        string `json:"leader"`
 	ClusterTimeMS int64  `json:"cluster_time_ms"`
 	FeatureLevel  uint32 `json:"feature_level"`
 	Cluster       string `json:"cluster"` // "": the cluster has no id yet
-	Hash          string `json:"hash"`    // equal states have equal hashes, on all members
+	Hash          string `json:"hash"`    // equal states have equal hashes on all members
 
 	Semaphores int `json:"semaphores"`
 	Sessions   int `json:"sessions"`
 	Leases     int `json:"leases"`
 	Waiting    int `json:"waiting"`
 
-	// MostLeases has the semaphores with the most leases, and MostWaiting the semaphores with the most waiting
-	// requests. Semaphores with a count of 0 are left out.
+	// MostLeases lists the semaphores with the most leases, and MostWaiting those with the most waiting requests.
+	// Semaphores without any are left out.
 	MostLeases  []Semaphore `json:"most_leases"`
 	MostWaiting []Semaphore `json:"most_waiting"`
 }
@@ -114,7 +114,7 @@ type Semaphore struct {
 	Waiting int64  `json:"waiting"`
 }
 
-// describe reports on a state after the entry at index.
+// describe reports on the state after the entry at index.
 func describe(state *fsm.Machine, index uint64, top int) *State {
 	if index == 0 {
 		return nil
@@ -144,7 +144,7 @@ func describe(state *fsm.Machine, index uint64, top int) *State {
 	return s
 }
 
-// ranking keeps the semaphores with the highest counts, by name where counts are equal.
+// ranking keeps the semaphores with the highest counts; equal counts are sorted by name.
 type ranking struct {
 	size   int
 	ranked []ranked
@@ -172,14 +172,13 @@ func (r *ranking) add(count int64, s Semaphore) {
 }
 
 func (r *ranking) list() []Semaphore {
-	list := []Semaphore{} // in JSON never null
+	list := []Semaphore{} // not nil, so that JSON has [] rather than null
 	for _, entry := range r.ranked {
 		list = append(list, entry.Semaphore)
 	}
 	return list
 }
 
-// membersOf lists the members of a configuration.
 func membersOf(c raft.Configuration) (members []Member) {
 	for _, server := range c.Servers {
 		address, folder := peer.SplitAddress(server.Address)
