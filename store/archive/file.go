@@ -9,21 +9,20 @@ import (
 	"strings"
 )
 
-// tempPrefix and tempSuffix are around the random part of the name of a file that is not
-// complete yet.
+// The name of an incomplete file is tempPrefix, a random part and tempSuffix.
 const (
 	tempPrefix = ".signalbox-"
 	tempSuffix = ".part"
 )
 
-// Save makes the file of a backup, with the content that write writes. The file is complete,
-// verified and durable under its name, or there is no such file. Save replaces a file of that
-// name. Only its owner may read it. It returns the header and the length of the file.
+// Save makes the file of a backup, with the content that write writes. It replaces a file of that name. After an error
+// there is no new file; otherwise the file is complete, verified and durable, and only its owner may read it. Save
+// returns the header and the length of the file.
 func Save(name string, write func(io.Writer) error) (h Header, size int64, err error) {
 	return save(name, write, (*os.File).Sync)
 }
 
-// save is Save with another way to sync the file and its folder, for tests.
+// save is Save with another function to sync the file and its folder, for tests.
 func save(name string, write func(io.Writer) error, sync func(*os.File) error) (h Header, size int64, err error) {
 	folder := filepath.Dir(name)
 	file, err := os.CreateTemp(folder, tempPrefix+"*"+tempSuffix)
@@ -56,14 +55,14 @@ func IsTemporary(name string) bool {
 	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
 }
 
-// Verify reads a whole file and checks every byte of it, but not what the state means. It
-// returns the header and the length of the file.
+// Verify reads a whole file and checks every byte, but not the meaning of the state. It returns the header and the
+// length of the file.
 func Verify(name string) (Header, int64, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return Header{}, 0, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }()
 	a, err := NewReader(file)
 	if err == nil {
 		_, err = io.Copy(io.Discard, a)

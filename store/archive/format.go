@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// Version is the latest format, which Writer writes.
+// Version is the latest format. Writer writes this format.
 const Version = 1
 
 const (
 	magic = "SBBACKUP"
 	// headerBytes is the length of the header of version 1.
 	headerBytes = 6*8 + 16
-	// chunkBytes is how much a Writer puts into one chunk, and how much a Reader takes.
+	// chunkBytes is the size of the chunks of a Writer, and the largest chunk that a Reader accepts.
 	chunkBytes = 256 << 10
 )
 
 // castagnoli is the polynomial of the checksums (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The errors of a Reader. Errors of the underlying reader are returned as they are.
+// The errors of a Reader, besides the errors of the underlying reader.
 var (
 	ErrNoBackup = errors.New("this is no backup of Signalbox")
 	ErrNewer    = errors.New("a newer version of Signalbox has written this backup")
@@ -29,17 +29,16 @@ var (
 	ErrCut      = errors.New("the backup is cut short")
 )
 
-// Header says which moment of which cluster a backup is of.
+// Header says which cluster a backup is of, and from when.
 type Header struct {
-	Index         uint64    // of the last entry of the log that the state has applied
-	Term          uint64    // of the leader that logged it, as far as the state knows
-	ClusterTimeMS int64     // of that entry
-	WallTime      time.Time // when the backup began, by the clock of its node, to the millisecond
+	Index         uint64    // of the last applied entry
+	Term          uint64    // of the leader that logged that entry, as far as the state knows
+	ClusterTimeMS int64     // at that entry
+	WallTime      time.Time // when the backup began, by the clock of the node that made it; whole milliseconds
 	Level         uint32    // the feature level in force
 	Cluster       [16]byte  // the cluster's id; zero if it has no id yet
 }
 
-// encode returns the stored form of a header.
 func (h Header) encode() []byte {
 	encoded := make([]byte, 0, headerBytes)
 	for _, number := range []uint64{h.Index, h.Term, uint64(h.ClusterTimeMS), uint64(h.WallTime.UnixMilli()), uint64(h.Level), 0} {
@@ -48,7 +47,7 @@ func (h Header) encode() []byte {
 	return append(encoded, h.Cluster[:]...)
 }
 
-// decodeHeader reads the stored form, whose checksum is right.
+// decodeHeader decodes a header whose checksum is right.
 func decodeHeader(encoded []byte) (Header, error) {
 	if len(encoded) != headerBytes {
 		return Header{}, ErrDamaged
@@ -65,7 +64,7 @@ func decodeHeader(encoded []byte) (Header, error) {
 	return h, nil
 }
 
-// chunkChecksum covers a chunk's number too, so that no chunk passes for another.
+// chunkChecksum also covers the chunk's number, so that a chunk in the wrong place is noticed.
 func chunkChecksum(number uint64, content []byte) uint32 {
 	head := binary.BigEndian.AppendUint64(make([]byte, 0, 8), number)
 	return crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, content)

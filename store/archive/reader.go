@@ -11,17 +11,16 @@ import (
 	"io"
 )
 
-// Reader reads a backup: its header at once, then the state, which it verifies chunk by
-// chunk.
+// Reader reads a backup: first its header, then the state, which it verifies chunk by chunk.
 type Reader struct {
 	r      io.Reader
 	header Header
-	sum    hash.Hash // of everything that was read
-	left   []byte    // of the present chunk, verified
+	sum    hash.Hash // of all bytes read so far
+	left   []byte    // verified bytes of the present chunk that Read has not returned yet
 	chunk  []byte
-	number uint64 // of the next chunk
-	size   uint64 // of the chunks before it
-	err    error  // the first one, or io.EOF
+	number uint64 // number of the next chunk
+	size   uint64 // bytes of all earlier chunks
+	err    error  // the first error, or io.EOF at the end
 }
 
 // NewReader reads and verifies the header.
@@ -55,10 +54,10 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return a, err
 }
 
-// Header returns the header.
+// Header returns the backup's header.
 func (a *Reader) Header() Header { return a.header }
 
-// Size returns how many bytes of the state the chunks had that were read so far.
+// Size returns the number of bytes in the chunks that were read so far.
 func (a *Reader) Size() uint64 { return a.size }
 
 // Read returns bytes of the state, and io.EOF once the whole backup is verified.
@@ -74,7 +73,7 @@ func (a *Reader) Read(content []byte) (int, error) {
 	return n, nil
 }
 
-// next reads a chunk, or the end.
+// next reads the next chunk, or the end.
 func (a *Reader) next() error {
 	var length [4]byte
 	if err := a.take(length[:]); err != nil {
@@ -107,7 +106,7 @@ func (a *Reader) next() error {
 	return nil
 }
 
-// end verifies the end of the backup, and that there is no byte after it.
+// end verifies the end of the backup. No byte may follow it.
 func (a *Reader) end() error {
 	var total [8]byte
 	if err := a.take(total[:]); err != nil {
@@ -129,12 +128,12 @@ func (a *Reader) end() error {
 	}
 }
 
-// take fills content with the next bytes, which the final sum covers.
+// take reads the next bytes into content and adds them to the final checksum.
 func (a *Reader) take(content []byte) error {
 	_, err := io.ReadFull(a.r, content)
 	switch {
 	case err == nil:
-		_, _ = a.sum.Write(content) // a hash takes everything
+		_, _ = a.sum.Write(content) // never fails
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return ErrCut
 	}

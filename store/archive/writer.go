@@ -9,15 +9,15 @@ import (
 	"io"
 )
 
-// Writer writes a backup. What is written to it is the state; Close writes the end,
-// without which the backup counts as cut.
+// Writer writes a backup. Write adds to the state; Close writes the end, without which a Reader finds the backup cut
+// short.
 type Writer struct {
 	w      io.Writer
-	sum    hash.Hash // of everything that was written
-	chunk  []byte    // not written yet
-	number uint64    // of that chunk
-	size   uint64    // of the chunks before it
-	err    error     // the first one
+	sum    hash.Hash // of all bytes written so far
+	chunk  []byte    // the present chunk, not written yet
+	number uint64    // number of the present chunk
+	size   uint64    // bytes of all earlier chunks
+	err    error     // the first error
 }
 
 var errClosed = errors.New("the backup is closed")
@@ -32,8 +32,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return a, a.err
 }
 
-// Write adds a part of the state. It returns the first error of the underlying writer,
-// now and ever after.
+// Write adds bytes to the state. After an error of the underlying writer, all calls return that error.
 func (a *Writer) Write(content []byte) (written int, err error) {
 	for len(content) > 0 && a.err == nil {
 		n := min(len(content), chunkBytes-len(a.chunk))
@@ -46,7 +45,7 @@ func (a *Writer) Write(content []byte) (written int, err error) {
 	return written, a.err
 }
 
-// flush writes the chunk that is gathered, unless it is empty.
+// flush writes the present chunk, unless it is empty.
 func (a *Writer) flush() {
 	if len(a.chunk) == 0 {
 		return
@@ -59,16 +58,15 @@ func (a *Writer) flush() {
 	a.chunk = a.chunk[:0]
 }
 
-// put writes bytes that the final sum covers.
+// put writes bytes and adds them to the final checksum.
 func (a *Writer) put(content []byte) {
 	if a.err == nil {
-		_, _ = a.sum.Write(content) // a hash takes everything
+		_, _ = a.sum.Write(content) // never fails
 		_, a.err = a.w.Write(content)
 	}
 }
 
-// Close completes the backup; it does not close the underlying writer. An incomplete
-// backup needs no Close.
+// Close completes the backup. It does not close the underlying writer. A backup that is given up needs no Close.
 func (a *Writer) Close() error {
 	a.flush()
 	a.put(binary.BigEndian.AppendUint64(make([]byte, 4, 12), a.size))
