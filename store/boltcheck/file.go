@@ -10,18 +10,18 @@ import (
 	"math"
 )
 
-// Of bbolt's internal/common.
+// These constants are from bbolt's internal/common.
 const (
 	magic        = 0xED0CDAED
 	version      = 2
 	noFreelist   = math.MaxUint64
-	headerBytes  = 16 // bytes of a page before its elements
-	elementBytes = 16 // bytes of an element of a leaf or branch
-	metaBytes    = 64 // bytes of a meta page after the header
+	headerBytes  = 16 // bytes of a page's header
+	elementBytes = 16 // bytes of an element in a leaf or branch
+	metaBytes    = 64 // bytes of a meta page after its header
 	kindBranch   = 0x01
 	kindLeaf     = 0x02
 	kindMeta     = 0x04
-	maxDepth     = 64 // of a tree; four would hold any file
+	maxDepth     = 64 // of a tree; four levels would hold any file
 )
 
 // PageError reports a damaged page of a file.
@@ -36,28 +36,27 @@ func badPage(page uint64, format string, arguments ...any) error {
 	return &PageError{page: page, detail: fmt.Sprintf(format, arguments...)}
 }
 
-// Item is one key of a file.
+// Item is a key of a file, with its value.
 type Item struct {
-	Bucket []string // the names of the buckets that hold it, from the outermost
+	Bucket []string // names of the buckets around it, the outermost first
 	Key    []byte   // valid until visit returns
 	Value  []byte   // valid until visit returns; nil for a bucket
 }
 
-// walk is one walk through a file.
 type walk struct {
 	reader   io.ReaderAt
 	size     int64
 	visit    func(Item) error
 	order    binary.ByteOrder
 	pageSize uint64
-	pages    uint64   // pages in use: those below have been written
-	seen     []uint64 // a bit for each page that something points to
-	spare    [][]byte // buffers of pages already done with
+	pages    uint64   // number of pages in use; later pages were never written
+	seen     []uint64 // one bit for each page to which another page points
+	spare    [][]byte // buffers that can be used again
 }
 
-// Walk checks a file of the given size and visits each key of it in order, a bucket before its
-// keys. It returns visit's error, or a PageError, also where the file can't be read. It needs
-// memory for one bit for each page, and for the pages on the way to one key.
+// Walk checks a file of the given size and visits all its keys in order, a bucket before its keys. It returns visit's
+// error, or a PageError if a page is damaged or unreadable. It needs memory for one bit per page, and for the pages on
+// the way to one key.
 func Walk(reader io.ReaderAt, size int64, visit func(Item) error) error {
 	f := &walk{reader: reader, size: size, visit: visit, order: binary.NativeEndian}
 	root, err := f.readMetas()
@@ -68,15 +67,14 @@ func Walk(reader io.ReaderAt, size int64, visit func(Item) error) error {
 	return f.tree(nil, root, keyRange{}, 0)
 }
 
-// metaPage is the part of a meta page that matters here.
+// metaPage has the fields of a meta page that Walk needs.
 type metaPage struct {
 	root, pages, transaction uint64
 }
 
-// readMetas reads both meta pages, sets pageSize and pages, and returns the page of the root
-// bucket. Both pages must be readable. bbolt would open the file with the older page if the
-// newer page is unreadable, and so lose the last transaction without an error. A crash can't
-// leave an unreadable page, since the content of a meta page lies in one sector.
+// readMetas reads both meta pages, sets pageSize and pages, and returns the page of the root bucket. It fails if either
+// page is unreadable. With an unreadable newer page, bbolt would open the file by the older page, and silently lose the
+// last transaction. A crash can't leave an unreadable page, since the content of a meta page lies in one sector.
 func (f *walk) readMetas() (root uint64, err error) {
 	first := make([]byte, headerBytes+metaBytes)
 	if _, err := f.reader.ReadAt(first, 0); err != nil {
@@ -125,14 +123,13 @@ func (f *walk) parseMeta(page uint64, content []byte) (metaPage, error) {
 		return meta, badPage(page, "its header is not that of a meta page")
 	case meta.transaction%2 != page:
 		return meta, badPage(page, "it holds transaction %d, which belongs to the other meta page", meta.transaction)
-	case f.order.Uint64(body[32:]) != noFreelist && meta.transaction > 1: // a new file has transactions 0 and 1
+	case f.order.Uint64(body[32:]) != noFreelist && meta.transaction > 1: // transactions 0 and 1 made the new file
 		return meta, badPage(page, "it names a list of free pages, which this program never writes")
 	}
 	return meta, nil
 }
 
-// readError makes a failed read the damage of a page: the file ends too early, or the
-// disk can't read a sector.
+// readError turns a failed read of a page into damage: the file is too short, or the disk can't read a sector.
 func readError(page uint64, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return badPage(page, "the file ends before or in it")
@@ -140,10 +137,10 @@ func readError(page uint64, err error) error {
 	return badPage(page, "%v", err)
 }
 
-// keyRange bounds the keys of a page: at least low, below high; nil is no bound.
+// keyRange bounds the keys of a page: low <= key < high. nil means no bound.
 type keyRange struct{ low, high []byte }
 
-// take marks a page and its overflow pages as used. It fails if one of them is marked already.
+// take marks a page and its overflow pages as used. It fails if a page is marked already.
 func (f *walk) take(page, overflow uint64) error {
 	if page < 2 || page >= f.pages || overflow >= f.pages-page {
 		return badPage(page, "it lies outside the file's %d pages", f.pages)
@@ -157,7 +154,7 @@ func (f *walk) take(page, overflow uint64) error {
 	return nil
 }
 
-// tree walks through the tree whose root is at the given page.
+// tree walks through the tree with the given root page.
 func (f *walk) tree(bucket []string, page uint64, keys keyRange, depth int) error {
 	if depth > maxDepth {
 		return badPage(page, "the tree is deeper than %d", maxDepth)
@@ -192,7 +189,7 @@ func (f *walk) tree(bucket []string, page uint64, keys keyRange, depth int) erro
 	}
 }
 
-// buffer returns a buffer of the given length, one already used if possible.
+// buffer returns a buffer of the given length, if possible a used one.
 func (f *walk) buffer(length int) []byte {
 	for i := len(f.spare) - 1; i >= 0; i-- {
 		if cap(f.spare[i]) >= length {
@@ -204,8 +201,8 @@ func (f *walk) buffer(length int) []byte {
 	return make([]byte, length)
 }
 
-// check makes sure that a key follows the key before it on the same page, and lies between the
-// bounds that the page above gives.
+// check returns an error unless key is above the key before it on the page, and within the range that the parent page
+// gives.
 func (k keyRange) check(page uint64, key, before []byte, first bool) error {
 	switch {
 	case !first && bytes.Compare(before, key) >= 0:

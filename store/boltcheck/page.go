@@ -2,11 +2,11 @@ package boltcheck
 
 import "slices"
 
-// treePage is a page of elements, with its overflow pages: a branch, whose elements point to
-// pages, or a leaf, whose elements are keys with values.
+// treePage is a branch or a leaf, with its overflow pages. A branch has elements that point to pages; a leaf has
+// elements with keys and values.
 type treePage struct {
 	walk    *walk
-	number  uint64 // of the page; of the page around it for a bucket stored inside a value
+	number  uint64 // of the page; if the page is inside a value, of the page with this value
 	content []byte
 	bucket  []string
 	keys    keyRange
@@ -14,7 +14,6 @@ type treePage struct {
 	inline  bool
 }
 
-// count returns how many elements the page has.
 func (p treePage) count() (int, error) {
 	count := int(p.walk.order.Uint16(p.content[10:]))
 	if headerBytes+count*elementBytes > len(p.content) {
@@ -23,8 +22,7 @@ func (p treePage) count() (int, error) {
 	return count, nil
 }
 
-// at returns the bytes of an element's key or value: length bytes, offset bytes
-// after the start of element i.
+// at returns length bytes of an element's key or value, which begin offset bytes after the start of element i.
 func (p treePage) at(i int, offset, length uint32) ([]byte, error) {
 	count := uint64(p.walk.order.Uint16(p.content[10:]))
 	start := headerBytes + uint64(i)*elementBytes + uint64(offset)
@@ -35,7 +33,7 @@ func (p treePage) at(i int, offset, length uint32) ([]byte, error) {
 	return p.content[start:end:end], nil
 }
 
-// element returns the bytes of element i of the table.
+// element returns element i of the table.
 func (p treePage) element(i int) []byte {
 	return p.content[headerBytes+i*elementBytes : headerBytes+(i+1)*elementBytes]
 }
@@ -110,8 +108,8 @@ func (p treePage) leaf() error {
 	return nil
 }
 
-// subBucket walks through a bucket. Its value is the number of its root page, a counter and, if that number is 0, its
-// only leaf.
+// subBucket walks through a bucket inside a leaf. Its value is the number of its root page, and a counter. If that
+// number is 0, the bucket has only one leaf, which follows in the value.
 func (p treePage) subBucket(name string, value []byte) error {
 	if len(value) < 16 {
 		return badPage(p.number, "the value of bucket %q is too short", name)
