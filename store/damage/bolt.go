@@ -18,38 +18,36 @@ import (
 )
 
 const (
-	// initialMap is what bbolt maps of a file at first: a growing file is mapped
-	// again, and the mapping waits for all readers.
+	// initialMap is how much of a file bbolt maps at first. When a file outgrows its map, bbolt waits for all readers
+	// and maps it again.
 	initialMap = 64 << 20
-	// lockTimeout bounds how long bbolt waits for its own lock on a file. The node
-	// holds the lock of the folder, so only a tool that someone runs on the file can
-	// have it.
+	// lockTimeout bounds how long bbolt waits for its own lock on a file. The node has locked the folder, so only a
+	// tool that someone runs on the file can hold this lock.
 	lockTimeout = 2 * time.Second
-	// closeTimeout bounds how long Close waits for bbolt after a panic in it.
+	// closeTimeout bounds how long Close waits for bbolt after a panic in bbolt.
 	closeTimeout = 2 * time.Second
 )
 
-// BoltOptions returns the options that bbolt's files are opened with. Each commit is
-// synced, and so is the last one of the program before.
+// BoltOptions returns the options with which bbolt opens files. Each commit is synced. Opening also syncs the last
+// commit of an earlier process.
 func BoltOptions() *bbolt.Options {
 	return &bbolt.Options{
 		OpenFile: openSynced,
 		Timeout:  lockTimeout,
-		// With the list of free pages in the file, each commit writes all of it,
-		// and a burst leaves it long for ever. Without, opening looks through the
-		// file's structure; Walk does as much anyway, and refuses a file with a list.
+		// A stored list of free pages would be written whole in each commit, and stays long after a burst. Without the
+		// list, bbolt scans the file when it opens it. Walk scans it anyway, and refuses a file with a list.
 		NoFreelistSync:  true,
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: initialMap,
 	}
 }
 
-// metaReach is where the second meta page ends at most: pages have up to 64 KiB.
+// metaReach is the greatest offset at which the second meta page can end: pages have up to 64 KiB.
 const metaReach = 128 << 10
 
-// openSynced opens a bbolt file, writes its meta pages again and syncs them. The newest meta page may be only in the
-// page cache: its sync failed, or the program was killed before the sync. Our first commit reuses pages of the tree
-// before. If that commit reached the disk before the meta page, a power loss would leave neither tree.
+// openSynced opens a bbolt file, writes its meta pages again and syncs them. The newest meta page may exist only in the
+// page cache, because its sync failed or the program was killed before it. Our first commit reuses pages of the older
+// tree. If that commit reached the disk before the newest meta page, a power loss would destroy both trees.
 func openSynced(path string, flag int, mode os.FileMode) (*os.File, error) {
 	file, err := os.OpenFile(path, flag, mode)
 	if err != nil {
@@ -70,14 +68,14 @@ func openSynced(path string, flag int, mode os.FileMode) (*os.File, error) {
 	return file, nil
 }
 
-// Walk checks the structure of a closed bbolt file of the folder, and visits its keys.
-// The error is an Error for damage, visit's error, or an error of the system.
+// Walk checks the structure of a closed bbolt file in the folder, and visits its keys. It fails with an Error for
+// damage, with visit's error, or with an error of the system.
 func Walk(folder, name string, visit func(boltcheck.Item) error) error {
 	file, err := os.Open(filepath.Join(folder, name))
 	if err != nil {
 		return fmt.Errorf("data folder %s can't be read: %w", folder, err)
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
 	if err != nil {
 		return fmt.Errorf("data folder %s can't be read: %w", folder, err)
@@ -89,16 +87,14 @@ func Walk(folder, name string, visit func(boltcheck.Item) error) error {
 	return err
 }
 
-// Guard runs every call of a store into bbolt. On damaged data bbolt panics, or the processor
-// faults (SIGBUS) where the memory map reaches past the end of a shortened file. Guard turns
-// both into an Error and remembers it: after the first Error it refuses all reads and writes. A
-// panic may have left bbolt's locks held, so the next call could hang; and a node that has seen
-// damage must not vote or acknowledge on the strength of the rest.
+// Guard runs every call of a store into bbolt. If data is damaged, bbolt panics, or the processor faults (SIGBUS)
+// because the memory map reaches past the end of a shortened file. Guard turns both into an Error. After the first
+// Error it refuses all reads and writes: a panic may have left bbolt's locks held, so that the next call would hang,
+// and a node that has seen damage must not vote or acknowledge with the rest of its data.
 //
-// A guard can't catch two faults, which end the process: a fault in the goroutine that bbolt
-// starts to look for free pages, and a tree that leads back into itself, which overflows the
-// stack. Neither can happen at open, since Walk has just checked the file with plain reads.
-// Both need a file that is damaged under a running node; the first also needs a failed commit.
+// Guard can't catch two faults, which end the process: a fault in bbolt's goroutine that looks for free pages, and a
+// stack overflow from a tree with a loop. They need a file that is damaged while the node runs, the first also a failed
+// commit. At open they can't happen, since Walk has just checked the file.
 //
 // Safe for concurrent use.
 type Guard struct {
@@ -106,19 +102,19 @@ type Guard struct {
 	onDamage func(error)
 
 	mu       sync.Mutex
-	err      error // the first damage found
-	panicked bool  // bbolt's locks may be held for ever
+	err      error // the first damage
+	panicked bool  // bbolt may hold its locks for ever
 	closed   bool
 }
 
-// NewGuard returns the guard of the files of a folder; folder is "" for a store in
-// memory. onDamage receives the first damage, once; it may be nil.
+// NewGuard returns the guard of the files of a folder, or of a store in memory if folder is "". onDamage is called
+// once, with the first damage; it may be nil.
 func NewGuard(folder string, onDamage func(error)) *Guard {
 	return &Guard{folder: folder, onDamage: onDamage}
 }
 
-// Run calls f, which uses bbolt on the named file, unless damage was found earlier or the guard
-// is closed. index is the index of the entry or snapshot that f reads, or 0.
+// Run calls f, which uses bbolt on the named file. After damage or Close it returns an error instead. index is the
+// index of the entry or snapshot that f reads, or 0.
 func (g *Guard) Run(file string, index uint64, f func() error) (err error) {
 	if err := g.Refusal(); err != nil {
 		return err
@@ -139,8 +135,7 @@ func (g *Guard) Run(file string, index uint64, f func() error) (err error) {
 	return err
 }
 
-// Open calls f, which opens the named file with bbolt. Its error names the file that can't be
-// opened.
+// Open calls f, which opens the named file with bbolt. Its error names that file.
 func (g *Guard) Open(file string, f func() error) error {
 	err := g.Run(file, 0, f)
 	if err == nil || errors.Is(err, ErrDamaged) {
@@ -149,8 +144,7 @@ func (g *Guard) Open(file string, f func() error) error {
 	return AsFull(file, fmt.Errorf("%s in %s can't be opened: %w", file, g.folder, err))
 }
 
-// Refusal returns why the store must not read or write, or nil: the damage that was found
-// first, or ErrClosed.
+// Refusal returns the first damage, or ErrClosed, or nil if the store may read and write.
 func (g *Guard) Refusal() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,15 +157,14 @@ func (g *Guard) Refusal() error {
 	return nil
 }
 
-// Found returns the damage that was found first, or nil.
+// Found returns the first damage, or nil.
 func (g *Guard) Found() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err
 }
 
-// Damaged records damage and returns the error for the caller. It also calls onDamage with the
-// first damage, from this goroutine.
+// Damaged records damage and returns the error for the caller. If it is the first damage, it calls onDamage.
 func (g *Guard) Damaged(file string, index uint64, detail string, cause error) error {
 	found := &Error{Folder: g.folder, File: file, Index: index, Detail: detail, Err: cause}
 	g.mu.Lock()
@@ -186,10 +179,9 @@ func (g *Guard) Damaged(file string, index uint64, detail string, cause error) e
 	return found
 }
 
-// WriteFailed decides what an error of a write to the named file means. No room is a FullError
-// and passes; ErrClosed passes. Any other error counts as damage, since we don't know what the
-// disk holds: a failed fsync may have dropped what it should have written, and the next fsync
-// does not report it again.
+// WriteFailed decides what an error of a write to the named file means. A full disk gives a FullError, after which
+// writes may succeed again. ErrClosed is returned as it is. Any other error counts as damage, since we don't know what
+// the disk holds: a failed fsync may have dropped data, and the next fsync does not report it again.
 func (g *Guard) WriteFailed(file string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, ErrDamaged), errors.Is(err, ErrClosed):
@@ -201,9 +193,9 @@ func (g *Guard) WriteFailed(file string, err error) error {
 	}
 }
 
-// Close refuses everything from now on, and calls files, which closes bbolt's files. If the
-// guard is closed already, first is false and Close does no more. After a panic in bbolt, which
-// may have left its locks held, Close waits for files no longer than closeTimeout.
+// Close makes the guard refuse all calls, and calls files, which closes bbolt's files. Further calls do nothing and
+// return first = false. After a panic in bbolt, its locks may be held for ever, so Close waits for files only for
+// closeTimeout.
 func (g *Guard) Close(files func() error) (first bool, err error) {
 	g.mu.Lock()
 	closed, panicked := g.closed, g.panicked
@@ -213,7 +205,7 @@ func (g *Guard) Close(files func() error) (first bool, err error) {
 	case closed:
 		return false, nil
 	case panicked:
-		var failed error // not err: a close that is given up may still set it
+		var failed error // not err: files may still set it after the timeout
 		if !wake.Within(closeTimeout, func() { failed = files() }) {
 			return true, errors.New("a damaged file could not be closed; it stays open until the process ends")
 		}

@@ -7,24 +7,22 @@ import (
 	"syscall"
 )
 
-// These say what kind of error it is, for errors.Is. Each but ErrClosed comes as
-// a value of the type of similar name, which has the details, for errors.As.
+// The kinds of errors, for errors.Is. ErrDamaged comes as an [Error] and ErrFull as a [FullError], which have the
+// details, for errors.As.
 var (
 	// ErrDamaged: a file does not hold the bytes that were written.
 	ErrDamaged = errors.New("damaged")
-	// ErrFull: the disk has no room. What was to be written is not stored; the
-	// same may be tried again when there is room.
+	// ErrFull: the disk is full, and the write was not stored. The caller may try again when there is room.
 	ErrFull = errors.New("the disk is full")
 	// ErrClosed: the Store is closed.
 	ErrClosed = errors.New("the store is closed")
 )
 
-// Error says which file is damaged, and where. It is an ErrDamaged, and
-// wraps its cause where there is one.
+// Error says which file is damaged, and where. It is an ErrDamaged and wraps its cause, if there is one.
 type Error struct {
 	Folder string
-	File   string // inside the folder; "memory" when it wasn't read from a file
-	Index  uint64 // of the log entry or snapshot; 0 when it isn't known
+	File   string // inside the folder; "memory" for data in memory
+	Index  uint64 // of the log entry or snapshot; 0 if not known
 	Detail string
 	Err    error // the cause; may be nil
 }
@@ -48,7 +46,7 @@ func (e *Error) Error() string {
 		"the other members take it in and send it everything", message, e.Folder, e.Folder)
 }
 
-// Unwrap makes it an ErrDamaged, and gives access to its cause.
+// Unwrap makes e an ErrDamaged and gives access to its cause.
 func (e *Error) Unwrap() []error {
 	if e.Err == nil {
 		return []error{ErrDamaged}
@@ -56,7 +54,7 @@ func (e *Error) Unwrap() []error {
 	return []error{ErrDamaged, e.Err}
 }
 
-// FullError says which file found no room. It is an ErrFull, and wraps its cause.
+// FullError says for which file the disk is full. It is an ErrFull and wraps its cause.
 type FullError struct {
 	File string
 	Err  error
@@ -66,11 +64,11 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("no room on the disk for %s: %v", e.File, e.Err)
 }
 
-// Unwrap makes it an ErrFull, and gives access to its cause.
+// Unwrap makes e an ErrFull and gives access to its cause.
 func (e *FullError) Unwrap() []error { return []error{ErrFull, e.Err} }
 
-// IsFull reports whether an error means that there is no room. Some of bbolt's
-// errors hold the system's only as text (DB.grow), so the text counts too.
+// IsFull reports whether an error means that the disk is full. It also looks at the text, since some errors of bbolt
+// (DB.grow) contain the system's error only as text.
 func IsFull(err error) bool {
 	if err == nil {
 		return false
@@ -83,8 +81,7 @@ func IsFull(err error) bool {
 	return errors.Is(err, ErrFull)
 }
 
-// AsFull makes an error that means no room a FullError; others are returned as
-// they are.
+// AsFull returns a FullError if err means that the disk is full, else err itself.
 func AsFull(file string, err error) error {
 	if !IsFull(err) || errors.Is(err, ErrFull) {
 		return err
