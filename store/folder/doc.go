@@ -1,23 +1,23 @@
-// Package folder owns a node's data folder as a whole: it makes, locks and recognises
-// it, and keeps the files that name its owner and bound its content from below.
+// Package folder owns a node's data folder as a whole: it makes, locks and recognises the folder, and keeps the files
+// that name its owner and that bound its content from below.
 //
-// The folder of another node, another cluster, another program or a newer version is refused
-// and stays as it is. After a crash while a folder is made, the next Open makes it again; a
-// complete folder never gets an empty file in place of a lost file. A crash while the content
-// is replaced leaves the old content or the new content.
+// It refuses the folder of another node, another cluster, another program or a newer version, and does not change it.
+// If a crash interrupts the making of a folder, the next Open makes it again. In a complete folder, a lost file is
+// never replaced by an empty file. If a crash interrupts a replacement of the content, the old content or the new
+// content remains.
 //
-// The package knows the other files by name alone (Config.Files); package store calls it
-// and opens them, in a folder that is open. Package cluster/offline reads its Facts. It
-// imports package damage, starts no goroutine, and touches the files named in folder.go.
+// The package knows the files of other packages by name only (Config.Files). Package store calls it, and opens these
+// files. Package cluster/offline reads its Facts. It imports package damage, starts no goroutine, and touches the files
+// named in folder.go.
 //
-//   - folder.go: Open: inspect, lock, fill; the folder's path and parts
+//   - folder.go: Open: inspects, locks and fills the folder; the folder's path and parts
 //   - record.go: the file FORMAT: format and identity, as text
-//   - identity.go: the ids of node, cluster and folder, while it is open
+//   - identity.go: the ids of node, cluster and folder, while the folder is open
 //   - witness.go: Witness, lower bounds of what is stored, in two slots
 //   - reading.go: Look, which locks a folder and reads its facts
 //   - replace.go: Replace, which puts other content into a folder in one step
-//   - space.go: Space, watermarks of the free room; Reserve, room for a last term
-//   - system_unix.go: locks of files, and free room
+//   - space.go: Space, whether free space is low; Reserve, disk space for a last term or vote
+//   - system_unix.go: locks of files, and free space
 //   - system_other.go: refusals, on other systems
 //   - errors.go: the reasons why a folder is refused
 package folder

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// These say what kind of error it is, for errors.Is. Each comes as a value of the type
-// of similar name, which has the details, for errors.As.
+// The kinds of errors, for errors.Is. Each comes as a value of the type of similar name, which has the details, for
+// errors.As.
 var (
-	// ErrLocked: another process, or another Store of this one, has the folder.
+	// ErrLocked: another process, or another Store of this process, has the folder open.
 	ErrLocked = errors.New("the data folder is in use")
-	// ErrForeign: the folder has content that this program didn't write.
+	// ErrForeign: the folder has content that this program has not written.
 	ErrForeign = errors.New("not a Signalbox data folder")
 	// ErrNewerFormat: a newer version of this program wrote the folder.
 	ErrNewerFormat = errors.New("the data folder has a newer format")
@@ -23,8 +23,8 @@ var (
 // LockedError names the holder of the folder. It is an ErrLocked.
 type LockedError struct {
 	Folder string
-	PID    int    // of the holder; 0 when it isn't known
-	Host   string // of the holder, its host name (each container has its own PIDs); "" when it isn't known
+	PID    int    // of the holder; 0 if not known
+	Host   string // of the holder, since each container has its own PIDs; "" if not known
 }
 
 func (e *LockedError) Error() string {
@@ -35,29 +35,27 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("data folder %s is in use by %s", e.Folder, holder)
 }
 
-// Unwrap makes it an ErrLocked.
+// Unwrap makes e an ErrLocked.
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
-// ForeignError says why a folder was not taken. It is an ErrForeign. The folder
-// was not changed.
+// ForeignError says why a folder was refused. It is an ErrForeign. The folder was not changed.
 type ForeignError struct {
 	Folder string
-	Found  string // what was found there instead
+	Found  string // what the folder contains
 }
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("%s is not a Signalbox data folder (%s), and it was left as it is: name an empty one, or one that does not exist", e.Folder, e.Found)
 }
 
-// Unwrap makes it an ErrForeign.
+// Unwrap makes e an ErrForeign.
 func (e *ForeignError) Unwrap() error { return ErrForeign }
 
-// NewerFormatError says which format was found. It is an ErrNewerFormat. The
-// folder was not changed.
+// NewerFormatError says which format the folder has. It is an ErrNewerFormat. The folder was not changed.
 type NewerFormatError struct {
 	Folder       string
-	Found, Known int    // versions of the folder's format
-	Journal      string // the kind of journal that the folder has, if only that is unknown
+	Found, Known int    // the folder's format, and the latest format that this program knows
+	Journal      string // the kind of the folder's journal, if only that kind is unknown
 }
 
 func (e *NewerFormatError) Error() string {
@@ -67,24 +65,23 @@ func (e *NewerFormatError) Error() string {
 	return fmt.Sprintf("data folder %s has format %d, and this version of Signalbox knows formats up to %d: start a newer version", e.Folder, e.Found, e.Known)
 }
 
-// Unwrap makes it an ErrNewerFormat.
+// Unwrap makes e an ErrNewerFormat.
 func (e *NewerFormatError) Unwrap() error { return ErrNewerFormat }
 
-// OldFormatError says which format was found. It is an ErrOldFormat. The folder was not changed.
+// OldFormatError says which format the folder has. It is an ErrOldFormat. The folder was not changed.
 type OldFormatError struct {
 	Folder string
-	Found  int // the version of the folder's format
+	Found  int // the folder's format
 }
 
 func (e *OldFormatError) Error() string {
 	return fmt.Sprintf("data folder %s has format %d, of a program before the first release, which this version can't read: move it away, or name another one", e.Folder, e.Found)
 }
 
-// Unwrap makes it an ErrOldFormat.
+// Unwrap makes e an ErrOldFormat.
 func (e *OldFormatError) Unwrap() error { return ErrOldFormat }
 
-// IdentityError says whose folder it is. It is an ErrIdentity. The folder was
-// not changed.
+// IdentityError says to which node or cluster the folder belongs. It is an ErrIdentity. The folder was not changed.
 type IdentityError struct {
 	Folder        string
 	What          string // "node" or "cluster"
@@ -95,5 +92,5 @@ func (e *IdentityError) Error() string {
 	return fmt.Sprintf("data folder %s belongs to %s %q, not to %q: give each node a folder of its own", e.Folder, e.What, e.Found, e.Wanted)
 }
 
-// Unwrap makes it an ErrIdentity.
+// Unwrap makes e an ErrIdentity.
 func (e *IdentityError) Unwrap() error { return ErrIdentity }

@@ -17,7 +17,7 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// The files of a data folder that this package knows; Config.Files has the others.
+// The files of this package in a data folder; Config.Files has the others.
 const (
 	lockFile    = "lock"    // see lockFolder
 	recordFile  = "FORMAT"  // see record.go
@@ -30,18 +30,17 @@ const (
 // maxIDBytes bounds the ids of nodes and clusters.
 const maxIDBytes = 255
 
-// harmless are names that may stand in a folder that counts as empty: the files that an
-// interrupted start leaves before its record is in place, and the folder that a file system
-// makes in the root of a volume.
+// A folder counts as empty even if it contains these harmless names: the files that an interrupted start leaves before
+// it has written the record, and a folder that the file system makes in the root of a volume.
 var harmless = []string{lockFile, recordFile + temporarySuffix, "lost+found"}
 
 // Config says which data folder to open. Guard and Logger are required.
 type Config struct {
 	Path      string // absolute; "" for a folder in memory, which has no files
 	NodeID    string // required
-	ClusterID string // "" if it is not known
+	ClusterID string // "" if not known
 	MinFree   uint64 // see Space
-	Files     []File // which else belong to a complete folder, in the order of their creation
+	Files     []File // the other files of a complete folder, in the order in which they are created
 	Guard     *damage.Guard
 	Logger    hclog.Logger
 }
@@ -49,13 +48,13 @@ type Config struct {
 // File is a file of a data folder that another package reads and writes.
 type File struct {
 	Name   string
-	Create func(folder string) error // for a new folder; durable on return, but for the file's name
+	Create func(folder string) error // for a new folder; on return all but the file's name is durable
 }
 
 // Folder is a data folder that is open and locked. Safe for concurrent use.
 type Folder struct {
 	config     Config
-	lock       *os.File // nil in memory, as are witness and reserve
+	lock       *os.File // nil in memory, like witness and reserve
 	witness    *Witness
 	reserve    *Reserve
 	low, spent *watermark
@@ -64,12 +63,12 @@ type Folder struct {
 	record record
 }
 
-// Open opens and locks a data folder. It makes sure that the folder is ours, has a known
-// format, belongs to the given node and is complete; it makes and fills a missing or empty
-// folder. On any error it releases the lock.
+// Open opens and locks a data folder. It checks that this program has made the folder in a known format, that it
+// belongs to the given node, and that it is complete. It makes a missing folder, and fills an empty one. After an error
+// the folder is not locked.
 //
-// Errors: LockedError, ForeignError, NewerFormatError, OldFormatError, IdentityError (the folder was
-// not changed), damage.Error, damage.FullError, and errors of the system.
+// Errors: LockedError; ForeignError, NewerFormatError, OldFormatError, IdentityError (the folder was not changed);
+// damage.Error, damage.FullError, and errors of the system.
 func Open(c Config) (*Folder, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -79,8 +78,7 @@ func Open(c Config) (*Folder, error) {
 		inMemory.complete = true
 		return c.newFolder(inMemory, nil, nil, nil), nil
 	}
-	// First without touching anything: a folder that isn't ours must stay as it is,
-	// and not get a lock file.
+	// Inspect first, since a foreign folder must not change, and so must not get a lock file.
 	if _, err := c.inspect(); err != nil {
 		return nil, err
 	}
@@ -91,8 +89,8 @@ func Open(c Config) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A program that was killed may have left names that are not on the disk yet: what is stored
-	// from now on relies on them, above all on the record.
+	// A process that was killed may not have synced names in the folder. Later writes rely on these names, above all on
+	// the record's.
 	err = syncFolder(c.Path)
 	if err == nil {
 		err = finishReplacement(c.Path)
@@ -118,7 +116,7 @@ func (c Config) newFolder(found record, lock *os.File, witness *Witness, reserve
 	}
 }
 
-// check makes sure that the ids can be stored and shown.
+// check returns an error if the ids can't be stored or shown.
 func (c Config) check() error {
 	if c.NodeID == "" {
 		return errors.New("no node id is given")
@@ -133,17 +131,16 @@ func checkID(id string) error {
 	return nil
 }
 
-// Path returns the absolute path of the data folder, "" for one in memory.
+// Path returns the absolute path of the data folder, or "" in memory.
 func (f *Folder) Path() string { return f.config.Path }
 
-// Witness returns the witness of what is stored; nil for a folder in memory.
+// Witness returns the lower bounds of what is stored; nil in memory.
 func (f *Folder) Witness() *Witness { return f.witness }
 
-// Reserve returns the room that is reserved; nil for a folder in memory.
+// Reserve returns the reserved disk space; nil in memory.
 func (f *Folder) Reserve() *Reserve { return f.reserve }
 
-// Close closes the folder's own files and releases the lock. Call it once, after all other
-// files are closed.
+// Close closes this package's files and releases the lock. It is called once, after all other files are closed.
 func (f *Folder) Close() error {
 	if f.lock == nil {
 		return nil
@@ -151,10 +148,9 @@ func (f *Folder) Close() error {
 	return errors.Join(f.witness.close(), f.lock.Close())
 }
 
-// lockFolder locks a folder until the returned file is closed. It does not wait: if another
-// Folder has the lock, the error is a LockedError. We use a lock of the kernel (flock) on the
-// file "lock", so that it ends with the process, even after a crash. The file itself stays, and
-// its content counts only while the lock is held.
+// lockFolder locks a folder until the returned file is closed. It does not wait: if the folder is locked, it fails with
+// a LockedError. It uses a kernel lock (flock) on the file "lock", which ends with the process, even in a crash. The
+// file remains; its content counts only while the lock is held.
 func lockFolder(folder string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(folder, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -170,15 +166,15 @@ func lockFolder(folder string) (*os.File, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("data folder %s can't be locked: %w", folder, err)
 	}
-	// The holder's name is a courtesy to the next process that tries, so failing to
-	// write it (on a full disk, say) must not stop this one.
+	// The process id only helps the next process to name this one. So an error here, for example on a full disk, does
+	// not matter.
 	host, _ := os.Hostname()
 	_ = file.Truncate(0)
 	_, _ = file.WriteAt(fmt.Appendf(nil, "%d %q\n", os.Getpid(), host), 0)
 	return file, nil
 }
 
-// lockHolder returns the holder of the folder, as far as the lock file names it.
+// lockHolder returns the process that the lock file names, if it names one.
 func lockHolder(file *os.File, folder string) *LockedError {
 	locked := &LockedError{Folder: folder}
 	content := make([]byte, 512)
@@ -191,10 +187,9 @@ func lockHolder(file *os.File, folder string) *LockedError {
 	return locked
 }
 
-// prepare fills a locked folder that is empty, and brings the record of another one up
-// to date.
+// prepare fills a locked folder if it is empty, else it updates the folder's record.
 func (c Config) prepare() (record, error) {
-	found, err := c.inspect() // again: another process may have changed it
+	found, err := c.inspect() // again, since another process may have changed the folder
 	if err == nil && !found.complete {
 		found, err = c.fill()
 	}
@@ -214,14 +209,14 @@ func (c Config) prepare() (record, error) {
 	return found, found.write(c.Path)
 }
 
-// inspect reads the record of a folder, and changes no file. The record is zero if the folder
-// is missing or empty. The error says why this folder can't be used with this Config.
+// inspect reads the record of a folder, and changes no file. The record is zero if the folder is missing or empty. It
+// fails if this Config can't use the folder.
 func (c Config) inspect() (record, error) {
 	found, err := readRecord(c.Path)
 	switch {
 	case err != nil:
 		return record{}, err
-	case !found.complete: // it never held an entry, so any node may have it
+	case !found.complete: // any node may take a folder that never held an entry
 		return found, nil
 	case found.node != c.NodeID:
 		return record{}, &IdentityError{Folder: c.Path, What: "node", Found: found.node, Wanted: c.NodeID}
@@ -231,7 +226,7 @@ func (c Config) inspect() (record, error) {
 	return found, nil
 }
 
-// readRecord reads the record of a folder. It is zero if the folder is missing or empty.
+// readRecord reads the record of a folder. The record is zero if the folder is missing or empty.
 func readRecord(folder string) (record, error) {
 	content, err := os.ReadFile(filepath.Join(folder, recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -256,7 +251,7 @@ func readRecord(folder string) (record, error) {
 	return found, nil
 }
 
-// checkEmpty makes sure that a folder is missing, or is empty.
+// checkEmpty returns an error unless the folder is missing or empty.
 func checkEmpty(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -265,7 +260,7 @@ func checkEmpty(folder string) error {
 	if err != nil {
 		return fmt.Errorf("data folder %s can't be read: %w", folder, err)
 	}
-	if exists(folder, witnessFile) { // only written after the record, and never alone
+	if exists(folder, witnessFile) { // the witness is only written after the record
 		return &damage.Error{Folder: folder, File: recordFile, Detail: "the file is missing"}
 	}
 	for _, entry := range entries {
@@ -276,8 +271,8 @@ func checkEmpty(folder string) error {
 	return nil
 }
 
-// makeFolder makes a folder that is missing. The folders above it are on the disk on return;
-// its own name is not, before syncName.
+// makeFolder makes a missing folder. On return all folders above it are durable. Its own name becomes durable in
+// syncName.
 func makeFolder(folder string) error {
 	if _, err := os.Stat(folder); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -292,8 +287,8 @@ func makeFolder(folder string) error {
 	return nil
 }
 
-// syncName returns when the name of a folder is on the disk. It also syncs the name of an old
-// folder: the program that made it may have been killed before it had synced the name.
+// syncName makes the name of a folder durable, also of an existing folder, since the process that made it may have been
+// killed before the sync.
 func syncName(folder string) error {
 	if err := syncFolder(filepath.Dir(folder)); !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -301,10 +296,9 @@ func syncName(folder string) error {
 	return nil
 }
 
-// fill creates the files of a new data folder. It writes the record with "creating", then the
-// files, then the record with "complete". So after a crash at any step the next start
-// recognises the folder, empties it and fills it again, and a complete folder never gets an
-// empty file in place of a lost file.
+// fill creates the files of a new data folder. It writes the record with "creating", then the files, then the record
+// with "complete". So after a crash in between, the next start knows that the folder is new, empties it and fills it
+// again. In a complete folder, a lost file is never replaced by an empty file.
 func (c Config) fill() (record, error) {
 	fail := func(err error) (record, error) {
 		return record{}, fmt.Errorf("data folder %s can't be made: %w", c.Path, damage.AsFull(c.Path, err))
@@ -340,8 +334,8 @@ func (c Config) fill() (record, error) {
 	return fresh, nil
 }
 
-// checkFiles makes sure that the files of a complete folder exist. bbolt would create a missing
-// file, empty, and the node would forget its votes.
+// checkFiles returns an error if a file of a complete folder is missing. bbolt would create an empty file in its place,
+// and the node would lose its votes.
 func (c Config) checkFiles() error {
 	for _, name := range c.dataFiles() {
 		info, err := os.Stat(filepath.Join(c.Path, name))
@@ -357,7 +351,7 @@ func (c Config) checkFiles() error {
 	return nil
 }
 
-// dataFiles are the files that a complete folder must have.
+// dataFiles lists the files that a complete folder must have.
 func (c Config) dataFiles() (names []string) {
 	for _, file := range c.Files {
 		names = append(names, file.Name)

@@ -2,19 +2,18 @@ package folder
 
 import "github.com/signalbox/signalbox/store/damage"
 
-// NodeID returns the id of the node whose folder it is. It never changes.
+// NodeID returns the id of the node to which the folder belongs. It never changes.
 func (f *Folder) NodeID() string { return f.config.NodeID }
 
-// FolderID returns the folder's own id. It never changes.
+// FolderID returns the folder's id. It never changes.
 func (f *Folder) FolderID() ID { return f.now().folder }
 
-// ClusterID returns the id of the cluster, or "" as long as it isn't known.
+// ClusterID returns the id of the cluster, or "" while it is not known.
 func (f *Folder) ClusterID() string { return f.now().cluster }
 
-// SetClusterID records which cluster the node belongs to. It is durable on
-// return. When another id is recorded the error is an IdentityError, and the record
-// stays; but while the node has stored no entry, term or snapshot (empty), another id
-// replaces it: the node has not promised anything to that cluster yet.
+// SetClusterID records the cluster to which the node belongs. It is durable on return. If the record has another id,
+// SetClusterID fails with an IdentityError. Only while the node has stored no entry, term or snapshot (empty) may the
+// id change, since the node has not yet promised anything to the other cluster.
 func (f *Folder) SetClusterID(id string, empty bool) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -28,12 +27,11 @@ func (f *Folder) SetClusterID(id string, empty bool) error {
 	})
 }
 
-// RestoredTerm returns the term that SetRestoredTerm was given last, 0 if it was not called.
+// RestoredTerm returns the last argument of SetRestoredTerm, or 0.
 func (f *Folder) RestoredTerm() uint64 { return f.now().restored }
 
-// SetRestoredTerm records that the folder was put back from a backup or a copy, and that this has
-// not been dealt with in a term above the given term; 0 records that it has been. It is durable
-// on return.
+// SetRestoredTerm records that the folder was restored from a backup or a copy when it had that term. The mark stays
+// until a call with 0, after a leader of a later term has handled the restore. It is durable on return.
 func (f *Folder) SetRestoredTerm(term uint64) error {
 	return f.changeRecord(func(r *record) error {
 		r.restored = term
@@ -44,8 +42,8 @@ func (f *Folder) SetRestoredTerm(term uint64) error {
 // Journal reports whether the log has a journal before it.
 func (f *Folder) Journal() bool { return f.now().journal == twoHalves }
 
-// SetJournal records whether the log has a journal in front of it. The record is durable on return. The caller makes
-// the journal before it passes true, and drains the journal before it passes false.
+// SetJournal records whether the log has a journal before it. It is durable on return. The caller makes the journal
+// before it passes true, and drains the journal before it passes false.
 func (f *Folder) SetJournal(journal bool) error {
 	return f.changeRecord(func(r *record) error {
 		if r.journal = noJournal; journal {
@@ -55,15 +53,13 @@ func (f *Folder) SetJournal(journal bool) error {
 	})
 }
 
-// now returns the record as it is now.
 func (f *Folder) now() record {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.record
 }
 
-// changeRecord writes a changed record, if the change doesn't fail and makes a
-// difference.
+// changeRecord applies a change to the record and, if the record differs, writes it.
 func (f *Folder) changeRecord(change func(*record) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

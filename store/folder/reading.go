@@ -11,29 +11,28 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// Facts are what the record and the witness of a data folder say, and the damage that Look found.
+// Facts are the contents of a data folder's record and witness, and the damage that Look has found.
 type Facts struct {
 	Path         string // absolute
 	Format       int
 	NodeID       string
-	ClusterID    string // "" if it is not known
+	ClusterID    string // "" if not known
 	FolderID     ID
 	Journal      bool   // see Folder.Journal
 	RestoredTerm uint64 // see Folder.RestoredTerm
-	Bounds       Bounds // by its witness; zero if that is damaged
+	Bounds       Bounds // from the witness; zero if the witness is damaged
 	Damage       []error
 }
 
-// Look locks a data folder and reads its facts. Until holder is closed no node can open the
-// folder. Without alone, Look writes no file and needs only permission to read. With alone, it
-// excludes other calls of Look too, and first finishes a replacement that was interrupted.
-// files are the files of other packages that a complete folder has; Look reports a missing file
-// as damage in the facts.
+// Look locks a data folder and reads its facts. No node can open the folder until holder is closed. Without alone,
+// other calls of Look may share the folder, Look writes no file, and it needs only permission to read. With alone, it
+// excludes other calls of Look, and first finishes an interrupted replacement. files are the other packages' files of a
+// complete folder; a missing file is reported as damage in the facts.
 //
-// Errors: LockedError, ForeignError, NewerFormatError, a damage.Error for the record, without
-// which the rest has no meaning, and errors of the system.
+// Errors: LockedError, ForeignError, NewerFormatError, a damage.Error if the record is damaged, since the rest has no
+// meaning without it, and errors of the system.
 func Look(path string, files []string, alone bool) (facts Facts, holder io.Closer, err error) {
-	if _, err := lookRecord(path); err != nil { // a foreign folder gets no lock file
+	if _, err := lookRecord(path); err != nil { // first, since a foreign folder must not get a lock file
 		return Facts{}, nil, err
 	}
 	var lock *os.File
@@ -59,7 +58,7 @@ func Look(path string, files []string, alone bool) (facts Facts, holder io.Close
 	return facts, lock, nil
 }
 
-// lookRecord is readRecord for a folder that must not be empty.
+// lookRecord is readRecord, but fails if the folder is empty.
 func lookRecord(path string) (record, error) {
 	if _, err := os.Stat(path); err != nil {
 		return record{}, fmt.Errorf("data folder %s can't be read: %w", path, err)
@@ -71,9 +70,8 @@ func lookRecord(path string) (record, error) {
 	return found, err
 }
 
-// shareFolder locks a folder for readers, which share the lock. It writes no file. A folder
-// without a lock file, for example a copy of another folder, is in use by no process; then
-// shareFolder returns a file without a lock.
+// shareFolder locks a folder for reading; other readers may share the lock. It writes no file. A folder without a lock
+// file, for example a copy, is not in use; for it, shareFolder returns an unlocked file.
 func shareFolder(folder string) (*os.File, error) {
 	file, err := os.Open(filepath.Join(folder, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +92,7 @@ func shareFolder(folder string) (*os.File, error) {
 	return nil, errors.Join(err, file.Close())
 }
 
-// readFacts reads record and witness of a locked folder.
+// readFacts reads the record and the witness of a locked folder.
 func readFacts(path string, files []string) (Facts, error) {
 	found, err := lookRecord(path)
 	if err != nil {
@@ -117,7 +115,7 @@ func readFacts(path string, files []string) (Facts, error) {
 	case err != nil:
 		return Facts{}, fmt.Errorf("data folder %s can't be read: %w", path, err)
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }()
 	var readable bool
 	if facts.Bounds, _, readable = readWitness(file); !readable {
 		facts.Damage = append(facts.Damage, damagedWitness(path))

@@ -12,20 +12,18 @@ import (
 	"strings"
 )
 
-// knownFormat is the version of the folder's format that this program writes. It
-// rises when a folder written from then on can't be read by older programs. Programs before the
-// first release wrote formats 1 and 2.
+// knownFormat is the version of the folder's format that this program writes. It rises when older programs can't read
+// the new folders. Programs before the first release wrote formats 1 and 2.
 const knownFormat = 3
 
-// recordTitle is the first line of the record, and says whose folder it is.
+// recordTitle is the first line of the record. It identifies a folder of this program.
 const recordTitle = "signalbox data folder"
 
 // castagnoli is the polynomial of the checksums of record and witness (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The values of the line "journal". noJournal says that the log is in Bolt alone. twoHalves
-// says that the folder has the file of package journal too: programs that don't know this file
-// refuse the folder, since Bolt may lack entries.
+// The values of the line "journal". With noJournal, the whole log is in raft-boltdb. With twoHalves, the newest entries
+// may be only in the journal, so programs that don't know package journal refuse the folder.
 const (
 	noJournal = "none"
 	twoHalves = "two-halves"
@@ -33,8 +31,8 @@ const (
 
 func knownJournal(kind string) bool { return kind == noJournal || kind == twoHalves }
 
-// record is the file FORMAT: whose folder this is and how it is to be read. It
-// is text, for people:
+// record is the content of the file FORMAT: to whom the folder belongs, and how to read it. It is text, so that people
+// can read it:
 //
 //	signalbox data folder
 //	format 3
@@ -46,22 +44,21 @@ func knownJournal(kind string) bool { return kind == noJournal || kind == twoHal
 //	state complete
 //	crc32c 1a2b3c4d
 //
-// Every format keeps the first two lines and the last, which covers all bytes before it, so
-// that a program can distinguish a folder of another version from a damaged one.
+// Every format keeps the first two lines and the last line, a checksum of all bytes before it. So a program can tell a
+// folder of another version from a damaged folder.
 type record struct {
 	format   int
 	node     string
-	cluster  string // "" as long as it isn't known
+	cluster  string // "" while it is not known
 	folder   ID
 	journal  string // noJournal or twoHalves
 	restored uint64 // see Folder.SetRestoredTerm
-	complete bool   // false while the other files are being created
+	complete bool   // false until the other files are created
 }
 
-// errRecord: the bytes are not a record, or a damaged one.
+// errRecord means that the bytes are no record, or a damaged record.
 var errRecord = errors.New("not a readable record")
 
-// encode returns the file's content.
 func (r record) encode() []byte {
 	state := "creating"
 	if r.complete {
@@ -72,9 +69,9 @@ func (r record) encode() []byte {
 	return fmt.Appendf(body, "crc32c %08x\n", crc32.Checksum(body, castagnoli))
 }
 
-// decodeRecord reads the file's content. The error is errRecord for anything
-// that encode didn't write; of a record of another format only the format is
-// returned, without an error, and of a record with an unknown journal the journal too.
+// decodeRecord decodes the file's content. It fails with errRecord for bytes that encode has not written. Of a record
+// in another format it returns only the format, and of a record with an unknown journal only format and journal, both
+// without an error.
 func decodeRecord(content []byte) (record, error) {
 	text := string(content)
 	at := strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n") + 1
@@ -104,7 +101,7 @@ func decodeRecord(content []byte) (record, error) {
 	return decoded, nil
 }
 
-// parse takes the values that are not plain words.
+// parse parses the quoted and the numeric values.
 func (r *record) parse(values map[string]string) error {
 	var err error
 	if r.node, err = strconv.Unquote(values["node"]); err != nil {
@@ -120,14 +117,12 @@ func (r *record) parse(values map[string]string) error {
 	return err
 }
 
-// ID distinguishes data folders, also folders of the same node: 128 random bits,
-// drawn when the folder is made. A copy of a folder has the same.
+// ID identifies a data folder: 128 random bits, drawn when the folder is made. A copy of a folder has the same ID.
 type ID [16]byte
 
 // String returns 32 hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// parseID reads what String returns.
 func parseID(text string) (id ID, err error) {
 	if len(text) != 2*len(id) {
 		return ID{}, errRecord
@@ -136,14 +131,13 @@ func parseID(text string) (id ID, err error) {
 	return id, err
 }
 
-// newRecord returns the record of a folder that is about to be made.
 func (c Config) newRecord() record {
 	made := record{format: knownFormat, node: c.NodeID, cluster: c.ClusterID, journal: noJournal}
 	_, _ = rand.Read(made.folder[:]) // never fails
 	return made
 }
 
-// write replaces the former record in one step, and returns when the new record is on the disk.
+// write replaces the record in one step. It is durable on return.
 func (r record) write(folder string) error {
 	temporary := filepath.Join(folder, recordFile+temporarySuffix)
 	if err := writeSynced(temporary, r.encode()); err != nil {
@@ -155,8 +149,7 @@ func (r record) write(folder string) error {
 	return syncFolder(folder)
 }
 
-// writeSynced writes a whole file, and returns when its content is on the disk.
-// Its name is not, before syncFolder.
+// writeSynced writes a whole file. On return its content is durable; its name becomes durable in syncFolder.
 func writeSynced(path string, content []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -169,7 +162,7 @@ func writeSynced(path string, content []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// syncFolder returns when the names in a folder are on the disk.
+// syncFolder makes the names in a folder durable.
 func syncFolder(folder string) error {
 	dir, err := os.Open(folder)
 	if err != nil {

@@ -10,31 +10,29 @@ import (
 	"slices"
 )
 
-// The folders inside a data folder whose content is replaced. The data folder itself
-// may be the root of a volume, which can't be renamed.
+// The folders inside a data folder during a replacement of its content. The data folder itself can't be renamed if it
+// is the root of a volume.
 const (
-	newFolder   = "recovery.tmp" // the new content, while it is made
+	newFolder   = "recovery.tmp" // the new content, incomplete
 	readyFolder = "recovery"     // the new content, complete: it counts, whatever else is there
-	keptPrefix  = "before-"      // and the id of the cluster: the content before
+	keptPrefix  = "before-"      // with the cluster's id: the old content
 )
 
-// BeginReplacement returns a path inside the given data folder, which must be locked, and
-// removes what is there. The caller makes a data folder at the path, and calls Replace to put
-// it in place of the given folder's content. Without Replace, the next Open removes it.
+// BeginReplacement returns an empty path inside the given folder, which must be locked. The caller makes a data folder
+// at the path, and calls Replace. Without Replace, the next Open of the given folder removes it.
 func BeginReplacement(folder string) (path string, err error) {
 	path = filepath.Join(folder, newFolder)
 	return path, os.RemoveAll(path)
 }
 
-// Replace puts the folder of BeginReplacement, which is closed and complete, in place of the
-// content of the locked data folder. It keeps the old content, as a data folder, at the path
-// former. After a crash before the first rename the old content is in force; after that rename
-// the new content is, and the next Open, or Look with alone, puts it in place.
+// Replace moves the data folder from BeginReplacement, complete and closed, in place of the content of the locked
+// folder. It keeps the old content as a data folder at the path former. A crash before the first rename leaves the old
+// content. After a crash later, the next Open, or Look with alone, finishes the replacement.
 func Replace(folder string) (former string, err error) {
 	return replace(folder, func() error { return nil })
 }
 
-// replace calls step before each change of the disk, for tests.
+// replace is Replace, and calls step before each change of the disk, for tests.
 func replace(folder string, step func() error) (former string, err error) {
 	old, err := readRecord(folder)
 	if err != nil {
@@ -57,7 +55,8 @@ func keptFolder(folder string, old record) string {
 	return filepath.Join(folder, keptPrefix+cmp.Or(old.cluster, "recovery"))
 }
 
-// finishReplacement finishes what a crash has left of a replacement, or removes it.
+// finishReplacement finishes an interrupted replacement if the new content was complete, else it removes the new
+// content.
 func finishReplacement(folder string) error {
 	if exists(folder, readyFolder) {
 		return moveIn(folder, func() error { return nil })
@@ -68,9 +67,8 @@ func finishReplacement(folder string) error {
 	return os.RemoveAll(filepath.Join(folder, newFolder))
 }
 
-// moveIn moves the old files aside and the files of readyFolder into place. It may be
-// interrupted anywhere and called again. It moves the record last: so the folder always has a
-// record, and is never taken for a foreign folder.
+// moveIn moves the old files aside and the files of readyFolder into place. After an interruption it can be called
+// again. It moves the record last: the folder always has a record, and so is never taken for a foreign folder.
 func moveIn(folder string, step func() error) error {
 	fail := func(err error) error {
 		return fmt.Errorf("the recovery of data folder %s was interrupted, and is finished by its next start: %w", folder, err)
@@ -103,14 +101,14 @@ func moveIn(folder string, step func() error) error {
 	return nil
 }
 
-// mover makes changes to a data folder until one fails.
+// mover makes changes to a data folder until a change fails.
 type mover struct {
 	folder, ready, kept string
 	step                func() error
 	err                 error
 }
 
-// do makes a change, after the changes that it needs.
+// do makes a change after the changes on which it depends.
 func (m *mover) do(change func() error, needs ...func() error) {
 	for _, f := range append(append(needs, m.step), change) {
 		if m.err == nil {
@@ -126,7 +124,6 @@ func (m *mover) makeKept() error {
 	return nil
 }
 
-// move puts one file in place.
 func (m *mover) move(name string) {
 	place := filepath.Join(m.folder, name)
 	if exists(m.folder, name) {
@@ -135,7 +132,7 @@ func (m *mover) move(name string) {
 	m.do(func() error { return os.Rename(filepath.Join(m.ready, name), place) })
 }
 
-// sync returns when all names are on the disk.
+// sync makes all names durable.
 func (m *mover) sync() {
 	for _, folder := range []string{m.kept, m.folder, m.ready} {
 		m.do(func() error { return syncFolder(folder) }, m.makeKept)

@@ -11,9 +11,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// watermark says when free space is low, with some distance between "low" and
-// "enough again", so that a node at the edge doesn't give up leadership, free
-// its share, take leadership and lose it again. Its zero value is never low.
+// watermark decides when free space is low. Space must rise well above the mark to be enough again; otherwise a node at
+// the edge would give up leadership, free space, and take leadership again and again. The zero value is never low.
 type watermark struct {
 	minFree, enough uint64 // bytes
 
@@ -21,8 +20,7 @@ type watermark struct {
 	low bool
 }
 
-// newWatermark is low below minFree bytes, and stays so until a quarter more than
-// that is free.
+// newWatermark returns a watermark: space is low below minFree bytes, until it reaches minFree and a quarter.
 func newWatermark(minFree uint64) *watermark {
 	enough := minFree + minFree/4
 	if enough < minFree {
@@ -31,7 +29,7 @@ func newWatermark(minFree uint64) *watermark {
 	return &watermark{minFree: minFree, enough: enough}
 }
 
-// observe records how many bytes are free now, and reports whether that is low.
+// observe records the number of free bytes, and reports whether it is low.
 func (w *watermark) observe(free uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,24 +41,22 @@ func (w *watermark) observe(free uint64) bool {
 	return w.low
 }
 
-// reserveShare says which part of Config.MinFree is the reserve: a quarter.
+// reserveShare: the reserve is this fraction, a quarter, of Config.MinFree.
 const reserveShare = 4
 
 // Space is the state of the disk that holds the data folder.
 type Space struct {
 	Free uint64 // bytes that this process may still use; the maximum for a folder in memory
-	// Low is the first mark: below Config.MinFree, and since then not a quarter
-	// above it. The room from here down to the reserve is for what keeps or ends
-	// leases.
+	// Low: the free space fell below Config.MinFree, and has not risen to a quarter above it since. Between MinFree and
+	// the reserve, only commands that keep or end leases may use the disk.
 	Low bool
-	// Spent is the second mark: below the reserve, a quarter of Config.MinFree, and
-	// since then not a quarter above it. It implies Low.
+	// Spent: the free space fell below the reserve, a quarter of Config.MinFree, and has not risen to a quarter above
+	// the reserve since. It implies Low.
 	Spent bool
 }
 
-// Space returns the free space and whether it is low. It asks the kernel, which is
-// fast, and never waits for the disk. It is meant to be polled, each second or so: it
-// also makes the reserve again once there is room for it.
+// Space returns the free space and whether it is low. It asks the kernel, which is fast, and never waits for the disk.
+// Poll it about once a second: it also makes the reserve again when there is room.
 func (f *Folder) Space() (Space, error) {
 	free, err := f.free()
 	if err != nil {
@@ -73,15 +69,13 @@ func (f *Folder) Space() (Space, error) {
 	return Space{Free: free, Low: low, Spent: spent}, nil
 }
 
-// RoomFor reports whether the disk would not be low on space if so many more bytes of it were
-// in use.
+// RoomFor reports whether the disk would still have enough space after that many more bytes were used.
 func (f *Folder) RoomFor(bytes uint64) (bool, error) {
 	free, err := f.free()
 	return err == nil && free >= bytes && free-bytes >= f.low.enough, err
 }
 
-// free returns the bytes that this process may still write to the disk of the
-// folder; for one in memory it is the maximum.
+// free returns the bytes that this process may still write to the folder's disk; in memory it is the maximum.
 func (f *Folder) free() (uint64, error) {
 	if f.config.Path == "" {
 		return math.MaxUint64, nil
@@ -93,24 +87,22 @@ func (f *Folder) free() (uint64, error) {
 	return free, nil
 }
 
-// reserveBytes is the size of the reserve: room for many writes of a term or a
-// vote, each of a few pages.
+// reserveBytes is the size of the reserve: enough for many writes of a term or a vote, each of a few pages.
 const reserveBytes = 1 << 20
 
-// Reserve is a file of zeros that keeps some room on the disk for a term or a vote. Raft ends
-// the process when it can't store a new term, and a full disk leads to new terms, since it
-// makes a leader step down. So a stable write that finds no room releases the reserve and is
-// tried again. Folder.Space makes the reserve again when there is room. Safe for concurrent
+// Reserve is a file of zeros that reserves disk space for a term or a vote. Raft ends the process if it can't store a
+// new term, and a full disk causes new terms because the leader steps down. So if the disk is full, a stable write
+// releases the reserve and tries again. Folder.Space makes the reserve again when there is room. Safe for concurrent
 // use.
 type Reserve struct {
 	folder string
 	logger hclog.Logger
 
 	mu   sync.Mutex
-	held bool // the file is there
+	held bool // the file exists
 }
 
-// Release frees the reserved room, and reports whether there was any.
+// Release frees the reserved space, and reports whether there was any.
 func (r *Reserve) Release() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,8 +113,7 @@ func (r *Reserve) Release() bool {
 	return os.Remove(filepath.Join(r.folder, reserveFile)) == nil
 }
 
-// Refill makes the reserve, unless it exists. Without room it returns, and the next call tries
-// again.
+// Refill makes the reserve, unless it exists. If there is no room, the next call tries again.
 func (r *Reserve) Refill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +121,7 @@ func (r *Reserve) Refill() {
 		return
 	}
 	path := filepath.Join(r.folder, reserveFile)
-	// Written, not only extended: a file with holes has no blocks.
+	// Write zeros: a file that is only extended has holes, which take no blocks.
 	if err := writeSynced(path, make([]byte, reserveBytes)); err != nil {
 		r.logger.Debug("no room to reserve yet", "bytes", reserveBytes, "error", errors.Join(err, os.Remove(path)))
 		return
@@ -138,7 +129,7 @@ func (r *Reserve) Refill() {
 	r.held = true
 }
 
-// openReserve takes over the reserve that is there.
+// openReserve uses an existing reserve.
 func openReserve(folder string, logger hclog.Logger) *Reserve {
 	info, err := os.Stat(filepath.Join(folder, reserveFile))
 	return &Reserve{folder: folder, logger: logger, held: err == nil && info.Size() == reserveBytes}

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLocked is the error of lock if another file has a lock that excludes it.
+// errLocked is the error of lock if the file is locked in another way that excludes this lock.
 const errLocked = unix.EWOULDBLOCK
 
-// lock locks a file until it is closed, alone or with others. It does not wait.
+// lock locks a file until it is closed, exclusively (alone) or shared. It does not wait.
 func lock(file *os.File, alone bool) error {
 	how := unix.LOCK_SH
 	if alone {

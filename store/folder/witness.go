@@ -16,37 +16,35 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// Bounds bounds the content of the folder from below: more may be there, never less.
+// Bounds are lower bounds of the folder's content: there may be more, but never less.
 type Bounds struct {
-	Entry    uint64 // the last log entry has this index or a higher one; 0: there may be no entry
-	Snapshot uint64 // the newest snapshot has this index or a higher one; 0: there may be no snapshot
-	Stable   uint64 // the stable record has this generation or a higher one
+	Entry    uint64 // the last log entry has at least this index; 0: there may be no entry
+	Snapshot uint64 // the newest snapshot has at least this index; 0: there may be no snapshot
+	Stable   uint64 // the stable record has at least this generation
 }
 
-// Witness keeps the bounds in a separate file. A checksum shows that bytes were written once;
-// only the witness shows that later bytes are missing. For example, a page of Bolt that lost
-// its last elements, or a root that points to an older state, is well-formed, and a node that
-// trusted it would deny an entry that it acknowledged, or vote twice.
+// Witness keeps the bounds in a separate file. Checksums show that bytes were written at some time; only the witness
+// shows that later bytes are missing. For example, a page of bbolt that has lost its last elements is well-formed, and
+// so is a root that points to an older state. A node that trusted it would deny an entry that it has acknowledged, or
+// vote twice.
 //
-// A bound is raised after the content is stored, without a sync: after a power cut the file may
-// hold a lower bound, never a bound above what is stored. A bound is lowered (for example
-// before the tail of the log is cut off) with a sync, before any content is removed. So each
-// append costs one small write to the page cache, and there is never a false alarm.
+// A bound is raised after the content is stored, without a sync: after a power loss the file may have a lower bound,
+// but never a bound above the content. A bound is lowered with a sync, before content is removed, for example when the
+// end of the log is cut off. So an append costs one small write to the page cache, and there is never a false alarm.
 //
-// Two slots, each within one sector, are written in turn, so that a torn write
-// leaves the other. Safe for concurrent use.
+// Two slots, each within one sector, are written in turn, so that a torn write leaves the other slot intact. Safe for
+// concurrent use.
 type Witness struct {
 	mu       sync.Mutex
 	file     synced
 	now      Bounds
-	sequence uint64 // of the last slot written; its parity names the slot
-	falling  bool   // a fall is written, and its sync has failed
+	sequence uint64 // of the last written slot; its lowest bit is the slot
+	falling  bool   // a lower bound was written, but its sync has failed
 
 	guard  *damage.Guard
 	logger hclog.Logger
 }
 
-// synced is a file that can be synced.
 type synced interface {
 	io.WriterAt
 	io.Closer
@@ -55,11 +53,10 @@ type synced interface {
 
 const (
 	witnessMagic  = 0x53425731 // "SBW1"
-	witnessSlot   = 4096       // bytes between the two slots
-	witnessLength = 40         // bytes of a slot that are used
+	witnessSlot   = 4096       // distance of the two slots in bytes
+	witnessLength = 40         // used bytes of a slot
 )
 
-// createWitness makes the file for a new folder.
 func createWitness(folder string) error {
 	content := make([]byte, 2*witnessSlot)
 	copy(content, encodeWitness(Bounds{Stable: 1}, 0))
@@ -67,9 +64,8 @@ func createWitness(folder string) error {
 	return writeSynced(filepath.Join(folder, witnessFile), content)
 }
 
-// openWitness opens the file. When neither slot can be read the error is a
-// damage.Error. What is read is on the disk on return: a program that was killed may have
-// written a fall and not synced it.
+// openWitness opens the file. It fails with a damage.Error if neither slot can be read. It syncs the file, since a
+// process that was killed may have written a lowered bound without a sync.
 func openWitness(c Config) (*Witness, error) {
 	file, err := os.OpenFile(filepath.Join(c.Path, witnessFile), os.O_RDWR, 0)
 	if err != nil {
@@ -90,8 +86,7 @@ func damagedWitness(folder string) error {
 	return &damage.Error{Folder: folder, File: witnessFile, Detail: "neither of its two slots can be read"}
 }
 
-// readWitness returns the slot that was written last; found is false when neither can
-// be read.
+// readWitness returns the slot that was written last. found is false if neither slot can be read.
 func readWitness(file io.ReaderAt) (now Bounds, last uint64, found bool) {
 	for slot := range int64(2) {
 		content := make([]byte, witnessLength)
@@ -114,8 +109,7 @@ func encodeWitness(b Bounds, sequence uint64) []byte {
 	return binary.BigEndian.AppendUint32(content, crc32.Checksum(content, castagnoli))
 }
 
-// decodeWitness reads a slot; ok is false for anything that encodeWitness didn't
-// write.
+// decodeWitness decodes a slot. ok is false for bytes that encodeWitness has not written.
 func decodeWitness(content []byte) (b Bounds, sequence uint64, ok bool) {
 	if len(content) != witnessLength || binary.BigEndian.Uint32(content) != witnessMagic ||
 		binary.BigEndian.Uint32(content[36:]) != crc32.Checksum(content[:36], castagnoli) {
@@ -125,16 +119,15 @@ func decodeWitness(content []byte) (b Bounds, sequence uint64, ok bool) {
 	return Bounds{Entry: number(1), Snapshot: number(2), Stable: number(3)}, number(0), true
 }
 
-// Known returns the bounds as they are now.
+// Known returns the present bounds.
 func (w *Witness) Known() Bounds {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.now
 }
 
-// RaiseEntry raises the bound of the log to index. Call it after the entry is stored. It is not
-// durable on return. A failure is only logged: the entry is stored, and only the proof of it is
-// weaker.
+// RaiseEntry raises the bound of the log to index. It is called after the entry is stored, and is not durable on
+// return. A failure is only logged: the entry is stored, and only a later loss of it would be unnoticed.
 func (w *Witness) RaiseEntry(index uint64) { w.raise(Bounds{Entry: index}) }
 
 // RaiseSnapshot raises the bound of the snapshots, as RaiseEntry does for the log.
@@ -143,7 +136,7 @@ func (w *Witness) RaiseSnapshot(index uint64) { w.raise(Bounds{Snapshot: index})
 // RaiseStable raises the bound of the stable values, as RaiseEntry does for the log.
 func (w *Witness) RaiseStable(generation uint64) { w.raise(Bounds{Stable: generation}) }
 
-// raise raises each bound that is below the given bound.
+// raise raises each bound that is lower in w than in to.
 func (w *Witness) raise(to Bounds) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,19 +149,18 @@ func (w *Witness) raise(to Bounds) {
 	}
 }
 
-// LowerEntry makes the bound of the log at most index, durably. Call it before
-// entries above that are removed.
+// LowerEntry lowers the bound of the log to at most index, durably. Call it before entries above index are removed.
 func (w *Witness) LowerEntry(index uint64) error {
 	return w.lower(Bounds{Entry: index, Snapshot: math.MaxUint64})
 }
 
-// LowerSnapshot makes the bound of the snapshots at most index, durably. Call it
-// before a newer snapshot is removed.
+// LowerSnapshot lowers the bound of the snapshots to at most index, durably. Call it before a newer snapshot is
+// removed.
 func (w *Witness) LowerSnapshot(index uint64) error {
 	return w.lower(Bounds{Entry: math.MaxUint64, Snapshot: index})
 }
 
-// lower makes the bounds of log and snapshots at most the given ones, durably.
+// lower lowers the bounds of log and snapshots to at most the given bounds, durably.
 func (w *Witness) lower(to Bounds) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +173,7 @@ func (w *Witness) lower(to Bounds) error {
 	return w.guard.WriteFailed(witnessFile, err)
 }
 
-// write stores the bounds in the older slot.
+// write stores the bounds in the slot that was not written last.
 func (w *Witness) write(next Bounds) error {
 	sequence := w.sequence + 1
 	if _, err := w.file.WriteAt(encodeWitness(next, sequence), int64(sequence%2)*witnessSlot); err != nil {
@@ -191,7 +183,6 @@ func (w *Witness) write(next Bounds) error {
 	return nil
 }
 
-// close syncs and closes the file.
 func (w *Witness) close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
