@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// FileName is the journal's file in a data folder.
+	// FileName is the journal in a data folder.
 	FileName = "journal"
 	// DefaultHalf is the size of a half, in bytes.
 	DefaultHalf = 8 << 20
@@ -23,28 +23,28 @@ const (
 	fileUsed    = 36
 )
 
-// File is where a journal is. What WriteAt has written is on the disk when it returns nil.
+// File is the file of a journal. When WriteAt returns nil, the bytes are on the disk.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
 }
 
-// state is where the next record goes, and what the file's head says.
+// state is the place of the next record, and the content of the file's head.
 type state struct {
-	half int64  // bytes
-	salt uint32 // each check begins with it
-	base uint64 // the sequence before the first record of the file
+	half int64  // size of a half in bytes
+	salt uint32 // included in each check value
+	base uint64 // sequence of the change before the first record of the file
 
-	generation uint64 // of the half that is written: its lowest bit is the half
-	at         int64  // where in that half the next record goes
-	check      uint32 // of the last record of the half, 0 if it has no record
+	generation uint64 // of the half that is being written; its lowest bit is the half
+	at         int64  // offset of the next record in the half
+	check      uint32 // check value of the last record in the half, or 0
 	sequence   uint64 // of the last record
-	before     uint64 // the last sequence of the generation before: the other half has records up to there
+	before     uint64 // last sequence of the generation before, which is in the other half
 }
 
-// Create makes the file in a folder, in place of any other, for changes after the sequence
-// base. It is durable on return. half is in bytes.
+// Create makes the file in a folder, in place of an existing file. The first record will have sequence base+1. half is
+// in bytes. The file is durable on return.
 func Create(folder string, half int64, base uint64) error {
 	var salt [8]byte
 	_, _ = rand.Read(salt[:]) // never fails
@@ -53,7 +53,7 @@ func Create(folder string, half int64, base uint64) error {
 		return err
 	}
 	_, err = file.Write(encodeFileHead(half, base, salt))
-	// Written, not only extended: a file with holes has no blocks.
+	// Write zeros: a file that is only extended has holes, which take no blocks.
 	for zeros, rest := make([]byte, 1<<20), 2*half; err == nil && rest > 0; rest -= int64(len(zeros)) {
 		_, err = file.Write(zeros[:min(rest, int64(len(zeros)))])
 	}
@@ -70,7 +70,7 @@ func Create(folder string, half int64, base uint64) error {
 	return errors.Join(names.Sync(), names.Close())
 }
 
-// encodeFileHead returns what stands before the halves. It is never written again.
+// encodeFileHead returns the bytes before the first half. They are written only once.
 func encodeFileHead(half int64, base uint64, salt [8]byte) []byte {
 	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(make([]byte, 0, fileHead), fileMagic), fileVersion)
 	head = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(head, uint64(half)), base)
@@ -78,7 +78,7 @@ func encodeFileHead(half int64, base uint64, salt [8]byte) []byte {
 	return binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))[:fileHead]
 }
 
-// decodeFileHead reads what encodeFileHead returns.
+// decodeFileHead decodes the bytes of encodeFileHead.
 func decodeFileHead(head []byte) (s state, err error) {
 	used := head[:fileUsed-4]
 	switch {
@@ -95,7 +95,6 @@ func decodeFileHead(head []byte) (s state, err error) {
 	return s, nil
 }
 
-// OpenFile opens the file in a folder.
 func OpenFile(folder string) (File, error) {
 	file, err := os.OpenFile(filepath.Join(folder, FileName), os.O_RDWR|syncedWrites, 0)
 	if err != nil || syncedWrites != 0 {
@@ -104,7 +103,7 @@ func OpenFile(folder string) (File, error) {
 	return syncedFile{file}, nil
 }
 
-// syncedFile syncs each write; elsewhere than on Linux, O_DSYNC may be no more than a hint.
+// syncedFile calls Sync after each write. It is for systems other than Linux, where O_DSYNC may not sync.
 type syncedFile struct{ *os.File }
 
 func (s syncedFile) WriteAt(content []byte, at int64) (int, error) {

@@ -8,10 +8,9 @@ import (
 )
 
 var (
-	// ErrNoRoom reports that both halves hold records that are not drained. The change is
-	// not stored.
+	// ErrNoRoom: both halves have records that are not drained. The change is not stored.
 	ErrNoRoom = errors.New("the journal is full")
-	// ErrTooLarge reports a change that is larger than a half. It is not stored.
+	// ErrTooLarge: the change is larger than a half. It is not stored.
 	ErrTooLarge = errors.New("the change is larger than a half of the journal")
 )
 
@@ -19,15 +18,14 @@ var (
 type Journal struct {
 	state
 	file    File
-	unsure  bool          // a write failed, and its record may be in the file nevertheless
-	buffer  []byte        // of the last record, for the next one
+	unsure  bool          // a write failed, but its record may be in the file
+	buffer  []byte        // of the last record, to be used again
 	drained atomic.Uint64 // see Drained
 }
 
-// Open returns a journal that continues at the end that Read found. Changes up to the sequence
-// drained are drained. Open writes the last record again: Read may have it from the page cache,
-// while its sync failed or was interrupted. Earlier records are on the disk, since each record
-// is synced before the next record is written.
+// Open returns a journal that continues after the records that Read has found. Changes up to the sequence drained are
+// drained. Open writes the last record again, since Read may have found it only in the page cache. Earlier records are
+// on the disk, because each record is synced before the next record is written.
 func Open(file File, found Contents, drained uint64) (*Journal, error) {
 	j := &Journal{state: found.state, file: file}
 	j.drained.Store(drained)
@@ -38,10 +36,9 @@ func Open(file File, found Contents, drained uint64) (*Journal, error) {
 	return j, err
 }
 
-// Append stores a change and returns its sequence. The change is on the disk on return. With
-// ErrNoRoom and ErrTooLarge it is not written; other errors are of the system, and then we
-// don't know whether the disk has the record: Settle removes it. After an error that is not a
-// full disk the caller must not append again.
+// Append stores a change durably and returns its sequence. After ErrNoRoom and ErrTooLarge the change is not in the
+// file. Other errors come from the system; then the record may be on the disk, and Settle removes it. If such an error
+// is not a full disk, the caller must not append again.
 func (j *Journal) Append(op Op) (sequence uint64, err error) {
 	if err := j.Settle(); err != nil {
 		return 0, err
@@ -52,22 +49,22 @@ func (j *Journal) Append(op Op) (sequence uint64, err error) {
 		return 0, ErrTooLarge
 	case j.at+size > j.half && j.drained.Load() < j.before:
 		return 0, ErrNoRoom
-	case j.at+size > j.half: // also if the write fails: then the next record goes to that place too
+	case j.at+size > j.half: // even if this write fails, the next record goes to the other half
 		j.generation, j.at, j.check, j.before = j.generation+1, 0, 0, j.sequence
 	}
 	return j.write(op)
 }
 
-// Settle writes an empty change in place of a record that a failed write may have left.
+// Settle overwrites a record that a failed write may have left, with an empty change.
 func (j *Journal) Settle() error {
 	if !j.unsure {
 		return nil
 	}
-	_, err := j.write(Op{Entries: []Entry{}}) // there is room: no record is smaller
+	_, err := j.write(Op{Entries: []Entry{}}) // there is room, since an empty change is the smallest record
 	return err
 }
 
-// write writes a record, for which there is room.
+// write writes a record. The caller has made sure of the room.
 func (j *Journal) write(op Op) (sequence uint64, err error) {
 	next := j.state
 	next.sequence++
@@ -79,20 +76,20 @@ func (j *Journal) write(op Op) (sequence uint64, err error) {
 	j.unsure = false
 	next.at += int64(len(j.buffer))
 	j.state = next
-	if cap(j.buffer) > 1<<20 { // a rare size: not kept
+	if cap(j.buffer) > 1<<20 { // don't keep a buffer of unusual size
 		j.buffer = nil
 	}
 	return j.sequence, nil
 }
 
-// Drained reports that all changes up to a sequence are durable elsewhere, together with that
-// sequence, so that the next Read gets it or a higher one. Any goroutine may call it.
+// Drained reports that all changes up to a sequence are durable elsewhere. The caller has stored the sequence with
+// them, for the next Read. Any goroutine may call it.
 func (j *Journal) Drained(sequence uint64) { j.drained.Store(sequence) }
 
-// Needed returns the sequence up to which changes must be drained after ErrNoRoom.
+// Needed returns the sequence up to which changes must be drained before Append can succeed after ErrNoRoom.
 func (j *Journal) Needed() uint64 { return j.before }
 
-// Generation rises when the other half is begun.
+// Generation returns a number that rises by one when the other half is begun.
 func (j *Journal) Generation() uint64 { return j.generation }
 
 // Sequence returns the sequence of the last change.
@@ -101,29 +98,28 @@ func (j *Journal) Sequence() uint64 { return j.sequence }
 // Close closes the file.
 func (j *Journal) Close() error { return j.file.Close() }
 
-// place is where in the file the next record goes.
+// place returns the offset of the next record in the file.
 func (s state) place() int64 { return fileHead + int64(s.generation%2)*s.half + s.at }
 
-// Entry is an entry of the log. Its bytes belong to the caller; an entry that Read returns
-// shares them with the content that Read has read.
+// Entry is an entry of the log. Its bytes belong to the caller. The entries of one Read share one buffer.
 type Entry struct {
 	Index, Term      uint64
 	Kind             uint8
-	At               int64 // when it was made, in nanoseconds since 1970; 0 if that isn't known
+	At               int64 // time of its creation, in nanoseconds since 1970; 0 if not known
 	Data, Extensions []byte
 }
 
-// Op is one change of the log: entries are stored, or the entries from First to Last are removed.
+// Op is one change of the log: it stores Entries, or removes the entries from First to Last.
 type Op struct {
-	Sequence    uint64 // one more than the sequence of the change before; Append sets it
+	Sequence    uint64 // rises by one with each change; Append sets it
 	Entries     []Entry
-	First, Last uint64 // 0 unless it is a cut
+	First, Last uint64 // 0 unless entries are removed
 }
 
 // castagnoli is the polynomial of all checksums (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A record is a head, in network order, and a body:
+// A record is a head, with numbers in big-endian order, and a body:
 //
 //	0 magic  4 kind  8 generation  16 sequence  24 check of the record before in this half
 //	28 length of the body  32 CRC32C of the body  36 check: CRC32C of the file's salt and of 0 to 36
@@ -147,12 +143,11 @@ type record struct {
 	length, sum, check   uint32
 }
 
-// size is the room that the record takes.
+// size returns the number of bytes that the record takes in the file.
 func (r record) size() int64 { return aligned(recordHead + int64(r.length)) }
 
 func aligned(n int64) int64 { return (n + recordAlign - 1) / recordAlign * recordAlign }
 
-// bodySize is the length of the change's body.
 func (o Op) bodySize() int64 {
 	if o.Entries == nil {
 		return 16
@@ -164,8 +159,8 @@ func (o Op) bodySize() int64 {
 	return size
 }
 
-// appendRecord appends the stored form of a change, filled up with zeros, and returns its
-// check. generation, sequence and previous of the head are given.
+// appendRecord appends the stored form of a change, padded with zeros, and returns its check value. The caller has set
+// generation, sequence and previous in head.
 func appendRecord(to []byte, head record, salt uint32, op Op) ([]byte, uint32) {
 	start := len(to)
 	to = append(to, make([]byte, recordHead)...)

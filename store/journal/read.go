@@ -9,19 +9,19 @@ import (
 	"io"
 )
 
-// Contents is what a journal holds.
+// Contents is the content of a journal.
 type Contents struct {
 	state
-	Ops    []Op   // the ops that are not drained, in their order
-	last   []byte // the last record as it is in the file, at lastAt; empty if there is no record
+	Ops    []Op   // the changes that are not drained, in order
+	last   []byte // bytes of the last record, which is at lastAt in the file; empty if there is no record
 	lastAt int64
 }
 
-// Sequence returns the sequence of the last change; of a new journal, the sequence given to Create.
+// Sequence returns the sequence of the last change, or base of Create if there is none.
 func (c Contents) Sequence() uint64 { return c.sequence }
 
-// DamageError says what is wrong with a journal. The bad place is behind the entry with
-// the index After, 0 if no entry is known before it.
+// DamageError says what is wrong with a journal. The damage is after the entry with index After, or before all entries
+// if After is 0.
 type DamageError struct {
 	After  uint64
 	Detail string
@@ -29,17 +29,17 @@ type DamageError struct {
 
 func (e *DamageError) Error() string { return e.Detail }
 
-// scanned is a half as it was read.
+// scanned is the result of scan.
 type scanned struct {
-	state        // after its last record; generation is 0 if the first one is bad
-	first uint64 // the sequence of the first record
+	state        // after the last valid record; generation is 0 if there is none
+	first uint64 // sequence of the first record
 	ops   []Op
-	last  []byte // the last record
+	last  []byte // bytes of the last valid record
 	rest  []byte // from the first bad record on
 }
 
-// Read reads a journal whose changes up to the sequence drained are durable elsewhere. The
-// error is a DamageError, or one of the system.
+// Read reads a journal. Changes up to the sequence drained are durable elsewhere. It fails with a DamageError, or with
+// an error of the system.
 func Read(file io.ReaderAt, drained uint64) (Contents, error) {
 	content := make([]byte, fileHead)
 	if err := readFull(file, content, 0); err != nil {
@@ -74,7 +74,7 @@ func readFull(file io.ReaderAt, into []byte, at int64) error {
 	return nil
 }
 
-// scan reads the records of a half up to the first bad one.
+// scan reads the records of a half up to the first bad record.
 func scan(head state, half []byte, parity uint64) scanned {
 	s := scanned{state: head, rest: half}
 	for {
@@ -93,9 +93,9 @@ func scan(head state, half []byte, parity uint64) scanned {
 	}
 }
 
-// join compares the halves, and decides whether a bad record was torn or is damage.
+// join combines the halves, and decides whether a bad record was torn by a crash or is damaged.
 func join(head state, newest, older scanned, drained uint64) (Contents, error) {
-	if newest.generation == 0 { // no record yet, or the first one was torn
+	if newest.generation == 0 { // the newest half has no record yet, or its first record was torn
 		newest.state = head
 		newest.generation, newest.sequence, newest.before = 1, head.base, head.base
 		if head.begins(newest.rest, 1) || head.begins(older.rest, 1) {
@@ -112,13 +112,13 @@ func join(head state, newest, older scanned, drained uint64) (Contents, error) {
 	return newest.complete(older, drained)
 }
 
-// complete makes sure that all changes after the drained changes are there, and returns them.
+// complete returns the changes after drained, or an error if a change is missing.
 func (s scanned) complete(older scanned, drained uint64) (Contents, error) {
 	ops := s.ops
 	switch {
 	case s.sequence < drained:
 		return Contents{}, s.damaged(fmt.Sprintf("change %d is missing: it ends with change %d", drained, s.sequence))
-	case s.before <= drained: // the other half isn't needed
+	case s.before <= drained: // all records of the other half are drained
 	case older.generation != 0 && older.generation+1 == s.generation && older.sequence == s.before && older.first <= drained+1:
 		ops = append(older.ops, ops...)
 	default:
@@ -130,7 +130,7 @@ func (s scanned) complete(older scanned, drained uint64) (Contents, error) {
 	return Contents{state: s.state, Ops: ops, last: bytes.Clone(s.last), lastAt: s.place() - int64(len(s.last))}, nil
 }
 
-// damaged names the last entry before the bad place.
+// damaged returns an error that names the last entry before the damage.
 func (s scanned) damaged(detail string) *DamageError {
 	e := &DamageError{Detail: detail}
 	for _, op := range s.ops {
@@ -141,8 +141,7 @@ func (s scanned) damaged(detail string) *DamageError {
 	return e
 }
 
-// begins reports whether the head of a record of at least this generation stands behind
-// the first place of the content.
+// begins reports whether content has the head of a record of at least this generation, other than at its beginning.
 func (s state) begins(content []byte, generation uint64) bool {
 	for at := recordAlign; at < len(content); at += recordAlign {
 		if head, ok := decodeHead(content[at:], s.salt); ok && head.generation >= generation {
@@ -152,11 +151,11 @@ func (s state) begins(content []byte, generation uint64) bool {
 	return false
 }
 
-// errRecord: the bytes are not the body of a record.
+// errRecord means that the bytes are not the body of a record.
 var errRecord = errors.New("a record of the journal can't be read")
 
-// decodeHead reads the head at the beginning of the content; ok is false for anything that
-// appendRecord didn't write, and if the record is longer than the content.
+// decodeHead decodes the head of the record at the beginning of content. ok is false if appendRecord has not written
+// these bytes, or if the record is longer than content.
 func decodeHead(content []byte, salt uint32) (head record, ok bool) {
 	if len(content) < recordHead || binary.BigEndian.Uint32(content) != recordMagic {
 		return record{}, false
@@ -170,7 +169,7 @@ func decodeHead(content []byte, salt uint32) (head record, ok bool) {
 	return head, ok
 }
 
-// decodeRecord reads the record at the beginning of the content; ok is false for a bad one.
+// decodeRecord decodes the record at the beginning of content. ok is false for a bad record.
 func decodeRecord(content []byte, salt uint32) (head record, op Op, ok bool) {
 	if head, ok = decodeHead(content, salt); !ok {
 		return record{}, Op{}, false
@@ -184,7 +183,7 @@ func decodeRecord(content []byte, salt uint32) (head record, op Op, ok bool) {
 	return head, op, err == nil
 }
 
-// decodeBody reads a body. The error is errRecord for anything that appendRecord didn't write.
+// decodeBody decodes a body. It fails with errRecord for bytes that appendRecord has not written.
 func decodeBody(kind uint32, body []byte) (op Op, err error) {
 	if kind == kindCut && len(body) == 16 {
 		return Op{First: binary.BigEndian.Uint64(body), Last: binary.BigEndian.Uint64(body[8:])}, nil

@@ -2,5 +2,5 @@ package journal
 
 import "syscall"
 
-// syncedWrites opens a file so that each write is as if fdatasync followed it, in one call.
+// syncedWrites makes each write sync its data, as if fdatasync followed, in one system call.
 const syncedWrites = syscall.O_DSYNC

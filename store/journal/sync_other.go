@@ -2,5 +2,5 @@
 
 package journal
 
-// syncedWrites is 0: O_DSYNC may be no more than a hint, or be missing, so each write takes a call of Sync.
+// syncedWrites is 0 because O_DSYNC may not sync here, or may not exist: syncedFile calls Sync after each write.
 const syncedWrites = 0
