@@ -11,31 +11,30 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// boltLog is the log in raft-boltdb, behind the guard. It knows which entries
-// are there without asking the file, so that an entry that has vanished from the
-// file under a running node is distinguished from a new file.
+// boltLog is the log in raft-boltdb, behind the guard. It remembers which entries the file must have. So it notices
+// when an entry disappears from the file while the node runs.
 type boltLog struct {
 	bolt    raft.LogStore
 	guard   *damage.Guard
 	witness Witness
 	logger  hclog.Logger
 
-	writing sync.Mutex // held during StoreLogs and DeleteRange, which bbolt puts in a row anyway
-	unsure  bool       // a write failed, and may be in the file nevertheless; under writing
+	writing sync.Mutex // held during StoreLogs and DeleteRange; bbolt would run them one by one anyway
+	unsure  bool       // a write failed, but may be in the file; guarded by writing
 
 	mu     sync.Mutex
 	extent Extent
 }
 
-// Extent is which entries a log has.
+// Extent says which entries a log has.
 type Extent struct {
 	First uint64 // the lowest index; 0 for an empty log
-	From  uint64 // each entry from here to Last is there; below may be a hole, where a snapshot took over
+	From  uint64 // all entries from From to Last are there; before From may be a hole that a snapshot covers
 	Last  uint64 // the highest index; 0 for an empty log
-	cuts  uint64 // how often entries were removed
+	cuts  uint64 // number of removals so far
 }
 
-// holds reports whether the entry must be there.
+// holds reports whether the log must have the entry.
 func (e Extent) holds(index uint64) bool { return index != 0 && e.From <= index && index <= e.Last }
 
 var _ raft.LogStore = (*boltLog)(nil)
@@ -65,8 +64,8 @@ func (b *boltLog) GetLog(index uint64, log *raft.Log) error {
 	case !errors.Is(err, raft.ErrLogNotFound):
 		return b.guard.Damaged(FileName, index, "the entry can't be decoded", err)
 	}
-	// Another goroutine may cut entries off during this call, and store others with the same
-	// index. So only without a cut is a missing entry a lost entry.
+	// During this call another goroutine may have removed entries, and stored others at the same index. So the entry
+	// counts as lost only if no entries were removed meanwhile.
 	if after := b.now(); before.cuts == after.cuts && before.holds(index) {
 		return b.guard.Damaged(FileName, index, "the entry was stored, and is missing", nil)
 	}
@@ -95,9 +94,9 @@ func (b *boltLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// dropUnsure removes what a failed write left in the file. (When the last sync of a commit
-// fails, its data is there.) Raft believes that these entries are not stored; with entries of
-// an old term after newer entries this node would vote wrongly.
+// dropUnsure removes entries that a failed write may have left in the file, for example if only the last sync of the
+// commit failed. Raft believes that these entries are not stored. If they stayed, newer entries could be followed by
+// entries of an older term, and this node would vote wrongly.
 func (b *boltLog) dropUnsure() error {
 	if !b.unsure {
 		return nil
@@ -118,7 +117,7 @@ func (b *boltLog) dropUnsure() error {
 	return nil
 }
 
-// settle makes sure that the file has no part of a failed write.
+// settle removes entries that a failed write may have left.
 func (b *boltLog) settle() error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
@@ -128,7 +127,7 @@ func (b *boltLog) settle() error {
 func (b *boltLog) DeleteRange(first, last uint64) error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
-	if err := b.dropUnsure(); err != nil { // ask would find more than there should be
+	if err := b.dropUnsure(); err != nil { // first, since ask fails if the file has more entries than expected
 		return err
 	}
 	before := b.now()
@@ -138,20 +137,21 @@ func (b *boltLog) DeleteRange(first, last uint64) error {
 			return err
 		}
 	}
-	b.set(after) // before the entries go: see GetLog
+	b.set(after) // before the entries are removed: see GetLog
 	err := b.guard.Run(FileName, 0, func() (err error) {
 		failed := b.bolt.DeleteRange(first, last)
 		if failed != nil && !damage.IsFull(failed) {
 			return failed
 		}
-		// If there was no room, the cut may be in the file nevertheless, and is done.
+		// The commit may have removed the entries although it failed because the disk is full. Then the removal has
+		// succeeded.
 		if after, err = b.ask(after); failed != nil && err != nil {
 			return failed
 		}
 		return err
 	})
 	if err != nil {
-		// The cut stays counted, since the entries may be gone for all we know.
+		// Count the removal, since the entries may be gone.
 		before.cuts = after.cuts
 		b.set(before)
 		return b.guard.WriteFailed(FileName, err)
@@ -161,14 +161,14 @@ func (b *boltLog) DeleteRange(first, last uint64) error {
 	return nil
 }
 
-// with is the extent after an entry is stored.
+// with returns the extent after an entry is stored.
 func (e Extent) with(index uint64) Extent {
 	switch {
 	case e.Last == 0:
 		e.First, e.From, e.Last = index, index, index
 	case index == e.Last+1:
 		e.Last = index
-	case index > e.Last: // a hole, where a snapshot takes over
+	case index > e.Last: // the entries in between are missing, and a snapshot covers them
 		e.From, e.Last = index, index
 	case index+1 == e.From:
 		e.From = index
@@ -177,17 +177,17 @@ func (e Extent) with(index uint64) Extent {
 	return e
 }
 
-// without is the extent after the entries from first to last are removed. If what remains ends in a hole, Last is an
-// upper bound; if it begins in a hole, First is a lower bound. The method ask corrects both.
+// without returns the extent after the entries from first to last are removed. Next to a hole the result is not exact:
+// Last may be too high, or First too low. The method ask corrects it.
 func (e Extent) without(first, last uint64) Extent {
 	e.cuts++
 	switch {
-	case e.Last == 0 || first > e.Last || last < e.First: // no entry of it is there
+	case e.Last == 0 || first > e.Last || last < e.First: // the log has no entry in the range
 	case first <= e.First && last >= e.Last:
 		e.First, e.From, e.Last = 0, 0, 0
-	case last >= e.Last: // if Last is less than From now, no entry is sure any more
+	case last >= e.Last: // if Last is now less than From, no entry is known to be there
 		e.Last = first - 1
-	default: // a prefix, or, which Raft never does, a piece of the middle
+	default: // a prefix, or a range in the middle, which Raft never removes
 		e.From = max(e.From, last+1)
 		if first <= e.First {
 			e.First = last + 1
@@ -196,10 +196,10 @@ func (e Extent) without(first, last uint64) Extent {
 	return e
 }
 
-// sure reports whether last is known to be there.
+// sure reports whether the entry Last is known to be there.
 func (e Extent) sure() bool { return e.From <= e.Last }
 
-// floor is the highest index that is known to be there.
+// floor returns the highest index that is known to be there.
 func (e Extent) floor() uint64 {
 	if e.sure() {
 		return e.Last
@@ -207,8 +207,8 @@ func (e Extent) floor() uint64 {
 	return e.First
 }
 
-// ask returns the extent after a cut, with the first and last entry that the file has. It
-// returns an error if the file has entries that it should not have, or lacks entries.
+// ask returns the extent after a removal, with the first and last entry that are in the file. It fails if the file has
+// too many or too few entries.
 func (b *boltLog) ask(e Extent) (Extent, error) {
 	first, err := b.bolt.FirstIndex()
 	if err != nil {

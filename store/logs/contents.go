@@ -18,29 +18,27 @@ import (
 	"github.com/signalbox/signalbox/store/journal"
 )
 
-// Contents is what the file of log and stable values holds, and the journal if there is one,
-// once they are checked.
+// Contents is the checked content of the file of log and stable values, and of the journal if there is one.
 type Contents struct {
-	Extent  // of the log
+	Extent  // of the whole log
 	stable  stableRecord
-	inBolt  Extent           // of the log in raft-boltdb, which the journal changes
-	spans   spans            // which entries are in raft-boltdb
+	inBolt  Extent           // of the log in raft-boltdb, without the journal's changes
+	spans   spans            // the entries that are in raft-boltdb
 	journal journal.Contents // zero without a journal
 }
 
-// Generation returns how often stable values have been written.
+// Generation returns the number of writes of stable values.
 func (c Contents) Generation() uint64 { return c.stable.generation }
 
-// Term returns the term that Raft has stored last.
+// Term returns the last term that Raft has stored.
 func (c Contents) Term() uint64 { return c.stable.number(keyCurrentTerm) }
 
-// Vote returns the term of the last vote and the address of its candidate; 0 and "" before the
-// first vote.
+// Vote returns the term of the last vote and the address of its candidate, or 0 and "" before the first vote.
 func (c Contents) Vote() (term uint64, candidate string) {
 	return c.stable.number(keyVoteTerm), string(c.stable.values[keyVoteCandidate])
 }
 
-// NewestFile returns the name of the file that has the newest entries.
+// NewestFile returns the name of the file with the newest entries.
 func (c Contents) NewestFile() string {
 	if len(c.journal.Ops) > 0 {
 		return journal.FileName
@@ -48,7 +46,6 @@ func (c Contents) NewestFile() string {
 	return FileName
 }
 
-// fileReader reads the file of log and stable values.
 type fileReader struct {
 	folder    string
 	journaled bool
@@ -59,24 +56,23 @@ type fileReader struct {
 	inBolt    Extent
 	spans     spans
 	journal   journal.Contents
-	overlay   journaledLog // what the journal makes of it: its tail and cuts
+	overlay   journaledLog // the entries and removals of the journal
 	applied   bool         // the journal was read
-	merged    int          // so much of the tail was visited
+	merged    int          // number of entries of the overlay that were visited
 	stable    *stableRecord
 	unstable  bool // the record of the stable values is damaged
-	buckets   int  // "conf" and "logs", by raft-boltdb
+	buckets   int  // how many of the buckets "conf" and "logs" were found
 }
 
-// Read checks the whole log of a folder, before bbolt opens it: the structure of the file,
-// and each entry and value with its checksum. journaled says that there is a journal.
+// Read checks the whole log of a folder before bbolt opens it: the structure of the file, and each entry and value with
+// its checksum. journaled: there is a journal.
 func Read(folder string, journaled bool) (Contents, error) {
 	return Scan(folder, journaled, func(*raft.Log) error { return nil }, func(err error) error { return err })
 }
 
-// Scan is Read for a visitor. each gets the sound entries in their order, and must not keep
-// them; damaged gets the damage to an entry or to the stable values. An error of each or
-// damaged ends the scan, and Scan returns it. Contents lack all that is damaged. With an error
-// they are what was found before it.
+// Scan is Read with callbacks. It calls each with the sound entries in order; each must not keep them. It calls damaged
+// for damage to an entry or to the stable values. If each or damaged fails, Scan ends and returns that error and the
+// Contents so far. Damaged parts are missing in Contents.
 func Scan(folder string, journaled bool, each func(*raft.Log) error, damaged func(error) error) (Contents, error) {
 	r := &fileReader{folder: folder, journaled: journaled, each: each, damage: damaged, decoder: codec.NewDecoderBytes(nil, &codec.MsgpackHandle{})}
 	err := r.read()
@@ -100,14 +96,13 @@ func (r *fileReader) read() error {
 	return r.mergeBelow(math.MaxUint64)
 }
 
-// readJournal reads the journal, unless that is done. It needs the stable values, which come
-// first in the file.
+// readJournal reads the journal once. It needs the stable values, which are before the log in the file.
 func (r *fileReader) readJournal() error {
 	if !r.journaled || r.applied {
 		return nil
 	}
 	found, err := journal.Contents{}, error(nil)
-	if r.stable != nil { // else it isn't known which changes are to be applied
+	if r.stable != nil { // else we don't know which changes are drained
 		found, err = readJournal(r.folder, r.stable.drained())
 	}
 	if errors.Is(err, damage.ErrDamaged) {
@@ -126,7 +121,7 @@ func readJournal(folder string, drained uint64) (journal.Contents, error) {
 	case err != nil:
 		return journal.Contents{}, fmt.Errorf("data folder %s can't be read: %w", folder, err)
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }()
 	found, err := journal.Read(file, drained)
 	if broken := (*journal.DamageError)(nil); errors.As(err, &broken) {
 		return found, &damage.Error{Folder: folder, File: journal.FileName, Index: broken.After, Detail: broken.Detail}
@@ -158,7 +153,7 @@ func (r *fileReader) visit(item boltcheck.Item) error {
 	}
 }
 
-// entry checks an entry stored in bbolt, as it will be checked when it is read.
+// entry checks an entry in bbolt in the same way as GetLog.
 func (r *fileReader) entry(index uint64, value []byte) error {
 	if err := errors.Join(r.readJournal(), r.mergeBelow(index)); err != nil {
 		return err
@@ -178,7 +173,7 @@ func (r *fileReader) entry(index uint64, value []byte) error {
 	return r.found(&log)
 }
 
-// mergeBelow visits the entries of the journal up to an index that bbolt has.
+// mergeBelow visits the journal's entries up to index, which is the index of the next entry in bbolt.
 func (r *fileReader) mergeBelow(index uint64) error {
 	for ; r.merged < len(r.overlay.tail); r.merged++ {
 		log := r.overlay.tail[r.merged].log
@@ -198,7 +193,7 @@ func (r *fileReader) mergeBelow(index uint64) error {
 	return nil
 }
 
-// found counts an entry of the log, and gives it to the visitor.
+// found counts an entry of the log, and calls the visitor with it.
 func (r *fileReader) found(log *raft.Log) error {
 	r.log = r.log.with(log.Index)
 	return r.each(log)

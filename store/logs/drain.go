@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// drainPortion is how many bytes of entries go to bbolt in one transaction. It is small,
-	// since appends sync on the same disk at the same time.
+	// drainPortion is how many bytes of entries go to bbolt in one transaction. It is small, since appends sync on the
+	// same disk meanwhile.
 	drainPortion = 1 << 20
-	// drainIdle is the time without a change after which all of them go to bbolt.
+	// drainIdle is the time without a change after which all changes go to bbolt.
 	drainIdle = time.Second
 )
 
-// drain brings all changes of now into bbolt. With an error they stay in the journal and in
-// memory, and some may be in bbolt too: to apply such changes again makes no difference.
+// drain copies all present changes to bbolt. After an error they stay in the journal and in memory. Some may be in
+// bbolt too, which is harmless: to apply a change again makes no difference.
 func (l *journaledLog) drain() error { return l.drainTo(math.MaxUint64) }
 
-// drainTo is drain, unless bbolt has the changes up to a sequence already: another goroutine
-// may have brought them there while this one waited for its turn.
+// drainTo is drain, but does nothing if bbolt has the changes up to sequence, because another goroutine has copied them
+// while this goroutine waited for the lock.
 func (l *journaledLog) drainTo(sequence uint64) error {
 	l.draining.Lock()
 	defer l.draining.Unlock()
@@ -47,9 +47,9 @@ func (l *journaledLog) drainTo(sequence uint64) error {
 	return l.finish(reached)
 }
 
-// copyToBolt makes changes in bbolt. draining is held.
+// copyToBolt applies changes to bbolt. The caller holds draining.
 func (l *journaledLog) copyToBolt(cuts []cut, tail []held) error {
-	// A failed attempt may have left entries that were cut since: no later write replaces these.
+	// A failed write may have left entries that were removed since. No later write would replace them.
 	if err := l.bolt.settle(); err != nil {
 		return err
 	}
@@ -74,9 +74,9 @@ func (l *journaledLog) copyToBolt(cuts []cut, tail []held) error {
 	return nil
 }
 
-// finish stores that bbolt has the changes up to a sequence, and forgets them. If it fails, the
-// sequence may be stored nevertheless: then no entry may be removed from bbolt before finish
-// succeeds, since the journal would not bring the entry back. draining is held.
+// finish stores that bbolt has the changes up to a sequence, and removes them from memory. If it fails, the sequence
+// may be stored nevertheless. Then no entry may be removed from bbolt before finish succeeds, since the journal would
+// not restore the entry. The caller holds draining.
 func (l *journaledLog) finish(reached uint64) error {
 	if err := l.sequel.setDrained(reached); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (l *journaledLog) finish(reached uint64) error {
 	return nil
 }
 
-// run drains when a half is full, and when there was no change for a while. A full disk ends an
-// attempt; the next change starts another attempt.
+// run drains when a half is full, and when there was no change for a while. After a failure, for example on a full
+// disk, the next change starts another attempt.
 func (l *journaledLog) run() {
 	defer close(l.ended)
 	timer := time.NewTimer(drainIdle)
@@ -109,7 +109,7 @@ func (l *journaledLog) run() {
 			switch {
 			case idle:
 				l.asleep.Store(true)
-				if _, idle = l.progress(); idle { // else the change may not have seen that it sleeps
+				if _, idle = l.progress(); idle { // else a change came just before asleep was set, and did not wake this goroutine
 					continue
 				}
 				l.asleep.Store(false)
@@ -126,14 +126,14 @@ func (l *journaledLog) run() {
 	}
 }
 
-// progress returns the sequence of the last change, and whether bbolt has all.
+// progress returns the sequence of the last change, and whether bbolt has all changes.
 func (l *journaledLog) progress() (reached uint64, drained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reached, l.reached == l.drained
 }
 
-// try drains, and returns the sequence that is reached, 0 if that failed.
+// try drains and returns the sequence of the last change, or 0 after an error.
 func (l *journaledLog) try() uint64 {
 	if err := l.drain(); err != nil {
 		if !errors.Is(err, damage.ErrClosed) {

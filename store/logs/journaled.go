@@ -15,37 +15,37 @@ import (
 	"github.com/signalbox/signalbox/store/journal"
 )
 
-// journaledLog is a log whose changes are in the journal first, and in bbolt later. It keeps
-// in memory what bbolt doesn't have yet: the entries of the tail, and cuts, which hide what is
-// to be removed. A change is durable on return.
+// journaledLog is a log whose changes go to the journal first, and to bbolt later. It keeps in memory what bbolt
+// doesn't have yet: tail has the new entries, and cuts has the removals, which hide entries of bbolt. A change is
+// durable on return.
 //
-// Changes go to the journal, to memory and to the witness one at a time (writing). drain copies
-// them to bbolt: any goroutine may call it, and it never waits for a change.
+// One change at a time goes to the journal, to memory and to the witness (lock writing). Any goroutine may call drain,
+// which copies changes to bbolt and never waits for a change.
 type journaledLog struct {
 	bolt    *boltLog
-	sequel  interface{ setDrained(uint64) error } // keeps the sequence that bbolt has
+	sequel  interface{ setDrained(uint64) error } // stores the sequence of the last change that bbolt has
 	guard   *damage.Guard
 	witness Witness
 	logger  hclog.Logger
 
 	writing sync.Mutex // held during a change
 	journal *journal.Journal
-	entries []journal.Entry // of the last change, for the next one
-	unsure  bool            // entries that were refused may be in bbolt, or in the journal
+	entries []journal.Entry // of the last change, to be used again
+	unsure  bool            // entries that were refused may be in bbolt or in the journal
 
-	draining sync.Mutex // held while bbolt changes, before mu
-	copied   uint64     // bbolt has the changes up to here, and perhaps doesn't say so; 0 otherwise
+	draining sync.Mutex // held while bbolt changes; locked before mu
+	copied   uint64     // bbolt has the changes up to this sequence, but may not have stored the sequence; else 0
 
 	mu      sync.Mutex
-	tail    []held // by index
-	cuts    []cut  // in their order
-	all     spans  // which entries there are, in bbolt and in the tail
-	reached uint64 // the sequence of the last change in tail and cuts
-	drained uint64 // the sequence that bbolt has
+	tail    []held // sorted by index
+	cuts    []cut  // in the order of the changes
+	all     spans  // the entries in bbolt and in the tail
+	reached uint64 // sequence of the last change in tail and cuts
+	drained uint64 // sequence of the last change that bbolt has
 
-	asleep atomic.Bool   // the drainer waits for a change, and not for time
-	wake   chan struct{} // to the drainer: there is a change
-	soon   chan struct{} // to the drainer: drain now
+	asleep atomic.Bool   // the drainer waits for a change, without a timer
+	wake   chan struct{} // tells the drainer that there is a change
+	soon   chan struct{} // tells the drainer to drain at once
 	stop   chan struct{}
 	ended  chan struct{}
 }
@@ -56,12 +56,12 @@ type held struct {
 	sequence uint64
 }
 
-// cut is a range of entries that are gone, and that bbolt may still have.
+// cut is a range of entries that were removed, but may still be in bbolt.
 type cut struct{ first, last, sequence uint64 }
 
 var _ raft.LogStore = (*journaledLog)(nil)
 
-// newJournaled returns the log over what Read found.
+// newJournaled returns the log with the content that Read has found.
 func newJournaled(c Config, bolt *boltLog, file journal.File, found Contents, stable *stableValues) (*journaledLog, error) {
 	before, err := journal.Open(file, found.journal, found.stable.drained())
 	if err != nil {
@@ -84,7 +84,7 @@ func (l *journaledLog) start() {
 	l.changed()
 }
 
-// apply makes changes that the journal has.
+// apply applies changes of the journal to tail, cuts and all.
 func (l *journaledLog) apply(ops []journal.Op) {
 	for _, op := range ops {
 		l.reached = op.Sequence
@@ -97,12 +97,12 @@ func (l *journaledLog) apply(ops []journal.Op) {
 	}
 }
 
-// hides reports whether an entry that bbolt may have is cut.
+// hides reports whether an entry was removed that may still be in bbolt.
 func (l *journaledLog) hides(index uint64) bool {
 	return slices.ContainsFunc(l.cuts, func(c cut) bool { return c.first <= index && index <= c.last })
 }
 
-// journalEntry and raftLog change the form of an entry; its bytes are shared.
+// journalEntry and raftLog convert an entry without copying its bytes.
 func journalEntry(log *raft.Log) journal.Entry {
 	e := journal.Entry{Index: log.Index, Term: log.Term, Kind: uint8(log.Type), Data: log.Data, Extensions: log.Extensions}
 	if !log.AppendedAt.IsZero() {
@@ -119,7 +119,7 @@ func raftLog(e *journal.Entry) *raft.Log {
 	return log
 }
 
-// place is where in the tail the entry is, or would be.
+// place returns the position of the entry in the tail, or where it would be.
 func (l *journaledLog) place(index uint64) (int, bool) {
 	if n := len(l.tail); n == 0 || l.tail[n-1].log.Index < index {
 		return n, false
@@ -127,7 +127,7 @@ func (l *journaledLog) place(index uint64) (int, bool) {
 	return slices.BinarySearchFunc(l.tail, index, func(h held, index uint64) int { return cmp.Compare(h.log.Index, index) })
 }
 
-// put adds an entry to the tail. The lock is held.
+// put adds an entry to the tail. The caller holds mu.
 func (l *journaledLog) put(log *raft.Log, sequence uint64) {
 	at, found := l.place(log.Index)
 	if found {
@@ -138,8 +138,8 @@ func (l *journaledLog) put(log *raft.Log, sequence uint64) {
 	l.all = l.all.with(log.Index)
 }
 
-// remove takes the entries of a cut, which is the change reached, out of the tail, and
-// remembers it for bbolt. The lock is held.
+// remove removes a range of entries from the tail, and remembers the range in cuts, with the sequence reached. The
+// caller holds mu.
 func (l *journaledLog) remove(first, last uint64) {
 	from, _ := l.place(first)
 	to, found := l.place(last)
@@ -153,7 +153,7 @@ func (l *journaledLog) remove(first, last uint64) {
 	l.all = l.all.without(first, last)
 }
 
-// ends returns the first and last index.
+// ends returns the first and last index of the log.
 func (l *journaledLog) ends() (first, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,7 +226,7 @@ func (l *journaledLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// append stores a change in the journal, which it drains first if there is no room. writing is held.
+// append stores a change in the journal. If the journal is full, it drains first. The caller holds writing.
 func (l *journaledLog) append(op journal.Op) (uint64, error) {
 	if err := l.settle(); err != nil {
 		return 0, err
@@ -256,8 +256,8 @@ func (l *journaledLog) append(op journal.Op) (uint64, error) {
 	}
 }
 
-// settle makes sure that refused entries are neither in the journal nor in bbolt, before
-// another change comes: after a crash they would be behind it. writing is held.
+// settle removes refused entries from the journal and from bbolt before the next change. Otherwise a crash could bring
+// them back among later entries. The caller holds writing.
 func (l *journaledLog) settle() error {
 	if !l.unsure {
 		return nil
@@ -272,8 +272,8 @@ func (l *journaledLog) settle() error {
 	return err
 }
 
-// storeDirectly stores entries in bbolt that are too large for a half of the journal. It drains first,
-// so that a restart applies no older change of the journal over these entries. writing is held.
+// storeDirectly stores entries in bbolt that are too large for the journal. It drains first, so that a restart does not
+// apply older changes of the journal over these entries. The caller holds writing.
 func (l *journaledLog) storeDirectly(logs []*raft.Log) error {
 	if err := l.drain(); err != nil {
 		return err
@@ -292,7 +292,7 @@ func (l *journaledLog) storeDirectly(logs []*raft.Log) error {
 	return nil
 }
 
-// DeleteRange lowers the witness before the cut is in the journal: a crash may come between.
+// DeleteRange lowers the witness before the removal is in the journal, since a crash may come in between.
 func (l *journaledLog) DeleteRange(first, last uint64) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -317,11 +317,11 @@ func (l *journaledLog) DeleteRange(first, last uint64) error {
 	l.remove(first, last)
 	l.mu.Unlock()
 	l.witness.RaiseEntry(after)
-	signal(l.soon) // bbolt's file is to become smaller
+	signal(l.soon) // so that bbolt's file becomes smaller
 	return nil
 }
 
-// close ends the drainer and closes the journal, after the change that is under way.
+// close ends the drainer and closes the journal, after the present change.
 func (l *journaledLog) close() error {
 	close(l.stop)
 	<-l.ended
@@ -330,8 +330,8 @@ func (l *journaledLog) close() error {
 	return l.journal.Close()
 }
 
-// silent is the witness of the log in bbolt behind a journal. It ignores calls, since bbolt may
-// have less than what is stored.
+// silent is the witness of the log in bbolt behind a journal. It does nothing, since journaledLog raises and lowers the
+// bounds, and bbolt may have fewer entries.
 type silent struct{}
 
 func (silent) RaiseEntry(uint64)       {}
@@ -355,11 +355,11 @@ func (l *journaledLog) changed() {
 // span is a range of indexes, both ends included.
 type span struct{ first, last uint64 }
 
-// spans are which entries a log has, in order; no two of them touch. There is one span, or two
-// with a hole between them where a snapshot took over.
+// spans are the ranges of indexes of a log, in order, with a gap between two ranges. There is one span, or two with a
+// hole between them that a snapshot covers.
 type spans []span
 
-// with returns the spans and an index. It may change them.
+// with returns the spans with index added. It may change s.
 func (s spans) with(index uint64) spans {
 	if n := len(s); n > 0 && index == s[n-1].last+1 {
 		s[n-1].last = index
@@ -382,7 +382,7 @@ func (s spans) with(index uint64) spans {
 	return s
 }
 
-// without returns the spans less those from first to last. It does not change them.
+// without returns the spans without the indexes from first to last. It does not change s.
 func (s spans) without(first, last uint64) (rest spans) {
 	for _, p := range s {
 		if p.first < first {
@@ -395,9 +395,9 @@ func (s spans) without(first, last uint64) (rest spans) {
 	return rest
 }
 
-// has reports whether the log has the entry.
+// has reports whether the spans contain an index.
 func (s spans) has(index uint64) bool {
-	for i := len(s) - 1; i >= 0; i-- { // most look at the end
+	for i := len(s) - 1; i >= 0; i-- { // from the end, where most reads are
 		if s[i].first <= index {
 			return index <= s[i].last
 		}
@@ -405,7 +405,7 @@ func (s spans) has(index uint64) bool {
 	return false
 }
 
-// ends returns the lowest and the highest index, 0 if there is no entry.
+// ends returns the lowest and the highest index, or 0 if there is no entry.
 func (s spans) ends() (first, last uint64) {
 	if len(s) == 0 {
 		return 0, 0

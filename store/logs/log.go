@@ -16,12 +16,12 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// newLog puts the layers over a log, from the disk outwards: injected faults, the watch
-// over writes, the cache, the checksums. A cache of no entries is left out.
+// newLog adds the layers to a log, from the disk outwards: Config.Wrap's, the measuring of writes, the cache, the
+// checksums. If cached is 0, there is no cache.
 //
-// The watch sees a write that hangs or finds no room in an injected fault like one of the disk. The
-// checksums are outside of the cache: a cached entry is checked too (the goroutine that stored it shares its
-// bytes, and memory may fail as well), and an entry from the cache has its checksum when it goes to the followers.
+// The measuring of writes is outside of Config.Wrap, so that it sees an injected fault like a fault of the disk. The
+// checksums are outside of the cache, so that cached entries are checked too: the goroutine that stored them shares
+// their bytes, and memory may fail. Followers also get entries from the cache with their checksums.
 func newLog(c Config, bottom raft.LogStore, file string, cached int) (*checkedLog, error) {
 	if c.Wrap != nil {
 		bottom = c.Wrap(bottom)
@@ -38,19 +38,19 @@ func newLog(c Config, bottom raft.LogStore, file string, cached int) (*checkedLo
 	return log, nil
 }
 
-// checkedLog is the log as Raft sees it: it puts a checksum on each entry that it stores,
-// and checks each entry that it returns.
+// checkedLog is the log that Raft uses. It adds a checksum to each entry that it stores, and checks each entry that it
+// returns.
 type checkedLog struct {
 	raft.LogStore // the cache over watched, or watched itself
 	watched       *watchedLog
 	guard         *damage.Guard
-	storing       sync.Mutex // held during StoreLogs, so that the last error of watched is the error of this call
+	storing       sync.Mutex // held during StoreLogs, so that watched's last error is of this call
 
-	// covered is Config.Covered. Raft stores entries beyond its newest snapshot only, with one exception: a
-	// node has the snapshot of a restore that never came into force, its log ends before that snapshot, and the
-	// next leader continues there. Raft would store and acknowledge such entries, and never apply them.
+	// covered is Config.Covered. Raft stores only entries after its newest snapshot, with one exception: a node's
+	// newest snapshot is a restored state that never came into force, the node's log ends before it, and the next
+	// leader continues that log. Raft would store and acknowledge such entries, but never apply them.
 	covered *atomic.Uint64
-	// headless reports whether the newest snapshot is not in force. Without it no newest snapshot counts as in force.
+	// headless reports whether the newest snapshot is not in force. nil: such a snapshot is assumed not to be in force.
 	headless atomic.Pointer[func() bool]
 }
 
@@ -66,14 +66,13 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 	c.storing.Lock()
 	defer c.storing.Unlock()
 	if err := c.LogStore.StoreLogs(logs); err != nil {
-		return cmp.Or(c.watched.lastError(), err) // the cache turns errors into text
+		return cmp.Or(c.watched.lastError(), err) // the cache turns errors into text, so use the original error
 	}
 	return nil
 }
 
-// Seal returns entries as StoreLogs of Logs would store them, each with its checksum, or the
-// error with which it would refuse them. It does not access the disk. The returned entries may
-// be stored later, and do not change then.
+// Seal returns entries as StoreLogs would store them, each with its checksum. It fails if StoreLogs would refuse them.
+// It does not access the disk. The returned entries don't change and may be stored later.
 func (s *Stores) Seal(entries []*raft.Log) ([]*raft.Log, error) { return s.log.seal(entries) }
 
 func (c *checkedLog) seal(logs []*raft.Log) ([]*raft.Log, error) {
@@ -92,13 +91,13 @@ func (c *checkedLog) refusesCovered() bool {
 	return headless == nil || (*headless)()
 }
 
-// RefuseCovered lets Logs take entries that the newest snapshot covers while headless returns
-// false: the snapshot is in force, so these entries led to it. A leader sends them if the first
-// entry after a snapshot could not be stored. headless must not block.
+// RefuseCovered sets how Logs decides about entries that the newest snapshot covers. While headless returns false, the
+// snapshot is in force and contains these entries, so Logs stores them. A leader sends such entries if the entry after
+// a snapshot could not be stored. headless must not block.
 func (s *Stores) RefuseCovered(headless func() bool) { s.log.headless.Store(&headless) }
 
 func (c *checkedLog) GetLog(index uint64, log *raft.Log) error {
-	// Before the cache is read: a damaged node must not continue to replicate.
+	// Check before the cache is read, since a damaged node must not replicate entries.
 	if err := c.guard.Refusal(); err != nil {
 		return err
 	}
@@ -109,24 +108,23 @@ func (c *checkedLog) GetLog(index uint64, log *raft.Log) error {
 	if err == nil {
 		return nil
 	}
-	*log = raft.Log{} // never wrong bytes, not even with an error
+	*log = raft.Log{} // an error must not leave wrong bytes
 	file := c.watched.file
 	var stored raft.Log
 	if c.watched.GetLog(index, &stored) == nil && checkRead(index, &stored) == nil {
-		file = "the log cache in memory" // the file is right
+		file = "the log cache in memory" // the file has the right entry
 	}
 	return c.guard.Damaged(file, index, err.Error(), nil)
 }
 
-// watchedLog times the writes to the log beneath it, so that a leader notices when its disk
-// hangs. Raft does not notice, since its heartbeats continue (raft#503). watchedLog also finds
-// the errors that mean a full disk.
+// watchedLog measures the writes to the log below it, so that a leader notices when its disk hangs. Raft does not
+// notice, since its heartbeats continue (raft#503). watchedLog also remembers the last error of StoreLogs.
 type watchedLog struct {
 	raft.LogStore
 	file string // for messages
 
-	mu      sync.Mutex        // never held during a write
-	pending map[int]time.Time // when each write under way began, by its number
+	mu      sync.Mutex        // not held during a write
+	pending map[int]time.Time // when each pending write began, by its number
 	writes  int
 	last    error // of the latest StoreLogs
 }
@@ -163,15 +161,13 @@ func (w *watchedLog) watch(write func() error) error {
 	return nil
 }
 
-// lastError returns the error of the latest StoreLogs, or nil.
 func (w *watchedLog) lastError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last
 }
 
-// StuckFor returns how long the oldest pending write to the log has taken so
-// far; 0 when no write is pending. It never waits.
+// StuckFor returns how long the oldest pending write to the log has taken so far, or 0. It never waits.
 func (s *Stores) StuckFor() time.Duration {
 	w := s.log.watched
 	w.mu.Lock()
@@ -183,22 +179,22 @@ func (s *Stores) StuckFor() time.Duration {
 	return longest
 }
 
-// Full reports whether an error of Logs means that there is no room on the disk.
+// Full reports whether an error of Logs means that the disk is full.
 func (s *Stores) Full(err error) bool { return damage.IsFull(err) }
 
-// The checksum of an entry travels in raft.Log.Extensions, which the library never sets nor reads, but
-// stores and replicates like Data. So an entry has its checksum from the moment the leader stores it, and
-// each follower checks it before it stores the entry.
+// The checksum of an entry is in raft.Log.Extensions. The library neither sets nor reads this field, but stores and
+// replicates it like Data. So an entry has its checksum from the moment when the leader stores it, and each follower
+// checks the checksum before it stores the entry.
 //
-// Its form: magic, version, CRC32C in network order. The version lets a later
-// program cover more fields (AppendedAt isn't covered: it is for display only).
+// The form is: magic, version, CRC32C (big-endian). With another version, a later program may cover more fields.
+// AppendedAt is not covered, since it is only displayed.
 const (
 	checksumMagic   = 0xC5
 	checksumVersion = 1
 	checksumLength  = 6
 )
 
-// entryChecksum is the CRC32C over index, term, type and data.
+// entryChecksum returns the CRC32C of index, term, type and data.
 func entryChecksum(log *raft.Log) uint32 {
 	var head [17]byte
 	binary.BigEndian.PutUint64(head[:], log.Index)
@@ -207,13 +203,12 @@ func entryChecksum(log *raft.Log) uint32 {
 	return crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, log.Data)
 }
 
-// encodeChecksum returns the Extensions for an entry.
+// encodeChecksum returns the Extensions of an entry.
 func encodeChecksum(sum uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{checksumMagic, checksumVersion}, sum)
 }
 
-// decodeChecksum reads Extensions. The error says why they are not of a form
-// that this program knows.
+// decodeChecksum decodes Extensions. It fails if they have no form that this program knows.
 func decodeChecksum(extensions []byte) (uint32, error) {
 	switch {
 	case len(extensions) == 0:
@@ -228,7 +223,7 @@ func decodeChecksum(extensions []byte) (uint32, error) {
 	return binary.BigEndian.Uint32(extensions[2:]), nil
 }
 
-// checkEntry compares an entry with its checksum.
+// checkEntry returns an error if an entry does not match its checksum.
 func checkEntry(log *raft.Log) error {
 	want, err := decodeChecksum(log.Extensions)
 	if err != nil {
@@ -240,7 +235,7 @@ func checkEntry(log *raft.Log) error {
 	return nil
 }
 
-// checkRead makes sure that an entry is the entry at index, unchanged.
+// checkRead returns an error unless the entry has that index and matches its checksum.
 func checkRead(index uint64, log *raft.Log) error {
 	if log.Index != index {
 		return fmt.Errorf("the entry there says that it has index %d", log.Index)
@@ -248,8 +243,8 @@ func checkRead(index uint64, log *raft.Log) error {
 	return checkEntry(log)
 }
 
-// sealed returns the entries with a checksum each. It checks entries that have a checksum, and copies the
-// others, since Raft's goroutines share the entries that it was given. The error is an EntryError.
+// sealed returns the entries, each with a checksum. It checks entries that have a checksum. It copies the others, since
+// Raft's goroutines share them. It fails with an EntryError.
 func sealed(logs []*raft.Log) ([]*raft.Log, error) {
 	result := logs
 	for i, log := range logs {
@@ -269,12 +264,12 @@ func sealed(logs []*raft.Log) ([]*raft.Log, error) {
 	return result, nil
 }
 
-// ErrBadEntry reports that an entry to be stored doesn't match its checksum.
-// No entry of its batch is stored, and the folder is sound.
+// ErrBadEntry: an entry to be stored doesn't match its checksum. No entry of its batch is stored, and the folder is
+// sound.
 var ErrBadEntry = errors.New("a log entry does not match its checksum")
 
-// ErrCovered reports entries to be stored at or below the index of the newest snapshot, while that
-// snapshot is not in force. No entry of the batch is stored, and the folder is sound.
+// ErrCovered: entries to be stored are at or before the newest snapshot's index, and the snapshot is not in force. No
+// entry of the batch is stored, and the folder is sound.
 var ErrCovered = errors.New("the newest snapshot is ahead of these log entries")
 
 // EntryError says which entry was refused. It is an ErrBadEntry.
@@ -287,5 +282,5 @@ func (e *EntryError) Error() string {
 	return fmt.Sprintf("log entry %d was refused: %s", e.Index, e.Detail)
 }
 
-// Unwrap makes it an ErrBadEntry.
+// Unwrap makes e an ErrBadEntry.
 func (e *EntryError) Unwrap() error { return ErrBadEntry }

@@ -17,62 +17,59 @@ import (
 )
 
 const (
-	// FileName is the file of log and stable values in a data folder, by raft-boltdb.
+	// FileName is raft-boltdb's file of log and stable values in a data folder.
 	FileName = "raft.db"
 	// JournalFile is the journal of a data folder that has one.
 	JournalFile = journal.FileName
-	// memoryFile stands for a file in messages of a log in memory.
+	// memoryFile replaces the file name in messages about a log in memory.
 	memoryFile = "memory"
 	// cachedEntries is how many of the latest log entries are kept in memory.
 	cachedEntries = 128
 )
 
-// Config is what the log and the stable values work with. In memory, Guard, Covered
-// and Wrap alone are used.
+// Config has what the log and the stable values need. In memory, only Guard, Covered and Wrap are used.
 type Config struct {
 	Folder  string
 	Guard   *damage.Guard
 	Witness Witness
 	Reserve Reserve
 	Logger  hclog.Logger
-	// Covered is the index of the newest snapshot. Entries up to there are refused, see
-	// RefuseCovered. It may be nil.
+	// Covered is the index of the newest snapshot. Logs refuses entries up to this index: see RefuseCovered. It may be
+	// nil.
 	Covered *atomic.Uint64
 	// Journal says that the log has a journal before it; see Contents.
 	Journal bool
-	// Wrap is for tests: what it returns takes the place of the log on the disk, beneath
-	// the cache, the checksums and the watch over writes. It may be nil.
+	// Wrap is for tests: it replaces the lowest layer of the log, the log on the disk. It may be nil.
 	Wrap func(raft.LogStore) raft.LogStore
 }
 
 // Witness keeps lower bounds of the content.
 type Witness interface {
-	// RaiseEntry and RaiseStable raise the bounds of the log's last index and of the generation
-	// of the stable values. They are called after the content is stored.
+	// RaiseEntry and RaiseStable raise the bounds of the log's last index and of the stable values' generation. They
+	// are called after the content is stored.
 	RaiseEntry(index uint64)
 	RaiseStable(generation uint64)
-	// LowerEntry makes the bound of the log at most index, durably. It is called before
-	// entries above that are removed. Its error has been judged by the guard.
+	// LowerEntry lowers the bound of the log to at most index, durably. It is called before entries above index are
+	// removed. The guard has judged its error.
 	LowerEntry(index uint64) error
 }
 
-// Reserve is room on the disk that is kept for a term or a vote.
+// Reserve is disk space that is reserved for a term or a vote.
 type Reserve interface {
-	// Release frees the room, and reports whether there was any.
+	// Release frees the space, and reports whether there was any.
 	Release() bool
 }
 
-// Stores are the log and the stable values.
 type Stores struct {
 	log    *checkedLog
 	stable raft.StableStore
 	bolt   *raftboltdb.BoltStore // nil in memory
-	// journaled is the log before bolt; nil without a journal.
+	// journaled is the log with the journal, or nil without a journal.
 	journaled *journaledLog
 }
 
-// Create makes the file for a new folder. The stable record is there from the start,
-// so that a missing one is damage and not "never voted".
+// Create makes the file for a new folder, with a stable record. So a missing record is damage, and does not mean "has
+// never voted".
 func Create(folder string) error {
 	bolt, err := openBolt(folder)
 	if err != nil {
@@ -85,7 +82,7 @@ func openBolt(folder string) (*raftboltdb.BoltStore, error) {
 	return raftboltdb.New(raftboltdb.Options{Path: filepath.Join(folder, FileName), BoltOptions: damage.BoltOptions()})
 }
 
-// Open opens the file, whose content was found by Read.
+// Open opens the file. found is the result of Read.
 func Open(c Config, found Contents) (*Stores, error) {
 	s := &Stores{}
 	err := c.Guard.Open(FileName, func() (err error) {
@@ -129,8 +126,8 @@ func openJournaled(c Config, bolt raft.LogStore, found Contents, stable *stableV
 	return log, nil
 }
 
-// Drain brings all entries of the journal into raft-boltdb, so that the next start is quick.
-// Without a journal it returns at once. Other goroutines may store entries during the call.
+// Drain copies all entries of the journal to raft-boltdb, so that the next start is fast. Without a journal it does
+// nothing. Other goroutines may store entries during the call.
 func (s *Stores) Drain() error {
 	if s == nil || s.journaled == nil || s.journaled.guard.Refusal() != nil {
 		return nil
@@ -138,9 +135,9 @@ func (s *Stores) Drain() error {
 	return s.journaled.drain()
 }
 
-// CreateJournal makes a new journal in a folder whose log has no journal, or has a drained
-// journal: found is its content. half is the size of its halves in bytes, 0 for the default. It
-// returns the content of the log with the journal. It is durable on return.
+// CreateJournal makes a new journal for a log with the content found. The log must have no journal, or a drained
+// journal. half is the size of a half in bytes, 0 for the default. It returns the new content. The journal is durable
+// on return.
 func CreateJournal(folder string, half int64, found Contents) (Contents, error) {
 	if err := journal.Create(folder, cmp.Or(half, journal.DefaultHalf), found.stable.drained()); err != nil {
 		return found, damage.AsFull(journal.FileName, err)
@@ -150,10 +147,10 @@ func CreateJournal(folder string, half int64, found Contents) (Contents, error) 
 	return found, err
 }
 
-// JournalSize returns how many bytes of the disk a journal takes. half is the parameter of CreateJournal.
+// JournalSize returns the size of a journal in bytes. half is the parameter of CreateJournal.
 func JournalSize(half int64) int64 { return 2 * cmp.Or(half, journal.DefaultHalf) }
 
-// RemoveJournal removes a journal, if there is one, from a folder whose log no longer has a journal.
+// RemoveJournal removes the journal, if there is one, of a log that is recorded as without a journal.
 func RemoveJournal(folder string) error {
 	err := os.Remove(filepath.Join(folder, journal.FileName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -162,29 +159,25 @@ func RemoveJournal(folder string) error {
 	return err
 }
 
-// OpenMemory returns stores that keep everything in memory.
 func OpenMemory(c Config) (*Stores, error) {
 	log, err := newLog(c, &memoryLog{}, memoryFile, 0)
 	return &Stores{log: log, stable: raft.NewInmemStore()}, err
 }
 
-// Logs returns the log. Entries are durable when StoreLogs returns. Each has a checksum in its
-// Extensions: StoreLogs adds a missing checksum, and refuses an entry that doesn't match its
-// checksum (EntryError), and entries that the newest snapshot covers (ErrCovered). Other errors
-// are damage.FullError, damage.Error and damage.ErrClosed; GetLog returns raft.ErrLogNotFound
-// for an entry that isn't stored. The caller must not change entries that it stored or read,
-// since the cache has the same bytes.
+// Logs returns the log. Entries are durable when StoreLogs returns. StoreLogs adds missing checksums. It refuses an
+// entry that doesn't match its checksum (EntryError), and entries that the newest snapshot covers (ErrCovered). Other
+// errors are damage.FullError, damage.Error and damage.ErrClosed; GetLog returns raft.ErrLogNotFound for an entry that
+// isn't stored. The caller must not change entries that it has stored or read, since the cache shares their bytes.
 func (s *Stores) Logs() raft.LogStore { return s.log }
 
-// Stable returns the store of Raft's term and vote. Values are durable when Set
-// returns, but for the term of a vote, which is stored together with its
-// candidate. The text of the error for a missing key is "not found", as Raft expects.
+// Stable returns the store of Raft's term and vote. Values are durable when Set returns, except the term of a vote,
+// which is stored together with the candidate. The error for a missing key has the text "not found", which Raft
+// expects.
 func (s *Stores) Stable() raft.StableStore { return s.stable }
 
-// UndoBootstrap resets the term if it is 1, with no vote and no log. It is for a store without
-// snapshots: there a crash in the middle of raft.BootstrapCluster has left the term. With the
-// term the node would count as having state: it could not be bootstrapped any more, and would
-// have no configuration to start with. It has not promised anything yet.
+// UndoBootstrap resets a term that a crash in the middle of raft.BootstrapCluster has left: term 1, no vote and no log.
+// It is only for a store without snapshots. With the term alone, Raft would refuse to bootstrap the node again, and the
+// node would have no configuration. The reset is safe, since the node has not promised anything yet.
 func (s *Stores) UndoBootstrap() error {
 	stable, inFile := s.stable.(*stableValues)
 	if last, err := s.log.LastIndex(); err != nil || last != 0 || !inFile || !stable.onlyTerm(1) {

@@ -8,17 +8,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// memoryLog is a raft.LogStore in memory. We don't use raft.InmemStore for the log: it computes
-// its first and last index instead of looking, wrongly after a cut that ends in a hole, and
-// after RecoverCluster of an empty log.
+// memoryLog is a raft.LogStore in memory. raft.InmemStore does not serve for the log: it computes its first and last
+// index wrongly after a removal that ends in a hole, and after RecoverCluster of an empty log.
 type memoryLog struct {
 	mu     sync.RWMutex
-	stored []*raft.Log // by index; never changed
+	stored []*raft.Log // sorted by index; never changed
 }
 
 var _ raft.LogStore = (*memoryLog)(nil)
 
-// place is where the entry is, or would be. The lock is held.
+// place returns the position of the entry, or where it would be. The caller holds the lock.
 func (m *memoryLog) place(index uint64) (int, bool) {
 	return slices.BinarySearchFunc(m.stored, index, func(log *raft.Log, index uint64) int { return cmp.Compare(log.Index, index) })
 }

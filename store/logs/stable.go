@@ -17,35 +17,34 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// The keys under which Raft keeps its vote; it doesn't export them. A test with
-// a real election (TestVoteIsOneWrite) fails should they change.
+// Raft stores its vote under these keys, but does not export them. If they change, TestVoteIsOneWrite fails, which
+// holds a real election.
 const (
 	keyVoteTerm      = "LastVoteTerm"
 	keyVoteCandidate = "LastVoteCand"
 	keyCurrentTerm   = "CurrentTerm"
 )
 
-// keyDrained is the key of our own value: the sequence of the journal's last change that
-// raft-boltdb has.
+// keyDrained is the key of a value that is not Raft's: the sequence of the last change that was copied from the journal
+// to raft-boltdb.
 const keyDrained = "journal"
 
 // castagnoli is the polynomial of all checksums (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// stableKey is the key of the record in raft-boltdb that has all stable values.
+// stableKey is the key in raft-boltdb of the record with all stable values.
 var stableKey = []byte("stable")
 
-// stableValues keeps Raft's term and vote. All values together are one record with one checksum
-// and a generation that rises with each write: so no value can change, vanish or fall back to
-// an older state unnoticed (the witness has the generation), and each write is one transaction.
+// stableValues keeps Raft's term and vote. All values are one record with one checksum and a generation that rises with
+// each write. So each write is one transaction, and no value can change, disappear or return to an older state
+// unnoticed (the witness knows the generation).
 //
-// Raft stores a vote in two calls, first the term, then the candidate (raft#661). A crash
-// between them would leave a vote in the new term for the old candidate, and Raft would then
-// vote for that candidate without a check of its log. So the term of the vote is held in memory
-// until the candidate comes, and both are written in one record. A crash in between means "has
-// not voted in that term", and that is true: the vote is sent only after both calls.
+// Raft stores a vote in two calls, first the term, then the candidate (raft#661). After a crash in between, the new
+// term would be stored with the old candidate, and Raft would vote for that candidate without a check of its log. So
+// stableValues keeps the term of a vote in memory until the candidate comes, and writes both in one record. After a
+// crash in between, the node has not voted in that term. That is true, since Raft sends the vote only after both calls.
 //
-// Reads return the values in memory; the file is read and checked at Open.
+// Reads return the values in memory. The file is read and checked at Open.
 type stableValues struct {
 	bolt    interface{ Set(key, value []byte) error }
 	guard   *damage.Guard
@@ -55,13 +54,12 @@ type stableValues struct {
 
 	mu       sync.Mutex
 	now      stableRecord
-	voteTerm []byte // the term of a vote whose candidate hasn't come yet; or nil
+	voteTerm []byte // the term of a vote whose candidate is not stored yet, or nil
 }
 
 var _ raft.StableStore = (*stableValues)(nil)
 
-// Get returns a copy of the value. Of a key that was never set it returns
-// raftboltdb.ErrKeyNotFound, whose text Raft looks at.
+// Get returns a copy of the value. For a missing key it fails with raftboltdb.ErrKeyNotFound, whose text Raft checks.
 func (s *stableValues) Get(key []byte) ([]byte, error) {
 	if err := s.guard.Refusal(); err != nil {
 		return nil, err
@@ -75,14 +73,14 @@ func (s *stableValues) Get(key []byte) ([]byte, error) {
 	return slices.Clone(value), nil
 }
 
-// onlyTerm reports whether Raft has stored that term, and no other value.
+// onlyTerm reports whether Raft has stored exactly this term, and no other value.
 func (s *stableValues) onlyTerm(term uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.now.values) == 1+s.now.own() && bytes.Equal(s.now.values[keyCurrentTerm], binary.BigEndian.AppendUint64(nil, term))
 }
 
-// GetUint64 returns the number, or raftboltdb.ErrKeyNotFound.
+// GetUint64 returns the number, or fails with raftboltdb.ErrKeyNotFound.
 func (s *stableValues) GetUint64(key []byte) (uint64, error) {
 	value, err := s.Get(key)
 	if err != nil {
@@ -94,8 +92,8 @@ func (s *stableValues) GetUint64(key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// SetUint64 stores the number durably, but for the term of a vote, which is
-// stored, and seen by GetUint64, once its candidate is set.
+// SetUint64 stores the number durably, except the term of a vote: GetUint64 returns it, and the file has it, only after
+// its candidate is set.
 func (s *stableValues) SetUint64(key []byte, number uint64) error {
 	value := binary.BigEndian.AppendUint64(nil, number)
 	if string(key) != keyVoteTerm {
@@ -107,7 +105,7 @@ func (s *stableValues) SetUint64(key []byte, number uint64) error {
 	return s.guard.Refusal()
 }
 
-// Set stores the value durably; the candidate together with its term.
+// Set stores the value durably; it stores the candidate of a vote together with the vote's term.
 func (s *stableValues) Set(key, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +119,8 @@ func (s *stableValues) Set(key, value []byte) error {
 	return s.write(next, s.reserve.Release)
 }
 
-// setDrained stores up to which sequence raft-boltdb has the changes of the journal. It does
-// not use the room for a term or a vote.
+// setDrained stores the sequence of the last change that was copied from the journal to raft-boltdb. It does not use
+// the reserve, which is for terms and votes.
 func (s *stableValues) setDrained(sequence uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +129,8 @@ func (s *stableValues) setDrained(sequence uint64) error {
 	return s.write(next, func() bool { return false })
 }
 
-// write stores a record in place of the former record. On a full disk it asks for more room
-// once. The lock is held.
+// write replaces the record. If the disk is full, it calls release to free space, and tries once more. The caller holds
+// the lock.
 func (s *stableValues) write(next stableRecord, release func() bool) error {
 	store := func() error { return s.bolt.Set(stableKey, next.encode()) }
 	err := s.guard.Run(FileName, 0, store)
@@ -148,13 +146,13 @@ func (s *stableValues) write(next stableRecord, release func() bool) error {
 	return nil
 }
 
-// stableRecord is all stable values as they were after one write.
+// stableRecord has all stable values after a write.
 type stableRecord struct {
-	generation uint64 // of the write; the first one is 1
+	generation uint64 // number of the write, from 1
 	values     map[string][]byte
 }
 
-// number returns a value that is a number, 0 if there is no such value.
+// number returns the value of key as a number, or 0 if there is no such value.
 func (r stableRecord) number(key string) uint64 {
 	if value := r.values[key]; len(value) == 8 {
 		return binary.BigEndian.Uint64(value)
@@ -162,17 +160,17 @@ func (r stableRecord) number(key string) uint64 {
 	return 0
 }
 
-// next returns a record for the write after this one, with the same values.
+// next returns a record for the next write, with the same values.
 func (r stableRecord) next() stableRecord {
 	values := map[string][]byte{}
 	maps.Copy(values, r.values)
 	return stableRecord{generation: r.generation + 1, values: values}
 }
 
-// drained returns the sequence of the journal that raft-boltdb has.
+// drained returns the sequence of the last change that was copied from the journal to raft-boltdb.
 func (r stableRecord) drained() uint64 { return r.number(keyDrained) }
 
-// own is how many of the values are not Raft's.
+// own returns the number of values that are not Raft's.
 func (r stableRecord) own() int {
 	if _, found := r.values[keyDrained]; found {
 		return 1
@@ -182,11 +180,11 @@ func (r stableRecord) own() int {
 
 const stableVersion = 1
 
-// errStableRecord: the bytes are not a record.
+// errStableRecord means that the bytes are not a record.
 var errStableRecord = errors.New("the record of the stable values can't be read")
 
-// encode returns the stored form: version, generation, and each key and value
-// with its length, in the order of keys; then the CRC32C of all that.
+// encode returns the stored form: version, generation, each key and value with its length, sorted by key, and the
+// CRC32C of all this.
 func (r stableRecord) encode() []byte {
 	encoded := binary.BigEndian.AppendUint64([]byte{stableVersion}, r.generation)
 	for _, key := range slices.Sorted(maps.Keys(r.values)) {
@@ -197,8 +195,7 @@ func (r stableRecord) encode() []byte {
 	return binary.BigEndian.AppendUint32(encoded, crc32.Checksum(encoded, castagnoli))
 }
 
-// decodeStableRecord reads the stored form. The error is errStableRecord for
-// anything that encode didn't write.
+// decodeStableRecord decodes the stored form. It fails with errStableRecord for bytes that encode has not written.
 func decodeStableRecord(encoded []byte) (stableRecord, error) {
 	const fixed = 1 + 8 + 4
 	if len(encoded) < fixed || encoded[0] != stableVersion {
