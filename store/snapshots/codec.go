@@ -11,18 +11,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// These bytes are on the disks of nodes. A new form gets the next version, and decode keeps this
-// one: TestFoldersOfThisLevel (package cluster) reads folders with it.
+// These bytes are on the disks of nodes. A new form gets the next version, and decode must still read this version,
+// since TestFoldersOfThisLevel (package cluster) reads folders of this form.
 
 const (
-	// chunkBytes is how much of a snapshot one value of the file holds.
+	// chunkBytes is the size of the snapshot's part in one value of the file.
 	chunkBytes = 256 << 10
-	// chunksPerWrite is how many chunks one transaction stores. With 16 of them
-	// 64 MB take a quarter of the time that they take with one.
+	// chunksPerWrite is how many chunks are stored in one transaction. With 16, storing 64 MB takes a quarter of the
+	// time that it takes with 1.
 	chunksPerWrite = 16
-	// chunkHead is a chunk's length and checksum, before its content.
+	// chunkHead is the length of a chunk's head: the length and checksum of its content.
 	chunkHead = 8
-	// recordHead is a meta record's version and checksum, before its content.
+	// recordHead is the length of a meta record's head: version and checksum.
 	recordHead = 5
 
 	snapshotRecordVersion = 1
@@ -31,32 +31,29 @@ const (
 // castagnoli is the polynomial of the checksums of records and chunks (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// snapshotRecord is the meta record of a snapshot. The snapshot exists exactly
-// when this is stored.
+// snapshotRecord is the meta record of a snapshot. The snapshot exists if and only if this record is stored.
 type snapshotRecord struct {
 	meta   raft.SnapshotMeta
-	stamp  uint64 // Unix milliseconds, or the last stamp + 1 if the clock is behind it
+	stamp  uint64 // Unix milliseconds, or the last stamp + 1 if that is later
 	chunks uint64
 }
 
-// newerFirst orders snapshots as raft.SnapshotStore.List does: by term, index,
-// and then by the order of their making.
+// newerFirst orders snapshots as raft.SnapshotStore.List requires: by term, by index, then by age.
 func newerFirst(a, b snapshotRecord) int {
 	return cmp.Or(cmp.Compare(b.meta.Term, a.meta.Term), cmp.Compare(b.meta.Index, a.meta.Index), cmp.Compare(b.stamp, a.stamp))
 }
 
-// snapshotID names a snapshot like the library's file store does.
+// snapshotID returns an id of the same form as Raft's file store.
 func snapshotID(term, index, stamp uint64) string { return fmt.Sprintf("%d-%d-%d", term, index, stamp) }
 
-// errSnapshotRecord and errChunk: the bytes are not the bytes that were stored.
+// errSnapshotRecord and errChunk mean that the bytes are not the stored bytes.
 var (
 	errSnapshotRecord = errors.New("its record can't be read")
 	errChunk          = errors.New("a chunk can't be read")
 )
 
-// encode returns the stored form: version, CRC32C, six numbers, and the
-// configuration as Raft encodes it. The checksum covers the id too, under which
-// it is stored.
+// encode returns the stored form: version, CRC32C, six numbers, and the configuration as Raft encodes it. The checksum
+// also covers the snapshot's id, which is the key of the record.
 func (r snapshotRecord) encode() []byte {
 	encoded := make([]byte, recordHead, 128)
 	encoded[0] = snapshotRecordVersion
@@ -72,8 +69,7 @@ func recordChecksum(id string, content []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(id), castagnoli), castagnoli, content)
 }
 
-// decodeSnapshotRecord reads the stored form. The error is errSnapshotRecord for
-// anything that encode didn't write.
+// decodeSnapshotRecord decodes the stored form. It fails with errSnapshotRecord for bytes that encode has not written.
 func decodeSnapshotRecord(id string, encoded []byte) (r snapshotRecord, err error) {
 	if len(encoded) < recordHead+6*8 || encoded[0] != snapshotRecordVersion ||
 		binary.BigEndian.Uint32(encoded[1:]) != recordChecksum(id, encoded[recordHead:]) {
@@ -97,9 +93,8 @@ func decodeSnapshotRecord(id string, encoded []byte) (r snapshotRecord, err erro
 	return r, nil
 }
 
-// sealChunk fills in the head of a chunk: its length, and a CRC32C over the
-// snapshot's id, the chunk's number and its content, so that no chunk passes for
-// another.
+// sealChunk writes the head of a chunk: its length, and a CRC32C of the snapshot's id, the chunk's number and its
+// content. So a chunk in the wrong place is noticed.
 func sealChunk(id string, number uint64, chunk []byte) {
 	binary.BigEndian.PutUint32(chunk, uint32(len(chunk)-chunkHead))
 	binary.BigEndian.PutUint32(chunk[4:], chunkChecksum(id, number, chunk[chunkHead:]))
@@ -110,8 +105,8 @@ func chunkChecksum(id string, number uint64, content []byte) uint32 {
 	return crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, content)
 }
 
-// openChunk returns the content of a stored chunk, which is a part of it. The
-// error is errChunk when it isn't what was stored as that chunk.
+// openChunk returns the content of a stored chunk, without a copy. It fails with errChunk if it is not the chunk with
+// that id and number as it was stored.
 func openChunk(id string, number uint64, chunk []byte) ([]byte, error) {
 	if len(chunk) < chunkHead || uint64(binary.BigEndian.Uint32(chunk)) != uint64(len(chunk)-chunkHead) {
 		return nil, errChunk
@@ -123,5 +118,4 @@ func openChunk(id string, number uint64, chunk []byte) ([]byte, error) {
 	return content, nil
 }
 
-// chunkKey is the key of a chunk in its snapshot's bucket.
 func chunkKey(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }

@@ -12,21 +12,20 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// Contents is what a file of snapshots holds, once it is checked.
+// Contents is the checked content of a file of snapshots.
 type Contents struct {
-	readable []snapshotRecord // the newest first
-	bad      []Bad            // the highest index first
+	readable []snapshotRecord // newest first
+	bad      []Bad            // highest index first
 }
 
-// Bad is a snapshot whose record or chunks are not what was stored. The zero value stands for
-// no snapshot.
+// Bad is a snapshot whose record or chunks are damaged. The zero value means no snapshot.
 type Bad struct {
 	ID    string
 	Index uint64
 	Err   error
 }
 
-// Newest returns the highest index of a readable snapshot, or 0.
+// Newest returns the highest index of the readable snapshots, or 0.
 func (c Contents) Newest() (index uint64) {
 	for _, record := range c.readable {
 		index = max(index, record.meta.Index)
@@ -34,7 +33,7 @@ func (c Contents) Newest() (index uint64) {
 	return index
 }
 
-// NewestBad returns the damaged snapshot with the highest index.
+// NewestBad returns the damaged snapshot with the highest index, or a zero Bad.
 func (c Contents) NewestBad() Bad {
 	if len(c.bad) == 0 {
 		return Bad{}
@@ -42,7 +41,7 @@ func (c Contents) NewestBad() Bad {
 	return c.bad[0]
 }
 
-// Bad returns the damaged snapshots, the highest index first.
+// Bad returns the damaged snapshots, by falling index.
 func (c Contents) Bad() []Bad { return c.bad }
 
 // List returns the readable snapshots, the newest first.
@@ -53,7 +52,7 @@ func (c Contents) List() (listed []*raft.SnapshotMeta) {
 	return listed
 }
 
-// Copy writes a snapshot of a closed file, which Read has found readable.
+// Copy writes the content of a snapshot in a closed file to a writer. Read must have found the snapshot readable.
 func Copy(folder, id string, to io.Writer) error {
 	next := uint64(0)
 	return damage.Walk(folder, FileName, func(item boltcheck.Item) error {
@@ -70,24 +69,23 @@ func Copy(folder, id string, to io.Writer) error {
 	})
 }
 
-// fileReader reads the file of snapshots.
 type fileReader struct {
 	folder  string
 	records map[string]snapshotRecord
 	bad     map[string]error
 	data    map[string]*chunkCount
-	buckets int // metaBucket and dataBucket
+	buckets int // how many of metaBucket and dataBucket were found
 }
 
-// chunkCount is what was found of a snapshot's chunks.
+// chunkCount counts the chunks of a snapshot that were found.
 type chunkCount struct {
 	chunks uint64
 	size   int64
 	err    error
 }
 
-// Read checks the whole file of a folder, before bbolt opens it. Damage to its structure is an
-// error; damage inside a snapshot makes only that snapshot unreadable.
+// Read checks the whole file of a folder before bbolt opens it. It fails if the structure of the file is damaged. If a
+// snapshot is damaged, only that snapshot becomes unreadable.
 func Read(folder string) (Contents, error) {
 	r := &fileReader{folder: folder, records: map[string]snapshotRecord{}, bad: map[string]error{}, data: map[string]*chunkCount{}}
 	if err := damage.Walk(folder, FileName, r.visit); err != nil {
@@ -143,7 +141,7 @@ func (r *fileReader) visit(item boltcheck.Item) error {
 	}
 }
 
-// add counts a chunk, which must be the next one.
+// add counts a chunk, which must have the next number.
 func (c *chunkCount) add(item boltcheck.Item) {
 	content, err := openChunk(item.Bucket[1], c.chunks, item.Value)
 	if string(item.Key) != string(chunkKey(c.chunks)) {
@@ -156,8 +154,7 @@ func (c *chunkCount) add(item boltcheck.Item) {
 	c.size += int64(len(content))
 }
 
-// matches compares the chunks with the record. c is nil for an empty snapshot, which has no
-// chunk and no bucket.
+// matches returns an error if the chunks differ from the record. c is nil for an empty snapshot, which has no bucket.
 func (c *chunkCount) matches(record snapshotRecord) error {
 	if c == nil {
 		c = &chunkCount{}

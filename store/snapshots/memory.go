@@ -11,17 +11,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Memory is a raft.SnapshotStore in memory. We don't use raft.InmemSnapshotStore: it lists an
-// unfinished snapshot in place of the finished snapshot before it, ignores Cancel, and hands
-// out metadata that a sink still changes.
+// Memory is a raft.SnapshotStore in memory. raft.InmemSnapshotStore does not serve: it lists an unfinished snapshot in
+// place of the finished snapshot before it, ignores Cancel, and returns metadata that a sink still changes.
 type Memory struct {
 	mu     sync.Mutex
-	stored []memorySnapshot // the newest first
-	stamp  uint64           // the highest stamp given out
+	stored []memorySnapshot // newest first
+	stamp  uint64           // the highest stamp so far
 	newest *atomic.Uint64   // the index of the first snapshot that List returns
 }
 
-// memorySnapshot is a snapshot; its content never changes.
 type memorySnapshot struct {
 	snapshotRecord
 	content []byte
@@ -29,8 +27,7 @@ type memorySnapshot struct {
 
 var _ raft.SnapshotStore = (*Memory)(nil)
 
-// NewMemory returns an empty store. It sets newest to the index of the first snapshot
-// that List returns.
+// NewMemory returns an empty store. The store keeps newest at the index of the first snapshot that List returns.
 func NewMemory(newest *atomic.Uint64) *Memory { return &Memory{newest: newest} }
 
 // Create implements [raft.SnapshotStore].
@@ -69,8 +66,8 @@ func (m *Memory) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return nil, nil, fmt.Errorf("there is no snapshot %q", id)
 }
 
-// add lists a finished snapshot and drops the oldest beyond the limit, but never the
-// new one: Raft opens a snapshot right after it was installed.
+// add lists a finished snapshot and drops the oldest snapshots beyond maxKept. It never drops the new snapshot, since
+// Raft opens a snapshot right after it has installed it.
 func (m *Memory) add(snapshot memorySnapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +81,7 @@ func (m *Memory) add(snapshot memorySnapshot) {
 	m.newest.Store(m.stored[0].meta.Index)
 }
 
-// Drop does what Drop of Store does.
+// Drop removes a snapshot, like Store.Drop.
 func (m *Memory) Drop(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +93,6 @@ func (m *Memory) Drop(id string) error {
 	return nil
 }
 
-// memorySink receives a snapshot.
 type memorySink struct {
 	store *Memory
 

@@ -7,20 +7,20 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// reader reads a snapshot chunk by chunk, each in a separate read transaction: a transaction as
-// long as a transfer to a slow follower would keep bbolt from using freed pages again, and the
-// file would grow. For one goroutine at a time.
+// reader reads a snapshot chunk by chunk, each in its own read transaction. A single transaction would last as long as
+// a transfer to a slow follower; bbolt could not reuse freed pages meanwhile, and the file would grow. For one
+// goroutine at a time.
 type reader struct {
 	store  *Store
 	record snapshotRecord
-	next   uint64 // number of the chunk to be loaded next
-	rest   []byte // of the chunk loaded last
-	chunk  []byte // its buffer
+	next   uint64 // number of the next chunk
+	rest   []byte // the part of the present chunk that was not returned yet
+	chunk  []byte // buffer of the present chunk
 	closed bool
 }
 
-// check reads all chunks, and makes sure that together they are what the record says. After
-// that the reader begins at the first chunk again.
+// check reads all chunks and returns an error unless together they match the record. Then it returns to the first
+// chunk.
 func (r *reader) check() error {
 	var size int64
 	for r.next = 0; r.next < r.record.chunks; {
@@ -66,7 +66,7 @@ func (r *reader) load() error {
 	return nil
 }
 
-// Read returns the next bytes of the snapshot, which are checked once more.
+// Read returns the next bytes of the snapshot, after another check of their chunk.
 func (r *reader) Read(into []byte) (int, error) {
 	if r.closed {
 		return 0, fmt.Errorf("the reader of snapshot %s is closed", r.record.meta.ID)
@@ -84,7 +84,7 @@ func (r *reader) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// Close lets the snapshot be removed. Further calls have no effect.
+// Close allows the removal of the snapshot. Further calls have no effect.
 func (r *reader) Close() error {
 	if r.closed {
 		return nil

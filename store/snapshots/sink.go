@@ -9,31 +9,30 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// sink receives a snapshot. It holds up to chunksPerWrite chunks (4 MiB) in memory. Safe for
-// concurrent use.
+// sink receives a snapshot. It buffers up to chunksPerWrite chunks (4 MiB). Safe for concurrent use.
 type sink struct {
 	store *Store
 
 	mu      sync.Mutex
 	record  snapshotRecord
-	chunks  [][]byte // full ones, and at the end the one being filled; each has room for its head
-	spare   [][]byte // buffers of chunks that are stored
+	chunks  [][]byte // not stored yet; all but the last are full; each begins with room for its head
+	spare   [][]byte // buffers of stored chunks, to be used again
 	written bool     // some chunks are in the file
-	done    bool     // by Close, by Cancel or by a failed Write
-	result  error    // of the first that ended it
+	done    bool     // after Close, Cancel or a failed Write
+	result  error    // error of the call that set done
 }
 
 var _ raft.SnapshotSink = (*sink)(nil)
 
-// errCancelled: Close after Cancel must not look like success, since Raft would
-// cut off the log that the snapshot was to replace.
+// errCancelled is the error of Close after Cancel. If Close returned nil, Raft would remove the log entries that the
+// snapshot covers.
 var errCancelled = errors.New("the snapshot was cancelled")
 
 // ID returns the id under which the snapshot can be opened after Close.
 func (s *sink) ID() string { return s.record.meta.ID }
 
-// Write receives the next bytes of the snapshot; at times it waits for the disk. After an error
-// the snapshot can't be finished.
+// Write adds the next bytes to the snapshot; sometimes it waits for the disk. After an error the snapshot can't be
+// finished.
 func (s *sink) Write(content []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +43,7 @@ func (s *sink) Write(content []byte) (int, error) {
 	for taken < len(content) {
 		chunk, err := s.room()
 		if err != nil {
-			_ = s.end(err) // what it can't remove now is swept later
+			_ = s.end(err) // if chunks can't be removed now, sweep removes them later
 			return taken, err
 		}
 		n := min(len(content)-taken, chunkHead+chunkBytes-len(*chunk))
@@ -55,7 +54,7 @@ func (s *sink) Write(content []byte) (int, error) {
 	return taken, nil
 }
 
-// noMore returns the reason why the sink takes no more.
+// noMore returns the error for calls after the end of the snapshot.
 func (s *sink) noMore() error {
 	if s.result != nil {
 		return fmt.Errorf("snapshot %s takes no more: %w", s.record.meta.ID, s.result)
@@ -63,8 +62,7 @@ func (s *sink) noMore() error {
 	return fmt.Errorf("snapshot %s is finished", s.record.meta.ID)
 }
 
-// room returns a chunk that isn't full; it stores the full chunks first, when there are
-// chunksPerWrite of them.
+// room returns a chunk that isn't full. When chunksPerWrite chunks are full, it stores them first.
 func (s *sink) room() (*[]byte, error) {
 	last := len(s.chunks) - 1
 	if last >= 0 && len(s.chunks[last]) < chunkHead+chunkBytes {
@@ -88,7 +86,7 @@ func (s *sink) room() (*[]byte, error) {
 	return &s.chunks[len(s.chunks)-1], nil
 }
 
-// put stores the chunks in memory, in a transaction.
+// put stores the buffered chunks in a transaction.
 func (s *sink) put(tx *bbolt.Tx) error {
 	if len(s.chunks) == 0 {
 		return nil
@@ -97,7 +95,7 @@ func (s *sink) put(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	bucket.FillPercent = 1 // keys only ever rise
+	bucket.FillPercent = 1 // keys only rise, so fill pages completely
 	for i, chunk := range s.chunks {
 		number := s.record.chunks + uint64(i)
 		sealChunk(s.record.meta.ID, number, chunk)
@@ -108,9 +106,8 @@ func (s *sink) put(tx *bbolt.Tx) error {
 	return nil
 }
 
-// Close finishes the snapshot: when it returns nil the snapshot is listed, and
-// durable. Further calls return the same again; Raft closes a sink once more
-// after the state machine did.
+// Close finishes the snapshot. When it returns nil, the snapshot is listed and durable. Further calls return the same
+// result; Raft closes a sink again after the state machine has closed it.
 func (s *sink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +116,7 @@ func (s *sink) Close() error {
 	}
 	finished := s.record
 	finished.chunks += uint64(len(s.chunks))
-	_ = s.end(s.store.publish(finished, s.put)) // what it can't remove now is swept later
+	_ = s.end(s.store.publish(finished, s.put)) // if chunks can't be removed now, sweep removes them later
 	return s.result
 }
 
@@ -133,8 +130,8 @@ func (s *sink) Cancel() error {
 	return s.end(errCancelled)
 }
 
-// end frees what the sink holds; if the snapshot failed, it also removes its chunks from the
-// file. If that fails they remain for the next sweep, and the error says so.
+// end frees the buffers and, if the snapshot failed, removes its chunks from the file. If it can't, it returns an
+// error, and the next sweep removes them.
 func (s *sink) end(result error) error {
 	s.done, s.result = true, result
 	s.chunks, s.spare = nil, nil

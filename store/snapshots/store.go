@@ -25,21 +25,20 @@ const (
 	maxKept = 2
 )
 
-// The buckets of the snapshots' file: "meta" has a record for each snapshot
-// under its id; "data" has a bucket for each, named by its id, with the chunks
-// under their numbers.
+// The buckets of the snapshots' file. "meta" has a record for each snapshot, under its id. "data" has, for each
+// snapshot, a bucket with its id as the name, which has the chunks under their numbers.
 var (
 	metaBucket = []byte("meta")
 	dataBucket = []byte("data")
 )
 
-// Config is what a Store works with.
+// Config has what a Store needs.
 type Config struct {
 	Folder  string
 	Guard   *damage.Guard
 	Witness Witness
 	Logger  hclog.Logger
-	// Newest is set to the index of the first snapshot that List returns. It may be nil.
+	// Newest is kept at the index of the first snapshot that List returns. It may be nil.
 	Newest *atomic.Uint64
 }
 
@@ -47,34 +46,33 @@ type Config struct {
 type Witness interface {
 	// RaiseSnapshot raises the bound. It is called after the snapshot is stored.
 	RaiseSnapshot(index uint64)
-	// LowerSnapshot makes the bound at most index, durably. It is called before a newer
-	// snapshot is removed. Its error has been judged by the guard.
+	// LowerSnapshot lowers the bound to at most index, durably. It is called before a newer snapshot is removed. The
+	// guard has judged its error.
 	LowerSnapshot(index uint64) error
 }
 
-// Store is a raft.SnapshotStore in a separate bbolt file. In one file with the log, the large
-// transactions of snapshots would delay the small transactions of the log, since bbolt has one
-// writer's lock for each file.
+// Store is a raft.SnapshotStore in a separate bbolt file. bbolt allows one writer per file, so in the log's file the
+// large transactions of snapshots would delay the log's small transactions.
 //
-// A snapshot exists exactly when its meta record does. The last transaction writes the record,
-// together with the last chunks, and removes the snapshots that are now too many. A crash or an
-// error before that leaves chunks without a record: the next Tidy or Create removes them.
+// A snapshot exists if and only if its meta record exists. The last transaction of a snapshot writes this record with
+// the last chunks, and removes old snapshots beyond maxKept. After a crash or an error before that, the file has chunks
+// without a record, which the next Tidy or Create removes.
 type Store struct {
 	db      *bbolt.DB
 	guard   *damage.Guard
 	witness Witness
 	logger  hclog.Logger
-	newest  *atomic.Uint64     // Config.Newest
-	step    func(string) error // a test's fault before each transaction and after it; nil otherwise
+	newest  *atomic.Uint64     // kept at the index of the first listed snapshot
+	step    func(string) error // for tests: a fault before and after each transaction; else nil
 
-	publishing sync.Mutex // held from the choice of what to remove until it is removed
+	publishing sync.Mutex // held while old snapshots are chosen and removed
 
-	mu     sync.Mutex // never held during a transaction
+	mu     sync.Mutex // not held during a transaction
 	stored []snapshotRecord
-	open   map[string]int  // readers of a snapshot: it isn't removed under them
-	begun  map[string]bool // being written: chunks without a record that are no orphans
-	dying  map[string]bool // being removed
-	stamp  uint64          // the highest stamp given out
+	open   map[string]int  // by id: number of readers, during which the snapshot isn't removed
+	begun  map[string]bool // by id: being written, so chunks without a record are no orphans
+	dying  map[string]bool // by id: being removed
+	stamp  uint64          // the highest stamp so far
 }
 
 var _ raft.SnapshotStore = (*Store)(nil)
@@ -92,8 +90,8 @@ func Create(folder string) error {
 	}), db.Close())
 }
 
-// Open opens the file; found is what Read found in it. Call Tidy next. Open syncs the file, since a killed
-// program may have left writes without a sync, and the node continues from a snapshot that is listed.
+// Open opens the file. found is the result of Read. The caller then calls Tidy. Open syncs the file, since a killed
+// process may have left writes that are not synced, and the node will rely on the listed snapshots.
 func Open(c Config, found Contents) (*Store, error) {
 	s := &Store{
 		guard: c.Guard, witness: c.Witness, logger: c.Logger, newest: cmp.Or(c.Newest, new(atomic.Uint64)), stored: found.readable,
@@ -121,7 +119,7 @@ func Open(c Config, found Contents) (*Store, error) {
 // Close closes the file. After a panic in bbolt it may never return; see damage.Guard.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Tidy removes the snapshots that were found damaged, and unfinished snapshots.
+// Tidy removes damaged snapshots and unfinished snapshots.
 func (s *Store) Tidy(found Contents) error {
 	if len(found.bad) > 0 {
 		if err := s.witness.LowerSnapshot(found.Newest()); err != nil {
@@ -138,7 +136,7 @@ func (s *Store) Tidy(found Contents) error {
 	return s.sweep()
 }
 
-// update runs a transaction. After an error no part of it is stored.
+// update runs a transaction. If it fails, nothing of the change is stored.
 func (s *Store) update(name string, change func(*bbolt.Tx) error) error {
 	err := s.guard.Run(FileName, 0, func() error {
 		if s.step != nil {
@@ -157,7 +155,7 @@ func (s *Store) update(name string, change func(*bbolt.Tx) error) error {
 	return s.guard.WriteFailed(FileName, err)
 }
 
-// sweep removes chunks of snapshots that have no record and are not being written.
+// sweep removes the chunks of snapshots that have no record and are not being written.
 func (s *Store) sweep() error {
 	var orphans []string
 	err := s.guard.Run(FileName, 0, func() error {
@@ -186,7 +184,7 @@ func (s *Store) orphan(id string) bool {
 	return !found && !s.begun[id]
 }
 
-// find returns the record of a snapshot. The lock is held.
+// find returns the record of a snapshot. The caller holds mu.
 func (s *Store) find(id string) (snapshotRecord, bool) {
 	for _, record := range s.stored {
 		if record.meta.ID == id {
@@ -196,8 +194,7 @@ func (s *Store) find(id string) (snapshotRecord, bool) {
 	return snapshotRecord{}, false
 }
 
-// removeData removes the chunks of a snapshot, if it has any, and the record that a failed
-// publish may have left.
+// removeData removes the chunks of a snapshot, and the record that a failed publish may have left.
 func (s *Store) removeData(id string) error {
 	return s.update("remove "+id, func(tx *bbolt.Tx) error {
 		return errors.Join(tx.Bucket(metaBucket).Delete([]byte(id)), dropData(tx, id))
@@ -212,9 +209,8 @@ func dropData(tx *bbolt.Tx, id string) error {
 	return data.DeleteBucket([]byte(id))
 }
 
-// Create begins a snapshot. It isn't listed before the sink's Close, and it
-// takes no room before the sink has 4 MiB. The transport isn't used: it would
-// serve to encode peers for versions of the protocol that are not spoken here.
+// Create begins a snapshot. It is not listed before the sink's Close, and takes no disk space before the sink has 4
+// MiB. The transport is not used; it would encode peers for old versions of the protocol.
 func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	if err := s.sweep(); err != nil {
@@ -231,7 +227,7 @@ func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, configu
 	return &sink{store: s, record: record}, nil
 }
 
-// begin returns the record of a new snapshot, with a stamp above last.
+// begin returns the record of a new snapshot. Its stamp is above last.
 func begin(last uint64, version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64) (snapshotRecord, error) {
 	if version != 1 {
@@ -244,7 +240,7 @@ func begin(last uint64, version raft.SnapshotVersion, index, term uint64, config
 	}}, nil
 }
 
-// List returns the snapshots, the newest first.
+// List returns the snapshots, newest first.
 func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	if err := s.guard.Refusal(); err != nil {
 		return nil, err
@@ -265,8 +261,7 @@ func cloneMeta(meta raft.SnapshotMeta) *raft.SnapshotMeta {
 	return &meta
 }
 
-// Open checks the whole snapshot and returns a reader of it. The snapshot stays until the
-// reader is closed, also when newer snapshots come.
+// Open checks the whole snapshot and returns a reader of it. The snapshot is not removed before the reader is closed.
 func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if err := s.guard.Refusal(); err != nil {
 		return nil, nil, err
@@ -287,7 +282,7 @@ func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return cloneMeta(record.meta), reader, nil
 }
 
-// Drop removes a snapshot that is not being read, durably.
+// Drop removes a snapshot durably. The snapshot must not have a reader.
 func (s *Store) Drop(id string) error {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
@@ -311,8 +306,8 @@ func (s *Store) Drop(id string) error {
 	return nil
 }
 
-// publish stores the record of a finished snapshot with its last chunks, and removes the oldest
-// snapshots beyond maxKept. It leaves a snapshot that is being read to the next call.
+// publish stores the record of a finished snapshot with its last chunks, and removes the oldest snapshots beyond
+// maxKept. A snapshot with a reader is left to the next call.
 func (s *Store) publish(record snapshotRecord, write func(*bbolt.Tx) error) error {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
@@ -331,13 +326,13 @@ func (s *Store) publish(record snapshotRecord, write func(*bbolt.Tx) error) erro
 	if err == nil {
 		err = s.update("publish "+record.meta.ID, func(tx *bbolt.Tx) error {
 			err := errors.Join(write(tx), tx.Bucket(metaBucket).Put([]byte(record.meta.ID), record.encode()))
-			for id := range s.dying { // only changed under publishing
+			for id := range s.dying { // changed only under publishing
 				err = errors.Join(err, tx.Bucket(metaBucket).Delete([]byte(id)), dropData(tx, id))
 			}
 			return err
 		})
 	}
-	if err != nil { // the record may be on the disk nevertheless; if this fails too, sweep does it
+	if err != nil { // the commit may have stored the record nevertheless; if removeData fails, sweep removes it later
 		if again := s.removeData(record.meta.ID); again != nil {
 			s.logger.Warn("a snapshot that failed may be there after a restart", "id", record.meta.ID, "error", again)
 		}
