@@ -19,34 +19,31 @@ import (
 // Space is the state of the disk that holds the data folder.
 type Space = folder.Space
 
-// files are the files that other packages than folder read and write.
+// files are the files of the other packages.
 var files = []folder.File{{Name: logs.FileName, Create: logs.Create}, {Name: snapshots.FileName, Create: snapshots.Create}}
 
-// Store is an open data folder, or an ephemeral stand-in for one. Safe for
-// concurrent use.
+// Store is an open data folder, or an ephemeral store without a folder. Safe for concurrent use.
 type Store struct {
-	*folder.Folder // whose it is, and how much room it has
-	*logs.Stores   // the log, term and vote
+	*folder.Folder // its identity and its disk space
+	*logs.Stores   // log, term and vote
 	snapshots      raft.SnapshotStore
 	guard          *damage.Guard
 	logger         hclog.Logger
-	bolt           []io.Closer // the open files of bbolt
+	bolt           []io.Closer // the open bbolt files
 }
 
-// Open opens a data folder; a missing or empty one is made first. It reads and
-// checks all of it, so it takes time with the size of the log and the snapshots:
-// about as long as reading those files. On return the folder is on the disk, and
-// no other process can open it before Close.
+// Open opens a data folder, and makes it if it is missing or empty. It reads and checks all files, which takes about as
+// long as reading them. On return the folder is durable, and no other process can open it before Close.
 //
-// Errors: the errors of folder.Open (another process has it, it belongs to another node, its
-// format is newer), damage.Error, damage.FullError, and errors of the system.
+// Errors: the errors of folder.Open (for example, another process has the folder open, or it belongs to another node),
+// damage.Error, damage.FullError, and errors of the system.
 func Open(o Options) (*Store, error) {
 	o, err := o.complete()
 	if err != nil {
 		return nil, err
 	}
 	logger := o.Logger.Named("store")
-	var opened atomic.Bool // damage found before that is returned, not reported
+	var opened atomic.Bool // until then damage is returned and not reported
 	guard := damage.NewGuard(o.Folder, func(err error) {
 		if opened.Load() && o.OnDamage != nil {
 			o.OnDamage(err)
@@ -61,7 +58,7 @@ func Open(o Options) (*Store, error) {
 	}
 	config := logs.Config{Folder: o.Folder, Guard: guard, Witness: home.Witness(), Reserve: home.Reserve(), Logger: logger, Wrap: o.WrapLog}
 	s, err := openParts(o, home, config)
-	if errors.Is(err, bolterrors.ErrTimeout) { // a tool that someone runs on the file
+	if errors.Is(err, bolterrors.ErrTimeout) { // someone runs a tool on the file
 		err = &folder.LockedError{Folder: o.Folder}
 	}
 	if err != nil {
@@ -71,15 +68,14 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// OpenEphemeral returns a store of the given node that keeps everything in
-// memory, and that cannot be opened again after Close. It is used like any other;
-// Open with Options.Ephemeral makes one with further options.
+// OpenEphemeral returns a store that keeps everything in memory until Close. Open with Options.Ephemeral accepts
+// further options.
 func OpenEphemeral(nodeID string) (*Store, error) {
 	return Open(Options{NodeID: nodeID, Ephemeral: true})
 }
 
-// openParts opens log, stable values and snapshots of an open folder. With an error it
-// returns the stores that are open already.
+// openParts opens log, stable values and snapshots of an open folder. After an error it returns the parts that are
+// open, for the caller to close.
 func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err error) {
 	s = &Store{Folder: home, guard: c.Guard, logger: c.Logger}
 	c.Covered = new(atomic.Uint64)
@@ -115,9 +111,9 @@ func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err err
 	return s, err
 }
 
-// changeJournal puts a journal before the log, or brings its entries into the log and removes it,
-// unless the folder is as it should be. A crash leaves at most a journal that is not in the record, and
-// the next journal takes its place. If the disk has no room, the folder stays as it is.
+// changeJournal makes or removes the journal, as Options.Journal says. To remove it, it first copies its entries into
+// the log. A crash leaves at most a journal that the record does not mention, which the next call replaces or removes.
+// If the disk has no room, the folder stays as it is.
 func changeJournal(o Options, home *folder.Folder, c logs.Config, found logs.Contents) (logs.Contents, error) {
 	switch {
 	case o.Journal && home.Journal():
@@ -150,13 +146,13 @@ func changeJournal(o Options, home *folder.Folder, c logs.Config, found logs.Con
 	return logs.Read(c.Folder, home.Journal())
 }
 
-// addJournal puts a journal before the log, if the disk is not low on space with it.
+// addJournal puts a journal before the log, unless free space would then be low.
 func addJournal(o Options, home *folder.Folder, c logs.Config, found logs.Contents) (logs.Contents, error) {
 	without := func(reason any) (logs.Contents, error) {
 		c.Logger.Warn("no room for a journal: appends go without one", "reason", reason)
 		return found, logs.RemoveJournal(c.Folder)
 	}
-	if err := logs.RemoveJournal(c.Folder); err != nil { // of an earlier try: its room counts
+	if err := logs.RemoveJournal(c.Folder); err != nil { // left by an earlier attempt; its room counts as free
 		return found, err
 	}
 	if enough, err := home.RoomFor(uint64(logs.JournalSize(o.JournalHalf))); err != nil {
@@ -174,10 +170,9 @@ func addJournal(o Options, home *folder.Folder, c logs.Config, found logs.Conten
 	return journaled, err
 }
 
-// verify reads all of the folder's files, before bbolt opens them, and checks by the bounds of
-// the witness that together they have what this node stored. Entries that a readable snapshot
-// covers may be missing: Raft doesn't need them, and takes them for cut off. The error is a
-// damage.Error, or says what can't be read.
+// verify reads all files of the folder before bbolt opens them. By the bounds of the witness it checks that together
+// they have all that this node has stored. Entries that a readable snapshot covers may be missing, since Raft doesn't
+// need them. It fails with a damage.Error, or with the reason why a file can't be read.
 func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
 	log, err := logs.Read(home.Path(), home.Journal())
 	if err != nil {
@@ -190,7 +185,7 @@ func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
 	return log, contents, judge(home.Path(), home.Witness().Known(), log, contents)
 }
 
-// judge returns why log and snapshots, each of them sound, lack content that the node stored.
+// judge returns an error if log and snapshots lack content that the node has stored. Each of them alone is sound.
 func judge(path string, seen folder.Bounds, log logs.Contents, inSnapshots snapshots.Contents) (err error) {
 	damaged := func(file string, index uint64, cause error, detail string, arguments ...any) error {
 		return &damage.Error{Folder: path, File: file, Index: index, Detail: fmt.Sprintf(detail, arguments...), Err: cause}
@@ -211,36 +206,35 @@ func judge(path string, seen folder.Bounds, log logs.Contents, inSnapshots snaps
 	return err
 }
 
-// Snapshots returns the store of snapshots. It keeps the newest two. A snapshot is durable when
-// its sink's Close returns nil, and is not listed before.
+// Snapshots returns the store of snapshots, which keeps the newest two. A snapshot is listed, and durable, when its
+// sink's Close returns nil.
 func (s *Store) Snapshots() raft.SnapshotStore { return s.snapshots }
 
-// DropSnapshot removes the newest snapshot, durably. The caller makes sure that log and earlier
-// snapshots make up for it, and that Raft does not run.
+// DropSnapshot removes the newest snapshot, durably. The caller makes sure that the log and the earlier snapshots are
+// complete without it, and that Raft does not run.
 func (s *Store) DropSnapshot(id string) error {
 	return s.snapshots.(interface{ Drop(id string) error }).Drop(id)
 }
 
-// SetClusterID records which cluster the node belongs to; see folder.Folder. While the
-// store is empty another id replaces the recorded id.
+// SetClusterID records the cluster to which the node belongs: see folder.Folder. While the store is empty, the id may
+// change.
 func (s *Store) SetClusterID(id string) error { return s.Folder.SetClusterID(id, s.Empty()) }
 
-// Empty reports whether the store never held a log entry, a term or a snapshot.
-// It is false when that can't be known, since the Store is damaged or closed.
+// Empty reports whether the store never held a log entry, a term or a snapshot. It returns false if the Store is
+// damaged or closed.
 func (s *Store) Empty() bool {
 	some, err := raft.HasExistingState(s.Logs(), s.Stable(), s.Snapshots())
 	return err == nil && !some
 }
 
-// Damage returns the damage.Error that was found first since Open, or nil. Once
-// there is one, everything is refused with it.
+// Damage returns the damage.Error that was found first since Open, or nil. After damage, all calls fail with this
+// error.
 func (s *Store) Damage() error { return s.guard.Found() }
 
-// Close drains the journal, closes the files and releases the lock on the folder. It waits for
-// calls that are under way: as long as a write hangs on the disk, so does Close. Further calls
-// return nil at once.
+// Close drains the journal, closes the files and releases the lock on the folder. It waits for pending calls, so a
+// hanging disk blocks it. Further calls return nil at once.
 func (s *Store) Close() error {
-	drained := s.Stores.Drain() // what can't be drained now stays in the journal
+	drained := s.Stores.Drain() // after an error the entries stay in the journal
 	if drained != nil && !errors.Is(drained, damage.ErrDamaged) && !errors.Is(drained, damage.ErrClosed) {
 		s.logger.Warn("entries stay in the journal", "error", drained)
 	}

@@ -14,22 +14,22 @@ import (
 	"github.com/signalbox/signalbox/store/snapshots"
 )
 
-// View is a data folder that is read while no node has it open. All of its files were checked,
-// and what is damaged is left out. One goroutine may use it at a time.
+// View is a data folder that is read while no node has it open. All its files were checked, and damaged parts are left
+// out. One goroutine may use it at a time.
 type View struct {
 	Facts     folder.Facts
 	Log       logs.Contents
-	Snapshots []*raft.SnapshotMeta // the readable ones, the newest first
-	// Damage is all that was found damaged, in the order of the files. A node
-	// would not start on the folder, unless the log makes up for a damaged snapshot.
+	Snapshots []*raft.SnapshotMeta // the readable snapshots, newest first
+	// Damage lists all damage, in the order of the files. With damage, a node would start on the folder only if the log
+	// replaces the damaged snapshot.
 	Damage []error
 
 	held io.Closer
 }
 
-// Look opens a data folder for reading; without alone it writes no file. Until Close no node
-// can open the folder. It takes as long as reading the files. With alone no other Look can read
-// the folder until Close, which Replace needs; see folder.Look, also for the errors.
+// Look opens a data folder for reading. No node can open the folder until Close. Without alone, Look writes no file,
+// and other calls of Look may share the folder. Replace needs alone. Look takes as long as reading the files. See
+// folder.Look for the errors.
 func Look(path string, alone bool) (*View, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -56,8 +56,7 @@ func Look(path string, alone bool) (*View, error) {
 	return v, nil
 }
 
-// read checks log and snapshots. sound is false if not all of the log and of the
-// structure of the snapshots' file can be read.
+// read checks log and snapshots. sound is false if the log, or the structure of the snapshots' file, is damaged.
 func (v *View) read() (contents snapshots.Contents, sound bool) {
 	sound = true
 	damaged := func(err error) error {
@@ -81,18 +80,18 @@ func (v *View) read() (contents snapshots.Contents, sound bool) {
 // Close releases the lock on the folder.
 func (v *View) Close() error { return v.held.Close() }
 
-// Snapshot returns a reader of one of Snapshots, which must be closed. For one goroutine.
+// Snapshot returns a reader of one of Snapshots. One goroutine may use it, and must close it.
 func (v *View) Snapshot(id string) io.ReadCloser {
 	reader, writer := io.Pipe()
 	go func() { _ = writer.CloseWithError(snapshots.Copy(v.Facts.Path, id, writer)) }()
 	return reader
 }
 
-// errGap ends the reading of a log at its first damage.
+// errGap ends the reading of a log at the first missing or damaged entry.
 var errGap = errors.New("the log has a gap")
 
-// Entries calls each with the entries after an index, as long as no entry is missing or
-// damaged. each must not keep an entry; an error of it ends the reading and is returned.
+// Entries calls each with the entries after an index, up to the first missing or damaged entry. each must not keep an
+// entry. An error of each ends the reading and is returned.
 func (v *View) Entries(after uint64, each func(*raft.Log) error) error {
 	next := after + 1
 	var failed error
@@ -106,26 +105,25 @@ func (v *View) Entries(after uint64, each func(*raft.Log) error) error {
 		next++
 		failed = each(entry)
 		return failed
-	}, func(error) error { return nil }) // it is in Damage, and leaves a gap
+	}, func(error) error { return nil }) // Damage already lists it; here it only leaves a gap
 	if failed != nil || len(v.Damage) == 0 {
 		return err
 	}
 	return nil
 }
 
-// Replacement is the whole content of a folder: one snapshot of another cluster.
+// Replacement is the new content of a folder: one snapshot of another cluster.
 type Replacement struct {
 	ClusterID   string
-	Index, Term uint64 // of the snapshot; a node continues in a later term
+	Index, Term uint64 // of the snapshot; the node continues in a later term
 	State       raft.FSMSnapshot
-	// Configuration returns the configuration of the snapshot, for the folder with its new id.
+	// Configuration returns the snapshot's configuration, given the id of the new folder.
 	Configuration func(folder.ID) raft.Configuration
 }
 
-// Replace makes new content for the folder, which Look opened alone, and puts it in place in
-// one step: after a crash the old content or the new content is in force. It is durable on
-// return. It keeps the old content, as a data folder, at the path former. After that the view
-// must not be used, but for Close.
+// Replace makes new content for a folder that was opened with alone, and puts it in place in one step: after a crash
+// the old content or the new content is in force. It is durable on return. It keeps the old content as a data folder at
+// the path former. After that, only Close of the view may be called.
 func (v *View) Replace(r Replacement) (former string, err error) {
 	path, err := folder.BeginReplacement(v.Facts.Path)
 	if err != nil {
@@ -137,14 +135,14 @@ func (v *View) Replace(r Replacement) (former string, err error) {
 	return folder.Replace(v.Facts.Path)
 }
 
-// make makes the new content in a new folder.
+// make makes a data folder with the new content at path.
 func (v *View) make(path string, r Replacement) (err error) {
 	s, err := Open(Options{Folder: path, NodeID: v.Facts.NodeID, ClusterID: r.ClusterID, Journal: v.Facts.Journal, MinFree: 1})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if v.Facts.Journal && !s.Journal() { // the file of the content before would stay, and that content lack it
+	if v.Facts.Journal && !s.Journal() { // the old journal would stay beside new content without a journal
 		return &damage.FullError{File: logs.JournalFile, Err: errors.New("the new content needs a journal, as the one before has")}
 	}
 	sink, err := s.Snapshots().Create(1, r.Index, r.Term, r.Configuration(s.FolderID()), r.Index, nil)
