@@ -54,7 +54,7 @@ type Keeper struct {
 	taken, failures prometheus.Counter
 
 	mu   sync.Mutex
-	last time.Time // when the newest backup in the folder was begun; zero: none is known
+	last time.Time // when the newest backup in the folder was begun; zero: no backup is known
 	size int64     // of the newest backup, in bytes
 }
 
@@ -79,6 +79,7 @@ func NewKeeper(config KeeperConfig) (*Keeper, error) {
 	}, nil
 }
 
+// Collectors returns the metrics of the keeper.
 func (k *Keeper) Collectors() []prometheus.Collector {
 	gauge := func(name, help string, read func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "signalbox_" + name, Help: help}, read)
@@ -233,7 +234,7 @@ func (k *Keeper) prune(cluster string) error {
 	return errors.Join(errs...)
 }
 
-// remove removes a file, or does nothing if another node has removed it.
+// remove removes a file. It succeeds if another node has already removed the file.
 func remove(folder, name string) error {
 	if err := os.Remove(filepath.Join(folder, name)); !errors.Is(err, os.ErrNotExist) {
 		return err

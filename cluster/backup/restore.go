@@ -23,7 +23,7 @@ const (
 	// a term.
 	patience = time.Minute
 	// skipped is the number of unused indexes before a restored state. During the restore Raft may append entries, for
-	// example a barrier, and none of them may get the state's index.
+	// example a barrier, and no such entry may get the state's index.
 	skipped = 1024
 )
 

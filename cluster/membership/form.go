@@ -43,7 +43,7 @@ func peerList(peers []probe.Peer) string {
 }
 
 // FirstConfiguration returns the configuration in which all listed peers are voters. The result depends only on the set
-// of peers, because each node writes it as the first entry of its own log.
+// of peers, because each node writes it as the first entry of its log.
 func FirstConfiguration(peers []probe.Peer) raft.Configuration {
 	var c raft.Configuration
 	for _, p := range peers {

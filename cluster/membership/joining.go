@@ -249,7 +249,7 @@ func (j *Joining) Delayed() string { return text(&j.delayed) }
 // Outcast returns the last refusal of this node by a peer of its cluster if it is at most 10 s old, else "".
 func (j *Joining) Outcast() string { return j.identity.refusedBy() }
 
-// Configuration returns the latest committed configuration that the node knows, or index 0 if it knows none. The caller
+// Configuration returns the latest committed configuration that the node knows, or index 0 without a known configuration. The caller
 // must not change servers.
 func (j *Joining) Configuration() (index uint64, servers []raft.Server) {
 	index, servers, _ = j.configs.current()

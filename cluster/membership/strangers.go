@@ -27,7 +27,7 @@ type evidence struct {
 	mu        sync.Mutex
 	ours      map[string]bool     // by address: the last call reached a node of this cluster
 	foreign   map[string]stranger // by address: the node of another cluster that the last call reached
-	caller    stranger            // the last node of another cluster that expected a member of its own cluster here
+	caller    stranger            // the last node of another cluster that took this node for its member
 	calledAt  time.Time
 	refusal   string // the last refusal by a peer of this cluster
 	refusedAt time.Time
@@ -69,7 +69,7 @@ func (e *evidence) Called(address string, reason peer.Refusal, remote *peer.Hell
 	}
 }
 
-// noteCaller records a node of another cluster that has called this node and takes it for a member of its own cluster.
+// noteCaller records a node of another cluster that has called this node as its member.
 func (e *evidence) noteCaller(remote *peer.Hello, from string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

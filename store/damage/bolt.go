@@ -193,7 +193,7 @@ func (g *Guard) WriteFailed(file string, err error) error {
 	}
 }
 
-// Close makes the guard refuse all calls, and calls files, which closes bbolt's files. Further calls do nothing and
+// Close makes the guard refuse all calls, and calls files, which closes bbolt's files. Further calls only
 // return first = false. After a panic in bbolt, its locks may be held for ever, so Close waits for files only for
 // closeTimeout.
 func (g *Guard) Close(files func() error) (first bool, err error) {

@@ -95,6 +95,7 @@ func decodeFileHead(head []byte) (s state, err error) {
 	return s, nil
 }
 
+// OpenFile opens the journal in a folder.
 func OpenFile(folder string) (File, error) {
 	file, err := os.OpenFile(filepath.Join(folder, FileName), os.O_RDWR|syncedWrites, 0)
 	if err != nil || syncedWrites != 0 {

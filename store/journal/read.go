@@ -17,7 +17,7 @@ type Contents struct {
 	lastAt int64
 }
 
-// Sequence returns the sequence of the last change, or base of Create if there is none.
+// Sequence returns the sequence of the last change, or base of Create if there is no change.
 func (c Contents) Sequence() uint64 { return c.sequence }
 
 // DamageError says what is wrong with a journal. The damage is after the entry with index After, or before all entries
@@ -31,7 +31,7 @@ func (e *DamageError) Error() string { return e.Detail }
 
 // scanned is the result of scan.
 type scanned struct {
-	state        // after the last valid record; generation is 0 if there is none
+	state        // after the last valid record; generation is 0 without a valid record
 	first uint64 // sequence of the first record
 	ops   []Op
 	last  []byte // bytes of the last valid record

@@ -330,7 +330,7 @@ func (l *journaledLog) close() error {
 	return l.journal.Close()
 }
 
-// silent is the witness of the log in bbolt behind a journal. It does nothing, since journaledLog raises and lowers the
+// silent is the witness of the log in bbolt behind a journal. It ignores all calls, since journaledLog raises and lowers the
 // bounds, and bbolt may have fewer entries.
 type silent struct{}
 

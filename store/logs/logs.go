@@ -60,6 +60,7 @@ type Reserve interface {
 	Release() bool
 }
 
+// Stores are the log and the stable values of a node.
 type Stores struct {
 	log    *checkedLog
 	stable raft.StableStore
@@ -126,8 +127,8 @@ func openJournaled(c Config, bolt raft.LogStore, found Contents, stable *stableV
 	return log, nil
 }
 
-// Drain copies all entries of the journal to raft-boltdb, so that the next start is fast. Without a journal it does
-// nothing. Other goroutines may store entries during the call.
+// Drain copies all entries of the journal to raft-boltdb, so that the next start is fast. Without a journal it returns
+// at once. Other goroutines may store entries during the call.
 func (s *Stores) Drain() error {
 	if s == nil || s.journaled == nil || s.journaled.guard.Refusal() != nil {
 		return nil
@@ -159,6 +160,7 @@ func RemoveJournal(folder string) error {
 	return err
 }
 
+// OpenMemory returns stores that keep everything in memory.
 func OpenMemory(c Config) (*Stores, error) {
 	log, err := newLog(c, &memoryLog{}, memoryFile, 0)
 	return &Stores{log: log, stable: raft.NewInmemStore()}, err

@@ -136,7 +136,7 @@ func (s *Store) Tidy(found Contents) error {
 	return s.sweep()
 }
 
-// update runs a transaction. If it fails, nothing of the change is stored.
+// update runs a transaction. If it fails, no part of the change is stored.
 func (s *Store) update(name string, change func(*bbolt.Tx) error) error {
 	err := s.guard.Run(FileName, 0, func() error {
 		if s.step != nil {
