@@ -16,7 +16,6 @@ import (
 	"github.com/signalbox/signalbox/httpapi/audit"
 )
 
-// addAccess adds the flags of who may use the API.
 func addAccess(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.tokens, "tokens", "", "TOML file of the tokens that requests need, see signalbox token new; alike on all nodes")
 	flags.StringVar(&c.audit, "audit", "", "file to which a line is appended for each change that clients ask for, or stderr")
@@ -24,7 +23,6 @@ func addAccess(flags *pflag.FlagSet, c *config) {
 		"addresses and ranges of proxies whose X-Forwarded-For or Forwarded names the client in the audit log")
 }
 
-// validateAccess checks the flags of addAccess.
 func validateAccess(c *config) error {
 	if c.tokens != "" {
 		if _, err := access.Open(c.tokens); err != nil {
@@ -40,28 +38,27 @@ func validateAccess(c *config) error {
 	return nil
 }
 
-// clients are the tokens of a node, which are read again at SIGHUP and when the file changes, and its audit log.
+// clients are a node's tokens and audit log. The tokens are read again at SIGHUP and when their file changes.
 type clients struct {
-	tokens *access.Tokens // nil without
-	audit  *audit.Log     // nil without; its file is opened again at SIGHUP
-	ends   []func()       // stop following the files; block until that has ended
+	tokens *access.Tokens // nil without --tokens
+	audit  *audit.Log     // nil without --audit; its file is opened again at SIGHUP
+	ends   []func()       // each stops following a file, and blocks until that has ended
 }
 
-// end stops following the files. The audit log goes on.
+// end stops following the files. Requests can still write to the audit log.
 func (s *clients) end() {
 	for _, end := range s.ends {
 		end()
 	}
 }
 
-// close ends the audit log, once no request is under way.
+// close ends the audit log. No request may be under way.
 func (s *clients) close() {
 	if s.audit != nil {
 		s.audit.Close()
 	}
 }
 
-// openClients opens the files that the flags name.
 func openClients(c config, log hclog.Logger) (*clients, error) {
 	s := &clients{}
 	var err error
@@ -97,7 +94,7 @@ func followTokens(tokens *access.Tokens, log hclog.Logger) (end func()) {
 	})
 }
 
-// followAudit opens the file of the audit log again at each SIGHUP, until end is called.
+// followAudit opens the audit log's file again at each SIGHUP, until end is called.
 func followAudit(log *audit.Log) (end func()) {
 	return atHangups(func(ctx context.Context, hangups <-chan os.Signal) {
 		for {
@@ -111,14 +108,14 @@ func followAudit(log *audit.Log) (end func()) {
 	})
 }
 
-// atHangups runs follow with the process's SIGHUPs, until end is called, which waits until follow has returned.
+// atHangups runs follow, with the process's SIGHUPs, until end is called. end blocks until follow has returned.
 func atHangups(follow func(ctx context.Context, hangups <-chan os.Signal)) (end func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { follow(ctx, hangups) })
-	return func() { // without signal.Stop: a SIGHUP from here on must not kill a node that stops
+	return func() { // don't call signal.Stop: a later SIGHUP would then kill the stopping node
 		cancel()
 		running.Wait()
 	}

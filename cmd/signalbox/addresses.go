@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/peer"
 )
 
-// parsePeers reads "n1=host:port,n2=host:port,…": every member of the cluster, this node included.
+// parsePeers parses "n1=host:port,n2=host:port,…", which names all members of the cluster, this node included.
 func parsePeers(text string) ([]cluster.Peer, error) {
 	var peers []cluster.Peer
 	if text == "" {
@@ -43,10 +43,10 @@ func parsePeers(text string) ([]cluster.Peer, error) {
 	return peers, nil
 }
 
-// maxNodeID bounds a node's id, which goes into every log and status reply.
+// maxNodeID bounds the length of a node's id, which is in every log line and status reply.
 const maxNodeID = 64
 
-// checkNodeID allows the characters that need no quoting in a list, a path or a log.
+// checkNodeID allows only characters that need no quoting in a list, a path or a log.
 func checkNodeID(id string) error {
 	if id == "" || len(id) > maxNodeID {
 		return fmt.Errorf("node id %q does not have 1 to %d characters", id, maxNodeID)
@@ -57,14 +57,14 @@ func checkNodeID(id string) error {
 	return nil
 }
 
-// addHosts adds the flags of names and pages that dev and serve share.
+// addHosts adds the flags --ui and --allow-host, which dev and serve share.
 func addHosts(flags *pflag.FlagSet, c *config) {
 	flags.BoolVar(&c.console, "ui", c.console, "serve the console, a page for browsers at /ui/")
 	flags.StringSliceVar(&c.hosts, "allow-host", nil,
 		"names and addresses under which requests may call this node, in addition to loopback's and --http's; * for all")
 }
 
-// validateHTTP checks where the API is served, and to whom.
+// validateHTTP checks the address of the API, and refuses an unprotected API that other machines can reach.
 func (c *config) validateHTTP() error {
 	if err := checkBind(c.httpAddress); err != nil {
 		return fmt.Errorf("--http: %w", err)
@@ -83,7 +83,7 @@ func (c *config) validateHTTP() error {
 	return nil
 }
 
-// unprotected returns the flags that are missing to protect an API beyond loopback.
+// unprotected returns the flags that are missing to protect an API that other machines can reach.
 func (c *config) unprotected() (missing []string, err error) {
 	local, err := c.httpOnLoopback()
 	if err != nil || local {
@@ -114,20 +114,21 @@ func (c *config) httpOnLoopback() (bool, error) {
 		return false, err
 	}
 	local, err := peer.OnlyLoopback(host)
-	if err != nil && c.insecureHTTP { // listening on it will fail with a better error
+	if err != nil && c.insecureHTTP { // listening on this address will fail with a better error
 		return false, nil
 	}
 	return local, err
 }
 
-// allowedHosts are the names under which the API may be called, nil for all names. They are checked if the API is on
-// loopback, which pages in this machine's browsers can reach, or if an operator has listed names.
+// allowedHosts returns the names under which the API may be called, or nil if all names are allowed. Names are checked
+// if the API is on loopback, since web pages in this machine's browsers can reach it there, or if an operator has
+// listed names.
 func (c *config) allowedHosts() []string {
 	local, err := c.httpOnLoopback()
 	if len(c.hosts) == 0 && (err != nil || !local) {
 		return nil
 	}
-	host, _, _ := net.SplitHostPort(c.httpAddress) // validated
+	host, _, _ := net.SplitHostPort(c.httpAddress) // checked by validate
 	if host == "" {
 		host = "0.0.0.0"
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
-// addCertificates adds the flags of a node's certificates.
 func addCertificates(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.peerCerts.Cert, "peer-cert", "", "PEM file with this node's certificate for TLS with its peers; its common name is the node's id")
 	flags.StringVar(&c.peerCerts.Key, "peer-key", "", "PEM file with the key of --peer-cert")
@@ -31,7 +30,7 @@ func addCertificates(flags *pflag.FlagSet, c *config) {
 		"let the API be reachable beyond this machine without the flags that protect it: whoever reaches it can do everything")
 }
 
-// checkCertificates refuses a part of the files that belong together.
+// checkCertificates refuses an incomplete set of files, for example a certificate without its key.
 func checkCertificates(peer, api certs.Config) error {
 	if (peer.Cert == "") != (peer.Key == "") || (peer.Cert == "") != (peer.CA == "") {
 		return errors.New("--peer-cert, --peer-key and --peer-ca belong together: give all of them, or leave all out")
@@ -45,13 +44,12 @@ func checkCertificates(peer, api certs.Config) error {
 	return nil
 }
 
-// certificates is the certificates of a node, which are read again at SIGHUP and when their files change.
+// certificates are the certificates of a node. They are read again at SIGHUP and when their files change.
 type certificates struct {
-	peer, api *certs.Source // nil without
-	ends      []func()      // stop reading; block until that has ended
+	peer, api *certs.Source // nil without certificates
+	ends      []func()      // each stops reading, and blocks until that has ended
 }
 
-// openCertificates reads the files that the flags name.
 func openCertificates(c config, log hclog.Logger) (*certificates, error) {
 	s := &certificates{}
 	var err error
@@ -85,7 +83,7 @@ func openSource(flag string, files certs.Config) (*certs.Source, error) {
 	return source, nil
 }
 
-// sources returns the present certificates, by their use.
+// sources returns the certificates of the node, by use: "peer" and "api".
 func (s *certificates) sources() map[string]*certs.Source {
 	found := map[string]*certs.Source{"peer": s.peer, "api": s.api}
 	maps.DeleteFunc(found, func(_ string, source *certs.Source) bool { return source == nil })
@@ -111,7 +109,7 @@ func (s *certificates) end() {
 	}
 }
 
-// peerTLS returns the settings of TLS with peers, nil without TLS.
+// peerTLS returns the TLS settings for peers, or nil without TLS.
 func (s *certificates) peerTLS() *tls.Config {
 	if s.peer == nil {
 		return nil
@@ -119,7 +117,7 @@ func (s *certificates) peerTLS() *tls.Config {
 	return s.peer.NodeTLS()
 }
 
-// apiTLS returns the settings of HTTPS, nil for plain HTTP.
+// apiTLS returns the settings of HTTPS, or nil for plain HTTP.
 func (s *certificates) apiTLS() *tls.Config {
 	if s.api == nil {
 		return nil
@@ -127,7 +125,6 @@ func (s *certificates) apiTLS() *tls.Config {
 	return s.api.ServerTLS()
 }
 
-// collectors returns the metric of each certificate.
 func (s *certificates) collectors() (metrics []prometheus.Collector) {
 	for use, source := range map[string]*certs.Source{"peer": s.peer, "api": s.api} {
 		metrics = append(metrics, prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -22,55 +22,55 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// config is the configuration of one node, of serve and of dev; validate finds its errors before anything is
+// config is the configuration of one node, for serve and dev. validate finds its errors before files or ports are
 // opened.
 type config struct {
 	nodeID            string
-	httpAddress       string         // host:port to serve the API on
+	httpAddress       string         // host:port of the API
 	peerAddress       string         // host:port to bind for peers
 	peers             []cluster.Peer // all members; empty: a cluster of this node alone
-	data              string         // folder; empty only if ephemeral
-	ephemeral         bool           // state in memory
-	journal           bool           // before the log
-	nodesHere         int            // in this process; 0: one
+	data              string         // path of the data folder; empty only with ephemeral
+	ephemeral         bool           // keep the state in memory
+	journal           bool           // put a journal before the log
+	nodesHere         int            // number of nodes in this process; 0: one
 	peerCerts         certs.Config   // empty: no TLS with peers
 	insecurePeers     bool
 	apiCerts          certs.Config // empty: plain HTTP
-	tokens            string       // file; empty: requests need no token
-	audit             string       // file, or "stderr"; empty: no audit log
-	proxies           []string     // that name their clients to the audit log
+	tokens            string       // path; empty: requests need no token
+	audit             string       // path, or "stderr"; empty: no audit log
+	proxies           []string     // addresses of proxies that tell the audit log who their clients are
 	insecureHTTP      bool         // serve the API beyond loopback, without protection
 	hosts             []string     // further names of this node, see httpapi.Config
-	restored          bool         // the folder was put back, see cluster.Config
-	cell              int          // of session ids, see cluster.Config; 0: no cell
-	multiplier        int          // of Raft's times
+	restored          bool         // the folder was restored, see cluster.Config
+	cell              int          // the cell in session ids, see cluster.Config; 0: no cell
+	multiplier        int          // stretches Raft's times
 	minFree           size
-	queue             int // commands waiting for the log
+	queue             int // number of commands that may wait for the log
 	historyEvents     int64
 	historyBytes      size
-	metricsSemaphores int // that have separate metrics
+	metricsSemaphores int // number of semaphores with separate metrics
 	cors              []string
 	console           bool // serve the page at /ui/
 	dialects          []string
 	linger            int         // percent of a ttl, see throttle.Config
 	consulLinger      int         // percent of a TTL, see consul.Config
-	declare           string      // file; may be empty
-	ownLevel          hclog.Level // of the log, which a declared file may change; NoLevel: it may not
+	declare           string      // path; may be empty
+	ownLevel          hclog.Level // the level at the start if a declared file may change the level, else NoLevel
 	backups           schedule
-	callbacks         []string // hosts that may be called back
+	callbacks         []string // hosts to which callbacks may be sent
 	machine           fsm.Limits
-	exchange          exchange.Config // its limits
+	exchange          exchange.Config // the limits of package exchange
 	native            v1.Config
-	connections       int // to the API
+	connections       int // most connections to the API
 	idleTimeout       time.Duration
 
-	hooks struct { // for tests; nil: no hook
+	hooks struct { // for tests
 		store   func(*store.Options)
 		cluster func(*cluster.Config)
 	}
 }
 
-// defaultConfig is a single node as "serve --data DIR" would run it.
+// defaultConfig returns the configuration of "serve --data DIR" with no other flag.
 func defaultConfig() config {
 	return config{
 		nodeID:            "n1",
@@ -96,7 +96,7 @@ func defaultConfig() config {
 	}
 }
 
-// validate checks all that can be checked without opening a file or a port.
+// validate checks everything that needs no file and no port.
 func (c *config) validate() error {
 	if err := checkNodeID(c.nodeID); err != nil {
 		return fmt.Errorf("--node-id: %w", err)
@@ -168,7 +168,7 @@ func (c *config) validatePeers() error {
 	return nil
 }
 
-// checkPeer refuses a peer's address that strangers may reach, and names the flag.
+// checkPeer refuses a peer address that strangers may reach. The error names the flag.
 func (c *config) checkPeer(address string) error {
 	err := peer.CheckAddress(address, c.insecurePeers || c.peerCerts.Cert != "")
 	if errors.Is(err, peer.ErrNotLoopback) {
@@ -177,7 +177,7 @@ func (c *config) checkPeer(address string) error {
 	return err
 }
 
-// checkBind wants host:port; the host may be empty, for all interfaces.
+// checkBind checks host:port. An empty host means all interfaces.
 func checkBind(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -189,8 +189,8 @@ func checkBind(address string) error {
 	return nil
 }
 
-// followLevel gives the log and its named parts the level of a declared file, or, without a level in the file,
-// the level from the start. A level given by flag or variable stays.
+// followLevel sets the level of the log, and of its named parts, to the level in a declared file, or to the level at
+// the start if the file has no level. It does not change a level that was given by flag or variable.
 func (c *config) followLevel(text string, log hclog.Logger) {
 	if c.ownLevel == hclog.NoLevel {
 		return

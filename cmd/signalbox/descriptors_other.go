@@ -2,5 +2,5 @@
 
 package main
 
-// openFiles reports that the system sets no bound on open files.
+// openFiles returns ok = false: this system has no limit of open files.
 func openFiles() (files uint64, ok bool) { return 0, false }

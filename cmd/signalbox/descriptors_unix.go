@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// openFiles is how many files and connections this process may have open; ok is false if the system doesn't say.
+// openFiles returns how many files and connections this process may have open. ok is false if the limit is not known.
 func openFiles() (files uint64, ok bool) {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

@@ -21,18 +21,17 @@ import (
 
 const (
 	maxDevNodes = 9
-	// peerOffset is the distance from a node's HTTP port to its peer port.
+	// peerOffset is added to a node's HTTP port to get its peer port.
 	peerOffset = 10
-	// devReadyIn bounds how long the nodes may take to be ready.
+	// devReadyIn bounds the time until the nodes are ready.
 	devReadyIn = 30 * time.Second
 )
 
-// devFlags are the flags of dev.
 type devFlags struct {
 	nodes, port int
 	data        string
 	logs        logging
-	config      config // of each node, without the settings that start makes
+	config      config // of each node, before start sets ports and names
 }
 
 func newDev() *cobra.Command {
@@ -89,7 +88,7 @@ func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) err
 	return err
 }
 
-// serve prints how to use the nodes, and blocks until ctx ends or a node can't go on.
+// serve prints how to use the nodes. It blocks until ctx ends or a node fails.
 func (d *devFlags) serve(ctx context.Context, out io.Writer, folder string, fatal <-chan error) error {
 	if ctx.Err() == nil {
 		d.welcome(out, folder)
@@ -102,8 +101,8 @@ func (d *devFlags) serve(ctx context.Context, out io.Writer, folder string, fata
 	}
 }
 
-// start starts the nodes, side by side: each makes a folder, whose syncs take most of a start. It returns the started
-// nodes, also with an error.
+// start starts the nodes at the same time, since most of a start is waiting for syncs of the disk. It returns the
+// started nodes, even with an error.
 func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, fatal func(error)) ([]*node, error) {
 	var peers []cluster.Peer
 	for i := range d.nodes {
@@ -124,13 +123,13 @@ func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, f
 	return nodes, cmp.Or(failures...)
 }
 
-// startOne starts a node. If the node ends in failure, fatal is called.
+// startOne starts a node. It calls fatal if the node fails later.
 func (d *devFlags) startOne(ctx context.Context, c config, log hclog.Logger, fatal func(error)) (*node, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	n, err := startNode(ctx, c, log.Named(c.nodeID), fatal)
-	if taken := (*portTaken)(nil); errors.As(err, &taken) { // dev has another flag than serve
+	if taken := (*portTaken)(nil); errors.As(err, &taken) { // the flag of dev differs from the flag of serve
 		taken.flag = "--http-port"
 		err = fmt.Errorf("%w; the nodes need ports %d to %d and %d to %d", taken, d.port, d.port+d.nodes-1, d.port+peerOffset, d.port+peerOffset+d.nodes-1)
 	}
@@ -176,7 +175,7 @@ func stopAll(nodes []*node) {
 	stopping.Wait()
 }
 
-// welcome prints three lines to paste, each for another node if there are several.
+// welcome prints three commands to paste. If there are several nodes, each command uses another node.
 func (d *devFlags) welcome(out io.Writer, folder string) {
 	at := func(i int) string { return fmt.Sprintf("http://127.0.0.1:%d", d.port+i%d.nodes) }
 	number, _ := version()
@@ -190,11 +189,11 @@ func (d *devFlags) welcome(out io.Writer, folder string) {
 	fmt.Fprintf(out, "  curl -X DELETE %s/v1/sessions/$(echo \"$lease\" | sed 's/.*\"session\":\"\\([0-9]*\\).*/\\1/')\n\n", at(2))
 }
 
-// devRecord is the file with the number of nodes and the ports of a folder: its nodes know each other by these
-// ports alone.
+// devRecord is a file in the folder with the number of nodes and their ports. A later start must use the same ports,
+// since the nodes know each other by them.
 const devRecord = "signalbox-dev"
 
-// folder makes the folder of the nodes' folders, or checks the existing folder.
+// folder makes the folder that has the nodes' folders, or checks an existing one.
 func (d *devFlags) folder() (string, error) {
 	if d.data == "" {
 		return os.MkdirTemp("", "signalbox-dev-")

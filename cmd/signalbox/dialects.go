@@ -20,14 +20,14 @@ import (
 	"github.com/signalbox/signalbox/httpapi/throttle"
 )
 
-// dialect is an interface of another system.
+// dialect is the API of another system, as a node serves it.
 type dialect struct {
 	name string
-	off  bool // unless --dialects names it
+	off  bool // not served by default
 	open func(c *config, n *node, x *exchange.Exchange) (exchange.Dialect, error)
 }
 
-// dialects are the dialects that --dialects may name, in the order in which it lists them.
+// dialects are the possible values of --dialects, in the order in which the help lists them.
 var dialects = []dialect{
 	{"nodered", false, func(_ *config, n *node, x *exchange.Exchange) (exchange.Dialect, error) {
 		return nodered.New(x, nodered.Config{CheckCallback: n.callbacks.Check}), nil
@@ -43,7 +43,7 @@ var dialects = []dialect{
 	{"terraform", true, func(_ *config, _ *node, x *exchange.Exchange) (exchange.Dialect, error) { return terraform.New(x), nil }},
 }
 
-// noDialects switches all dialects off. An empty variable would not, since it counts as not set.
+// noDialects is the value of --dialects for no dialect. An empty variable would not do, since it counts as not set.
 const noDialects = "none"
 
 func allDialects() (names []string) {
@@ -53,7 +53,7 @@ func allDialects() (names []string) {
 	return names
 }
 
-// defaultDialects are served unless --dialects says otherwise.
+// defaultDialects returns the dialects that are served without --dialects.
 func defaultDialects() (names []string) {
 	for _, d := range dialects {
 		if !d.off {
@@ -72,7 +72,6 @@ func addDialects(flags *pflag.FlagSet, c *config) {
 	flags.IntVar(&c.consulLinger, "consul-linger", c.consulLinger, "percent by which sessions of Consul's clients live longer than their TTL; alike on all nodes")
 }
 
-// validateDialects checks the flags of addDialects.
 func (c *config) validateDialects() error {
 	known := allDialects()
 	if slices.Equal(c.dialects, []string{noDialects}) {
@@ -97,10 +96,10 @@ func (c *config) validateDialects() error {
 	return nil
 }
 
-// declaration is a node's --declare; file is nil without the flag.
+// declaration is the file of --declare, or nil without the flag.
 type declaration struct{ file *declare.Declaration }
 
-// openDeclaration reads the file, and lets it set the level of the log.
+// openDeclaration reads the file. It also sets the level of the log, if the file has one.
 func openDeclaration(c *config, log hclog.Logger) (declaration, error) {
 	if c.declare == "" {
 		return declaration{}, nil
@@ -112,7 +111,7 @@ func openDeclaration(c *config, log hclog.Logger) (declaration, error) {
 	return declaration{file: file}, nil
 }
 
-// names are the names of the declared semaphores.
+// names returns the names of the declared semaphores.
 func (d *declaration) names() []string {
 	if d.file == nil {
 		return nil
@@ -127,7 +126,7 @@ type checked struct {
 
 func (c checked) Checks() []cluster.Check { return append(c.Node.Checks(), c.file.Check()) }
 
-// over returns the node as the API sees it.
+// over returns the node for the API. Its Checks include the check of the declared semaphores.
 func (d *declaration) over(n *cluster.Node) exchange.Node {
 	if d.file == nil {
 		return n
@@ -135,13 +134,13 @@ func (d *declaration) over(n *cluster.Node) exchange.Node {
 	return checked{n, d.file}
 }
 
-// ready reports whether the node should get requests.
+// ready reports whether clients should send requests to this node.
 func (n *node) ready() bool {
 	return n.cluster.Ready() && (n.declared.file == nil || n.declared.file.Check().OK)
 }
 
-// keepDeclared declares the file now, and again at each SIGHUP, until end is called, which waits for a declaration
-// under way.
+// keepDeclared declares the semaphores of the file now, and again at each SIGHUP, until end is called. end blocks until
+// a declaration that is under way has ended.
 func (d *declaration) keepDeclared(n *cluster.Node, log hclog.Logger) (end func()) {
 	if d.file == nil {
 		return func() {}

@@ -21,7 +21,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// newHealthcheck makes the subcommand by which a container image without a shell checks itself.
+// newHealthcheck makes the subcommand with which a container checks its node, since its image has no shell.
 func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 	var address, authorities string
 	var timeout time.Duration
@@ -73,7 +73,7 @@ func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// ownURL is the readiness probe of the node that this environment configures.
+// ownURL returns the URL of the readiness probe of the node in this environment.
 func ownURL(lookup func(string) (string, bool)) string {
 	address, _ := lookup(variable("http"))
 	if address == "" {
@@ -90,8 +90,8 @@ func ownURL(lookup func(string) (string, bool)) string {
 	return "http://" + address + "/readyz"
 }
 
-// ownClient trusts the certificate of this node alone, since the authority's file may not be on this machine. It asks
-// for a name that the certificate has, which 127.0.0.1 need not be.
+// ownClient returns a client that trusts only the certificate of this node, since the authority's file may not be on
+// this machine. It uses a name from the certificate, because 127.0.0.1 may not be in the certificate.
 func ownClient(path string) (*http.Client, error) {
 	bundle, err := os.ReadFile(path)
 	if err != nil {
@@ -113,15 +113,15 @@ func ownClient(path string) (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: settings}}, nil
 }
 
-// release is the version of a build without a tag: the next version. scripts/release.sh takes no tag with another
-// number.
+// release is the version of a build without a tag, which is the next version. scripts/release.sh refuses a tag with
+// another number.
 const release = "0.2.0"
 
 // stamped is set by the linker: -ldflags "-X main.stamped=$(git describe --tags --long --always --dirty)".
 var stamped string
 
-// version returns the version of this binary, and the commit that it was built from: as stamped, else as the go
-// command noted them (go build in a clone). The commit is "unknown" if the build does not have it.
+// version returns the version of this binary and the commit from which it was built: the stamped values, else the
+// values that the go command has recorded. The commit is "unknown" if neither has it.
 func version() (number, commit string) {
 	if stamped != "" {
 		return identify(stamped)
@@ -143,8 +143,8 @@ const unknownCommit = "unknown"
 
 var (
 	semantic  = regexp.MustCompile(`^v?((?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*))(-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?$`)
-	described = regexp.MustCompile(`^(?:(.*)-\d+-g)?([0-9a-f]{7,40}(?:-dirty)?)$`)          // by git: tag, commits since, commit
-	pseudo    = regexp.MustCompile(`^(v.*?)[-.](?:0\.)?\d{14}-([0-9a-f]{12}(?:\+dirty)?)$`) // by the go command, which dates a commit
+	described = regexp.MustCompile(`^(?:(.*)-\d+-g)?([0-9a-f]{7,40}(?:-dirty)?)$`)          // form of git describe: tag, commits since the tag, commit
+	pseudo    = regexp.MustCompile(`^(v.*?)[-.](?:0\.)?\d{14}-([0-9a-f]{12}(?:\+dirty)?)$`) // pseudo-version of the go command, with the time of the commit
 )
 
 func identify(text string) (number, commit string) {
@@ -155,13 +155,13 @@ func identify(text string) (number, commit string) {
 		number, commit = found[1], found[2]
 	}
 	found := semantic.FindStringSubmatch(number)
-	if found == nil || found[1] == "0.0.0" { // no tag before that commit
+	if found == nil || found[1] == "0.0.0" { // the commit has no earlier tag
 		return release, commit
 	}
 	return found[1] + found[2], commit
 }
 
-// bareVersion is the three numbers of a version, without the mark of a release candidate.
+// bareVersion returns the three numbers of a version, without a suffix such as -rc.1.
 func bareVersion(number string) string {
 	bare, _, _ := strings.Cut(number, "-")
 	return bare

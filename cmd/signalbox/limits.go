@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// boundLimits refuses limits with which an entry of the log could take too long.
+// boundLimits refuses limits that would allow log entries which take too long to apply.
 func boundLimits(m *fsm.Limits) error {
 	limits := fsm.MaxLimits()
 	for _, limit := range []struct {
@@ -32,7 +32,7 @@ func boundLimits(m *fsm.Limits) error {
 	return nil
 }
 
-// addLimits adds a flag for every limit; the defaults are in c. A limit below 1 is refused.
+// addLimits adds a flag for every limit. The defaults are in c. A flag refuses values below 1.
 func addLimits(flags *pflag.FlagSet, c *config) {
 	limits := pflag.NewFlagSet("limits", pflag.ContinueOnError)
 	limits.SortFlags = false
@@ -66,7 +66,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	flags.AddFlagSet(limits)
 }
 
-// addIdleTimeout adds the flag for idle connections of a node or a proxy; the default is in timeout.
+// addIdleTimeout adds the flag for idle connections of a node or a proxy. The default is in timeout.
 func addIdleTimeout(flags *pflag.FlagSet, timeout *time.Duration) {
 	flags.DurationVar(timeout, "idle-timeout", *timeout, "how long a connection to the API stays open without a request; longer than a balancer keeps its own")
 	idle := flags.Lookup("idle-timeout")
@@ -87,7 +87,7 @@ func (p positive) Set(text string) error {
 	return nil
 }
 
-// size is a flag's value in bytes, written as 65536, 64KiB, 1MiB or 2GiB.
+// size is the value of a flag in bytes. Its text is, for example, 65536, 64KiB, 1MiB or 2GiB.
 type size int64
 
 var sizeUnits = []struct {
@@ -112,7 +112,7 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
-// String implements pflag.Value: the largest unit that gives a whole number.
+// String implements pflag.Value. It uses the largest unit that gives a whole number.
 func (s *size) String() string {
 	for _, unit := range sizeUnits {
 		if n := int64(*s) >> unit.shift; n > 0 && n<<unit.shift == int64(*s) {
@@ -125,12 +125,12 @@ func (s *size) String() string {
 // Type implements pflag.Value.
 func (s *size) Type() string { return "size" }
 
-// ownDescriptors is how many open files a node needs in addition to its clients' connections: for its folder, its
-// peers, and the connections kept for probes.
+// ownDescriptors is the number of open files of a node besides its clients' connections: for its folder, its peers, and
+// the connections that are reserved for probes.
 const ownDescriptors = 240
 
-// fitConnections lowers --max-connections to the process's limit of open files, shared by the nodes in it, and logs
-// that: connections that can't be accepted would lock out probes and peers too.
+// fitConnections lowers --max-connections to the process's limit of open files, divided by the number of its nodes, and
+// logs the change. Connections beyond that limit would keep out probes and peers too.
 func (c *config) fitConnections(descriptors uint64, log hclog.Logger) {
 	nodes := uint64(max(1, c.nodesHere))
 	room := descriptors / nodes

@@ -22,7 +22,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
-		tune.Slack() // first: it may execute the program again
+		tune.Slack() // first, since it may execute the program again
 	}
 	tune.Heap()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -31,7 +31,7 @@ func main() {
 	go func() {
 		<-signals
 		cancel()
-		<-signals // the second one asks not to wait
+		<-signals // a second signal: end at once
 		os.Exit(1)
 	}()
 	if err := mistyped(os.Environ()); err != nil {
@@ -41,13 +41,12 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr))
 }
 
-// otherVariables are the variables that no flag reads: of run, of the clients' token, of the compose files and
-// of tests.
+// otherVariables are variables that no flag reads: of run, of the clients' token, of the compose files and of tests.
 var otherVariables = []string{"SIGNALBOX_API_TOKEN", "SIGNALBOX_TOKEN", "SIGNALBOX_SEMAPHORE", "SIGNALBOX_GROUP", "SIGNALBOX_SLOT", "SIGNALBOX_ITEM", "SIGNALBOX_SESSION",
 	"SIGNALBOX_PORT_1", "SIGNALBOX_PORT_2", "SIGNALBOX_PORT_3", "SIGNALBOX_BIND", "SIGNALBOX_CERT_HOSTS", "SIGNALBOX_IMAGE", "SIGNALBOX_VERSION", "SIGNALBOX_KEEP_TIMER_SLACK",
 	"SIGNALBOX_SEED", "SIGNALBOX_HISTORIES", "SIGNALBOX_PICTURES", "SIGNALBOX_STORE_", "SIGNALBOX_TEST_"}
 
-// mistyped returns an error for variables that look like settings and are no settings.
+// mistyped returns an error for variables that look like settings but are not.
 func mistyped(environment []string) error {
 	var flags []string
 	var visit func(*cobra.Command)
@@ -61,8 +60,7 @@ func mistyped(environment []string) error {
 	return cli.Mistyped(environment, flags, otherVariables)
 }
 
-// run is the whole program but for signals: it returns the exit status, and stops the program in order when
-// ctx ends.
+// run is the whole program without signals: it returns the exit status. When ctx ends, it stops the program in order.
 func run(ctx context.Context, arguments []string, lookup func(string) (string, bool), stdout, stderr io.Writer) int {
 	root := newRoot(lookup)
 	root.SetArgs(arguments)
@@ -70,10 +68,10 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	root.SetErr(stderr)
 	command, err := root.ExecuteContextC(ctx)
 	if err != nil {
-		if command == root { // an unknown subcommand, or a flag before it
+		if command == root { // an unknown subcommand, or an unknown flag before the subcommand
 			err = cli.UsageError(err)
 		}
-		message, suggested, _ := strings.Cut(err.Error(), "\n\n") // Cobra suggests a command in a separate paragraph
+		message, suggested, _ := strings.Cut(err.Error(), "\n\n") // Cobra appends a suggestion in a separate paragraph
 		if text := oneLine(parsing.ReplaceAllString(message, "")); text != "" {
 			fmt.Fprintln(stderr, "signalbox:", text)
 			if next := oneLine(cmp.Or(suggested, nextStep(command, err))); next != "" {
@@ -85,10 +83,10 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	return 0
 }
 
-// parsing is the text that Go's parser of numbers adds to its errors.
+// parsing matches the text that Go's number parser adds to its errors.
 var parsing = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 
-// nextStep returns what to do after an error, "" if that is unknown.
+// nextStep returns what the user can do after an error, or "" if that is not known.
 func nextStep(command *cobra.Command, err error) string {
 	var advice *cli.Advice
 	switch {
@@ -102,10 +100,10 @@ func nextStep(command *cobra.Command, err error) string {
 	return ""
 }
 
-// oneLine joins the lines of a text and removes its control characters: parts of it may be a server's.
+// oneLine joins the lines of a text and removes its control characters, since a server may have sent parts of it.
 func oneLine(text string) string { return cli.Printable(strings.Join(strings.Fields(text), " ")) }
 
-// newRoot builds the command line. lookup reads an environment variable.
+// newRoot returns the command line. lookup reads an environment variable.
 func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 	number, _ := version()
 	root := &cobra.Command{
@@ -115,7 +113,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 			"Every flag may also be given as an environment variable: " + variable("http-port") + " is --http-port.\n" +
 			"A flag on the command line wins; an empty variable counts as not set. --group has no variable, nor have --slots, --max-waiting and --limit of semaphores and groups.",
 		Version:       number,
-		SilenceErrors: true, // run prints them, in one line, and the advice in another
+		SilenceErrors: true, // run prints them on one line, and the advice on another
 		SilenceUsage:  true,
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
 			return cli.UsageError(cli.ApplyVariables(command.Flags(), lookup))
@@ -138,5 +136,5 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 	return root
 }
 
-// variable is the environment variable of a flag: SIGNALBOX_NODE_ID of --node-id.
+// variable returns the environment variable of a flag, for example SIGNALBOX_NODE_ID of --node-id.
 func variable(flag string) string { return cli.Variable(flag) }

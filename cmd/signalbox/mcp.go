@@ -34,7 +34,7 @@ func newMCP(lookup func(string) (string, bool)) *cobra.Command {
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			defer func() { _ = c.Close(command.Context()) }() // the server has ended its session
+			defer func() { _ = c.Close(command.Context()) }() // the server has already ended its session
 			number, _ := version()
 			return mcp.New(c, number, ttl, command.OutOrStdout()).Serve(command.Context(), command.InOrStdin())
 		},

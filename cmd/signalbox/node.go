@@ -24,13 +24,13 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// stopTime bounds how long a node takes to stop in order. After it the process ends, since supervisors then
-// send KILL.
+// stopTime bounds how long a node takes to stop in order. After that the process ends, since service managers then send
+// KILL.
 const stopTime = 4500 * time.Millisecond
 
 const flushTime = 2 * time.Second
 
-// node is one running node. It is built bottom up and stopped top down.
+// node is a running node. Its parts are started from the bottom up and stopped in reverse order.
 type node struct {
 	log       hclog.Logger
 	store     *store.Store
@@ -38,16 +38,17 @@ type node struct {
 	cluster   *cluster.Node
 	certs     *certificates
 	clients   *clients
-	traces    *tracing.Tracing // nil: off
+	traces    *tracing.Tracing // nil without tracing
 	declared  declaration
 	backups   keeper
 	undeclare func() // stops declaring the semaphores
 	server    *httpapi.Server
-	served    chan error // the outcome of serving HTTP; nil after stop
+	served    chan error // the result of serving HTTP; nil after stop
 }
 
-// startNode opens the HTTP port, the data folder and the peer port, and serves. It doesn't wait for a leader.
-// It calls fatal, once, when the node can't go on. On an error it closes everything again; the error names flags.
+// startNode opens the HTTP port, the data folder and the peer port, and serves. It doesn't wait for a leader. If the
+// node later fails, it calls fatal once. If the start fails, it closes everything that it has opened. The error names
+// flags.
 func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error)) (_ *node, err error) {
 	listener, err := listen(ctx, "--http", c.httpAddress)
 	if err != nil {
@@ -64,7 +65,7 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 		}
 	}()
 	peers, err := listen(ctx, "--peer", c.peerAddress)
-	if err != nil { // reported before a folder is made in vain
+	if err != nil { // before a folder is made in vain
 		return nil, err
 	}
 	peers.Close()
@@ -113,7 +114,7 @@ func openStore(c config, log hclog.Logger) (*store.Store, error) {
 		Logger:    log,
 		OnDamage: func(err error) {
 			log.Error("stopping at once", "error", err)
-			os.Exit(1) // Raft would panic over it next
+			os.Exit(1) // otherwise Raft would panic because of the error
 		},
 	}
 	if c.hooks.store != nil {
@@ -188,7 +189,7 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 	return httpapi.New(api)
 }
 
-// listen binds a port. Its error tells a user that another program has the port.
+// listen binds a port. If another program has the port, the error is a *portTaken.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -200,16 +201,15 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// portTaken is the error of a port that another program has.
 type portTaken struct{ flag, address string }
 
 func (e *portTaken) Error() string {
 	return fmt.Sprintf("%s: the port of %s is in use by another program", e.flag, e.address)
 }
 
-// stop ends the node in order: it refuses new requests, ends the waiting ones, hands leadership over, and then
-// closes from top to bottom. It blocks for five seconds at most. Parts that have not ended by then are logged and
-// left to the end of the process, which loses no data: everything acknowledged is on the disk.
+// stop ends the node in order: it refuses new requests, ends waiting requests, transfers leadership, and then closes
+// the parts from top to bottom. It blocks for at most five seconds. It logs parts that have not ended by then, and
+// leaves them to the end of the process. That loses no data, since all acknowledged data is on the disk.
 func (n *node) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
@@ -227,7 +227,7 @@ func (n *node) stop() {
 		n.clients.close()
 		if err := n.cluster.Close(ctx); err != nil {
 			n.log.Warn("the node has not ended in time", "error", err)
-			return // closing the store could wait for a disk that hangs
+			return // don't close the store, since a hanging disk could block it
 		}
 		if err := n.store.Close(); err != nil {
 			n.log.Warn("the data folder was not closed in order", "error", err)
@@ -241,7 +241,7 @@ func (n *node) stop() {
 	}
 }
 
-// closeTraces sends the spans that wait, last of all: no other part has to wait for the collector.
+// closeTraces sends the remaining spans. It is called last, so that no other part waits for the collector.
 func (n *node) closeTraces(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
@@ -264,8 +264,8 @@ func (n *node) abandon() {
 	if n.cluster != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 		defer cancel()
-		if n.cluster.Close(ctx) != nil { // the error that led here says more
-			return // closing the store could wait for a disk that hangs
+		if n.cluster.Close(ctx) != nil { // err of the start is more useful
+			return // don't close the store, since a hanging disk could block it
 		}
 	}
 	if n.store != nil {
@@ -273,8 +273,8 @@ func (n *node) abandon() {
 	}
 }
 
-// serve runs one node until ctx ends or the node can't go on. It notifies the supervisor when the ports are open,
-// before there is a leader: a new cluster needs the other nodes for that.
+// serve runs one node until ctx ends or the node fails. It notifies the service manager once the ports are open. It
+// does not wait for a leader, since a new cluster needs its other nodes for that.
 func serve(ctx context.Context, c config, log hclog.Logger, manager supervisor.Supervisor) error {
 	fatal := make(chan error, 1)
 	n, err := startNode(ctx, c, log, firstTo(fatal))
@@ -302,7 +302,7 @@ func serve(ctx context.Context, c config, log hclog.Logger, manager supervisor.S
 	return err
 }
 
-// firstTo sends the first error to the channel, which has room for one, and drops the others.
+// firstTo returns a function that sends its first error to c, which has a buffer of 1, and drops later errors.
 func firstTo(c chan<- error) func(error) {
 	return func(err error) {
 		select {
@@ -312,17 +312,17 @@ func firstTo(c chan<- error) func(error) {
 	}
 }
 
-// keeper is the running keeper of a node's scheduled backups.
+// keeper makes a node's scheduled backups.
 type keeper struct {
 	*backup.Keeper
-	end func() // stops it, and waits for a backup under way, for backupGrace at most
+	end func() // stops it, and waits up to backupGrace for a running backup
 }
 
-// backupGrace bounds how long a node that stops waits for the folder of backups, whose disk may hang. An
-// unfinished backup has no name yet.
+// backupGrace bounds how long a stopping node waits for a running backup, since the disk of the backups may hang. An
+// unfinished backup does not have its final name.
 const backupGrace = 500 * time.Millisecond
 
-// open starts the keeper of a node.
+// open starts the scheduled backups of a node.
 func (s schedule) open(n *cluster.Node, log hclog.Logger) (keeper, error) {
 	k, err := backup.NewKeeper(backup.KeeperConfig{
 		Folder: s.folder, Every: s.every, Keep: s.keep, Logger: log, Backup: n.Backup,
@@ -337,8 +337,8 @@ func (s schedule) open(n *cluster.Node, log hclog.Logger) (keeper, error) {
 	return keeper{k, inBackground(k.Run, func() { log.Warn("--backup-dir hangs: a backup is left unfinished", "folder", s.folder) })}, nil
 }
 
-// inBackground runs work, and returns what ends it. If work has not ended within backupGrace, end calls hangs and
-// leaves it to the end of the process.
+// inBackground runs work in a goroutine, and returns a function that ends it. If work has not ended after backupGrace,
+// end calls hangs and returns.
 func inBackground(work func(context.Context), hangs func()) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

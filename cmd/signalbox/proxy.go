@@ -22,12 +22,11 @@ import (
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
-// dialTimeout is how long the proxy tries to connect to a node before it tries another one.
+// dialTimeout bounds the proxy's attempt to connect to a node, before it tries another node.
 const dialTimeout = 2 * time.Second
 
-// proxyFlags are the flags of proxy.
 type proxyFlags struct {
-	cells    string // a file
+	cells    string // path of the file
 	listen   string
 	ca       string
 	api      certs.Config
@@ -36,7 +35,7 @@ type proxyFlags struct {
 	logs     logging
 }
 
-// newProxy makes the subcommand that sends requests to their cells.
+// newProxy makes the subcommand that sends each request to its cell.
 func newProxy() *cobra.Command {
 	f := proxyFlags{api: certs.Config{Server: true}, idle: httpapi.DefaultIdleTimeout}
 	command := &cobra.Command{
@@ -101,7 +100,7 @@ func (f *proxyFlags) run(ctx context.Context, log hclog.Logger) error {
 	return p.Serve(ctx, listener, secure)
 }
 
-// validate checks the flags, apart from the file.
+// validate checks the flags, but does not read the file of the cells.
 func (f *proxyFlags) validate() error {
 	if err := checkBind(f.listen); err != nil {
 		return fmt.Errorf("--listen: %w", err)
@@ -109,14 +108,14 @@ func (f *proxyFlags) validate() error {
 	if (f.api.Cert == "") != (f.api.Key == "") {
 		return errors.New("--tls-cert and --tls-key belong together: give both, or leave both out")
 	}
-	host, _, _ := net.SplitHostPort(f.listen)                                           // checked
-	if local, _ := peer.OnlyLoopback(host); !local && !f.insecure && f.api.Cert == "" { // a name that is not known can't be bound
+	host, _, _ := net.SplitHostPort(f.listen)                                           // validated by checkBind
+	if local, _ := peer.OnlyLoopback(host); !local && !f.insecure && f.api.Cert == "" { // with an error: an unknown name can't be bound anyway
 		return fmt.Errorf("--listen: %s is not on loopback, and others could read tokens on their way: give --tls-cert, or --insecure-http", f.listen)
 	}
 	return nil
 }
 
-// read reads the file of the cells.
+// read returns the cells in the file.
 func (f *proxyFlags) read() (*cells.Map, error) {
 	if f.cells == "" {
 		return nil, errors.New("--cells: give the file of the cells")
@@ -129,7 +128,7 @@ func (f *proxyFlags) read() (*cells.Map, error) {
 		for _, address := range c.Nodes {
 			base, err := credentials.ParseAddress(address)
 			if err != nil || base.Scheme != "http" {
-				continue // the proxy refuses what is no address
+				continue // the proxy reports invalid addresses
 			}
 			if ip := net.ParseIP(base.Hostname()); base.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
 				return nil, fmt.Errorf("--cells: %s: others could read tokens on their way to http://%s: use https://, or give --insecure-http", f.cells, base.Host)
@@ -139,13 +138,13 @@ func (f *proxyFlags) read() (*cells.Map, error) {
 	return m, nil
 }
 
-// transport returns the way to the nodes. It does not compress replies, so that they pass as they come.
+// transport returns the transport to the nodes. It passes compressed replies on unchanged.
 func (f *proxyFlags) transport(log hclog.Logger) (http.RoundTripper, error) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.Proxy = nil // state: of this copy
 	base.DisableCompression = true
 	base.MaxIdleConns, base.MaxIdleConnsPerHost = 0, 1000
-	// As in the client: a node that is gone is noticed within 20 s.
+	// Notice a lost node within 20 s, as the client does.
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
 	base.DialContext = dialer.DialContext                                                            // state: of this copy
 	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 10 * time.Second} // state: of this copy
@@ -156,7 +155,7 @@ func (f *proxyFlags) transport(log hclog.Logger) (http.RoundTripper, error) {
 	return transport, nil
 }
 
-// follow reads the file again at each SIGHUP, until ctx ends.
+// follow reads the file of the cells again at each SIGHUP, until ctx ends.
 func (f *proxyFlags) follow(ctx context.Context, hangups <-chan os.Signal, p *proxy.Proxy, log hclog.Logger) {
 	for {
 		select {

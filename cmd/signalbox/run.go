@@ -50,7 +50,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	flags.SortFlags = false
 	flags.Int64VarP(&c.Count, "count", "n", 1, "how many permits to hold")
 	flags.StringVar(&c.Group, "group", "", "the group, of a semaphore with groups")
-	cli.WithoutVariable(flags, "group") // it is of an outer run
+	cli.WithoutVariable(flags, "group") // an outer run sets this variable
 	flags.DurationVar(&c.HeadStart, "head-start", 0, "stand in line where a request would that came so much earlier, as far as the semaphore allows")
 	flags.Int64Var(&c.Permits, "permits", 0, "make the semaphore with so many permits if it does not exist; an existing semaphore stays as it is")
 	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait for the permits; 0: not at all")
@@ -89,7 +89,8 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// addHoldFlags adds the flags that run and elect share, of the session and of the cluster. It returns the flags of the cluster. held is what is renewed.
+// addHoldFlags adds the flags of the session and of the cluster, which run and elect share. It returns the flags of the
+// cluster. held names what is renewed.
 func addHoldFlags(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *cli.ClusterFlags {
 	flags := command.Flags()
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")
@@ -98,7 +99,7 @@ func addHoldFlags(command *cobra.Command, c *hold.Config, held string, lookup fu
 	return cli.AddClusterFlags(flags, lookup)
 }
 
-// holdFor runs the command behind the dashes while what c names is held.
+// holdFor runs the command after the dashes while this process holds permits or leadership.
 func holdFor(command *cobra.Command, c *hold.Config, cluster *cli.ClusterFlags, arguments []string) error {
 	if err := splitArguments(c, command.Name(), command.ArgsLenAtDash(), arguments); err != nil {
 		return cli.UsageError(err)
@@ -122,7 +123,7 @@ func holdFor(command *cobra.Command, c *hold.Config, cluster *cli.ClusterFlags, 
 	return explained(holder.Run(context.WithoutCancel(command.Context())))
 }
 
-// splitArguments reads the name before the dashes, and the command behind them.
+// splitArguments reads the name before the dashes, and the command after them.
 func splitArguments(c *hold.Config, verb string, dash int, arguments []string) error {
 	switch {
 	case dash < 0:
@@ -138,7 +139,7 @@ func splitArguments(c *hold.Config, verb string, dash int, arguments []string) e
 	return nil
 }
 
-// explained adds to an error what to do next.
+// explained adds to an error what the user can do next.
 func explained(err error) error {
 	var failure *cli.ExitError
 	if !errors.As(err, &failure) || failure.Err == nil {

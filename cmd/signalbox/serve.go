@@ -13,12 +13,12 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/supervisor"
 )
 
-// serveFlags is the flags of serve, and what they set.
+// serveFlags are the flags of serve, and the configuration that they set.
 type serveFlags struct {
 	config config
 	peers  string
 	logs   logging
-	file   string // of settings; may be empty
+	file   string // path of the file of settings; may be empty
 }
 
 // newServe makes the subcommand that runs a node. lookup reads an environment variable.
@@ -64,7 +64,7 @@ func newConfig() *cobra.Command {
 	return command
 }
 
-// complete reads the file, derives settings from the list of peers, and checks all.
+// complete reads the file of settings, derives settings from the list of peers, and checks all settings.
 func (s *serveFlags) complete(flags *pflag.FlagSet) error {
 	if s.file != "" {
 		if err := cli.ApplyFile(flags, s.file, "config"); err != nil {
@@ -91,7 +91,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.peers, "peers", "", "all members, as id=host:port,…")
 	flags.StringVar(&c.data, "data", "", "folder of the state; made if it doesn't exist")
 	flags.BoolVar(&c.ephemeral, "ephemeral", false, "keep the state in memory; one node only")
-	_ = flags.SetAnnotation("data", cli.InsteadOf, []string{"ephemeral"}) // fails for an unknown flag only
+	_ = flags.SetAnnotation("data", cli.InsteadOf, []string{"ephemeral"}) // fails only for an unknown flag
 	_ = flags.SetAnnotation("ephemeral", cli.InsteadOf, []string{"data"})
 	flags.BoolVar(&c.journal, "journal", c.journal, "a journal of 16 MiB before the log, for one synced write an append instead of two")
 	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above every token that it may have forgotten")
@@ -108,7 +108,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	addLimits(flags, c)
 }
 
-// completeFromPeers takes defaults of the node id and its address from the list of peers.
+// completeFromPeers sets the node's id and address from the list of peers if their flags are not given.
 func completeFromPeers(c *config, flags *pflag.FlagSet) error {
 	if !flags.Changed("node-id") {
 		switch len(c.peers) {
@@ -127,7 +127,6 @@ func completeFromPeers(c *config, flags *pflag.FlagSet) error {
 	return nil
 }
 
-// logging are the flags of the log.
 type logging struct {
 	level string
 	json  bool
@@ -138,7 +137,7 @@ func addLogging(flags *pflag.FlagSet, l *logging, level string) {
 	flags.BoolVar(&l.json, "log-json", false, "log lines of JSON")
 }
 
-// logger returns the log on the command's stderr. It sets c.ownLevel if a declared file may change the level.
+// logger returns a log that writes to the command's stderr. It sets c.ownLevel if a declared file may change the level.
 func (l logging) logger(command *cobra.Command, c *config) (hclog.Logger, error) {
 	level := hclog.LevelFromString(l.level)
 	if level == hclog.NoLevel {
@@ -150,7 +149,7 @@ func (l logging) logger(command *cobra.Command, c *config) (hclog.Logger, error)
 	return hclog.New(&hclog.LoggerOptions{Name: "signalbox", Level: level, Output: command.ErrOrStderr(), JSONFormat: l.json}), nil
 }
 
-// schedule is when and where scheduled backups are made; without a folder, no backup is.
+// schedule says when and where scheduled backups are made. Without a folder there are no backups.
 type schedule struct {
 	folder string
 	every  time.Duration

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/store/archive"
 )
 
-// patience is how long a verb looks for a node that can carry out what it asks for.
+// patience bounds how long a verb looks for a node that can carry out its request.
 const patience = 10 * time.Second
 
 // newBackup makes the subcommand that fetches a backup.
@@ -49,10 +49,10 @@ func newBackup(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// fetch copies a backup from the first node that gives one, and verifies it on the way.
+// fetch copies a backup from the first node that sends one, and verifies it meanwhile.
 func fetch(ctx context.Context, cfg signalbox.Config, w io.Writer) error {
 	from, to := io.Pipe()
-	defer func() { _ = from.Close() }() // it was only read
+	defer func() { _ = from.Close() }()
 	go func() {
 		to.CloseWithError(operate(cfg, func(o *operator.Operator) error {
 			_, err := o.Backup(ctx, to)
@@ -64,7 +64,7 @@ func fetch(ctx context.Context, cfg signalbox.Config, w io.Writer) error {
 		_, err = io.Copy(io.Discard, a)
 	}
 	if err == nil {
-		_, err = from.Read(make([]byte, 1)) // the end, or the error in its place
+		_, err = from.Read(make([]byte, 1)) // returns io.EOF at the end, or the error of the backup
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -72,7 +72,7 @@ func fetch(ctx context.Context, cfg signalbox.Config, w io.Writer) error {
 	return err
 }
 
-// operate calls do with the operator's calls of a client, which ends with it.
+// operate calls do with an operator's client, and closes the client.
 func operate(cfg signalbox.Config, do func(*operator.Operator) error) error {
 	c, err := signalbox.New(cfg)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
-// newCert makes the subcommand that makes certificates. It works offline.
+// newCert makes the subcommand for certificates. It works offline.
 func newCert() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "cert",
@@ -36,7 +36,6 @@ func newCert() *cobra.Command {
 	return command
 }
 
-// certOptions are the flags that all kinds of certificates share.
 type certOptions struct {
 	dir       string
 	overwrite bool
@@ -56,7 +55,7 @@ func (o *certOptions) cluster() *cobra.Command {
 		Args:    cli.Arguments(1, math.MaxInt),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			files, err := certs.MakeAuthority(o.dir, o.overwrite)
-			if !errors.Is(err, fs.ErrExist) { // else it is kept
+			if !errors.Is(err, fs.ErrExist) { // an existing authority is kept
 				if err := printPair(command, files, err); err != nil {
 					return err
 				}
@@ -73,7 +72,7 @@ func (o *certOptions) cluster() *cobra.Command {
 	return command
 }
 
-// clusterNode issues the certificate of one node unless it can be kept, and copies it.
+// clusterNode issues the certificate of one node, unless a valid one exists, and copies it.
 func (o *certOptions) clusterNode(command *cobra.Command, argument, to string) error {
 	id, list, _ := strings.Cut(argument, "=")
 	hosts := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
@@ -133,7 +132,6 @@ func (o *certOptions) client() *cobra.Command {
 	}
 }
 
-// printPair prints the files that were written.
 func printPair(command *cobra.Command, files certs.Pair, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w; --overwrite replaces it", err)

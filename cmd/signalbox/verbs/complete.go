@@ -13,27 +13,25 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// source returns the words that complete an argument.
+// source returns words that complete an argument, given its beginning.
 type source func(c *call, begun string) iter.Seq2[string, error]
 
 const (
-	// completeWithin bounds how long a shell waits for the words.
+	// completeWithin bounds how long a shell waits for words.
 	completeWithin = 2 * time.Second
-	// maxWords bounds how many words a shell gets.
+	// maxWords bounds the number of words that a shell gets.
 	maxWords = 200
 )
 
-// semaphoreNames are the names of semaphores.
 func semaphoreNames(c *call, begun string) iter.Seq2[string, error] {
 	return words(c.client.List(c, begun, signalbox.Stale()), func(s *signalbox.Semaphore) string { return s.Name })
 }
 
-// sessionIDs are the ids of sessions.
 func sessionIDs(c *call, _ string) iter.Seq2[string, error] {
 	return words(c.operator.ListSessions(c, operator.Stale()), func(s *operator.Session) string { return s.ID })
 }
 
-// memberIDs are the ids of the nodes.
+// memberIDs returns the ids of the nodes.
 func memberIDs(c *call, _ string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		cluster, err := c.readCluster()
@@ -63,7 +61,7 @@ func words[T any](members iter.Seq2[T, error], word func(T) string) iter.Seq2[st
 	}
 }
 
-// completion makes the function that a shell calls for the words of an argument. Without a cluster there is no word.
+// completion returns the function with which a shell completes an argument. Without a cluster, it returns no words.
 func (v verb) completion(flags *common, lookup func(string) (string, bool)) cobra.CompletionFunc {
 	return func(command *cobra.Command, arguments []string, begun string) (found []string, _ cobra.ShellCompDirective) {
 		const done = cobra.ShellCompDirectiveNoFileComp

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// groupFlags are the flags of a request in a semaphore with groups.
+// groupFlags are the flags of a request for permits in a group.
 type groupFlags struct {
 	group     string
 	headStart time.Duration
@@ -24,13 +24,13 @@ func (f *groupFlags) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.headStart, "head-start", 0, "stand in line where a request would that came so much earlier, as far as the semaphore allows")
 }
 
-// groupFlag adds --group. It has no variable: "signalbox run" sets SIGNALBOX_GROUP for its command.
+// groupFlag adds --group. The flag has no variable, because "signalbox run" sets SIGNALBOX_GROUP for its command.
 func groupFlag(group *string, flags *pflag.FlagSet) {
 	flags.StringVar(group, "group", "", "the group, of a semaphore with groups")
 	cli.WithoutVariable(flags, "group")
 }
 
-// groupName is how a group is written as an argument: no argument is empty.
+// groupName returns a group in the form of an argument. It adds "-" if the argument would be empty or begin with "-".
 func groupName(group string) string {
 	if group == "" || strings.HasPrefix(group, "-") {
 		return "-" + group
@@ -38,7 +38,7 @@ func groupName(group string) string {
 	return group
 }
 
-// groupNames are the groups of the semaphore in the first argument.
+// groupNames returns the groups of the semaphore in the first argument.
 func groupNames(c *call, _ string) iter.Seq2[string, error] {
 	return words(c.client.ListGroups(c, c.argument(0), signalbox.Stale()), func(g *signalbox.GroupState) string { return groupName(g.Group) })
 }
@@ -52,7 +52,7 @@ func groupsVerb() verb {
 			"group whose name begins with - has another - before it.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.Var(&limit, "limit", "give GROUP this limit, in place of the limit per group; 0: its requests are refused; none: end that")
-			cli.WithoutVariable(flags, "limit") // a variable would change a group
+			cli.WithoutVariable(flags, "limit") // a variable would change a group by accident
 			flags.BoolVar(&waiting, "waiting", false, "only groups in which a request waits")
 		},
 		run: func(c *call) error {
@@ -110,7 +110,7 @@ func setGroupLimit(c *call, name, group string, limit *numberFlag) error {
 	return errors.Join(c.Result(groupName(group), shown), c.Printf("%s of %s: %s", cli.Printable(groupName(group)), cli.Printable(name), text))
 }
 
-// inGroup adds a group to the name of a semaphore, for people.
+// inGroup returns the name of a semaphore with a group, for people.
 func inGroup(name, group string) string {
 	if group == "" {
 		return name

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// newInspect makes the subcommand that reports what a file holds. It works offline.
+// newInspect makes the subcommand that reports what a file contains. It works offline.
 func newInspect() *cobra.Command {
 	var asJSON bool
 	var top int
@@ -53,7 +53,6 @@ func newInspect() *cobra.Command {
 	return command
 }
 
-// printReport prints a report as text.
 func printReport(out io.Writer, r *offline.Report) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	if r.Folder != nil {
@@ -82,7 +81,7 @@ func printReport(out io.Writer, r *offline.Report) error {
 	return w.Flush()
 }
 
-// row prints one line: a name, and what it is.
+// row prints one line of a report.
 func row(w io.Writer, name, format string, arguments ...any) {
 	_, _ = fmt.Fprintf(w, name+"\t"+format+"\n", arguments...) // Flush returns the error
 }

@@ -24,7 +24,6 @@ func itemVerb() verb {
 		}}
 }
 
-// itemNames are the names of items.
 func itemNames(c *call, begun string) iter.Seq2[string, error] {
 	return words(items.New(c.client).List(c, begun), itemName)
 }
@@ -34,7 +33,7 @@ func itemName(i *items.Item) string { return i.Name }
 func itemLs() verb {
 	return verb{use: "ls [PREFIX]", short: "List items", long: "\n\nWith PREFIX, the items whose names begin with it.", maximum: 1, complete: []source{itemNames},
 		run: func(c *call) error {
-			clients := sync.OnceValue(func() map[string]string { return clientsByID(c) }) // read for the first held item
+			clients := sync.OnceValue(func() map[string]string { return clientsByID(c) }) // called at the first held item
 			c.Empty = noNames("item", c.argument(0))
 			return cli.PrintList(c.Output, items.New(c.client).List(c, c.argument(0)), []string{"NAME", "BYTES", "VERSION", "HOLDER", "SESSION"}, itemName,
 				func(i *items.Item) []string {
@@ -47,15 +46,15 @@ func itemLs() verb {
 		}}
 }
 
-// maxClients bounds the sessions whose clients are read beforehand.
+// maxClients bounds the number of sessions that clientsByID reads.
 const maxClients = 10_000
 
-// clientsByID returns the clients of the sessions that this client may see, up to maxClients.
+// clientsByID returns the clients of up to maxClients visible sessions, by session id.
 func clientsByID(c *call) map[string]string {
 	clients := map[string]string{}
 	for s, err := range c.operator.ListSessions(c, operator.PageSize(pageSize)) {
 		if err != nil || len(clients) == maxClients {
-			break // the ids have to do
+			break // show ids of the other sessions
 		}
 		clients[s.ID] = cli.FormatClient(s.Metadata)
 	}
@@ -76,7 +75,7 @@ func itemGet() verb {
 		}}
 }
 
-// noItem rewords for people that there is no such item.
+// noItem adds advice to the error that an item does not exist.
 func noItem(err error, name string) error {
 	if errors.Is(err, items.ErrUnknownItem) {
 		return refusedFor("\"signalbox item ls\" lists the existing items.", "there is no item %q", name)
@@ -117,7 +116,7 @@ func itemPut() verb {
 
 const maxValue = 512 << 10 // bytes
 
-// differs rewords for people that an item is not as it was expected.
+// differs adds advice to the error that an item is not as expected.
 func differs(err error, name string) error {
 	var refusal *signalbox.Error
 	if !errors.Is(err, items.ErrDiffers) || !errors.As(err, &refusal) {
@@ -149,7 +148,7 @@ func itemRm() verb {
 		}}
 }
 
-// holder describes who holds an item, and what its delete means to that session.
+// holder describes the holder of an item, whose process may continue after the item is deleted.
 func holder(c *call, i *items.Item) string {
 	switch {
 	case !i.Held:
@@ -158,7 +157,7 @@ func holder(c *call, i *items.Item) string {
 		return "A session that you may not see holds it, and its process may go on for a while."
 	}
 	var metadata map[string]string
-	if s, err := c.operator.GetSession(c, i.Session); err == nil { // else its id has to do
+	if s, err := c.operator.GetSession(c, i.Session); err == nil { // after an error, show only the session's id
 		metadata = s.Metadata
 	}
 	return fmt.Sprintf("It is held by %s, whose process may go on for a while.", cli.FormatClientOf(metadata, i.Session))

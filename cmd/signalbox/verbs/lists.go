@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// pageSize is how many members of a list one request reads.
+	// pageSize is the number of list members that one request reads.
 	pageSize = 1000
-	// tableRows is how many members of a list a table has without --limit. The other formats are for programs,
-	// so they have all members.
+	// tableRows is the number of rows of a table without --limit. The other formats have all members, since programs
+	// read them.
 	tableRows = 100
-	// lineLeases is how many leases of a session a line has.
+	// lineLeases is the number of a session's leases in one line.
 	lineLeases = 20
 	allRows    = "--limit 0 shows all"
 )
 
-// limitFlag adds --limit, for lists of these members.
+// limitFlag adds --limit for a list. listed names its members.
 func limitFlag(limit *int, listed string) func(*pflag.FlagSet) {
 	return func(flags *pflag.FlagSet) {
 		flags.IntVar(limit, "limit", tableRows, "how many "+listed+" to show; 0: all, as -o json does without this flag")
 	}
 }
 
-// limited is how many members of a list --limit allows.
+// limited returns how many members of a list to show.
 func (c *call) limited(limit int) (int, error) {
 	switch {
 	case limit < 0:
@@ -43,8 +43,8 @@ func (c *call) limited(limit int) (int, error) {
 	return limit, nil
 }
 
-// readSemaphore reads a semaphore with up to so many holders and waiters. If they fit into a page, one request
-// reads all, as of one moment. It reads longer lists page by page.
+// readSemaphore reads a semaphore with up to that many holders and waiters. If they fit into a page, they are of one
+// moment, since one request reads them. Longer lists are read page by page.
 func readSemaphore(c *call, name string, holders, waiters int) (*signalbox.Semaphore, error) {
 	s, err := c.client.Get(c, name, signalbox.Holders(min(holders, pageSize)), signalbox.Waiters(min(waiters, pageSize)))
 	if err != nil {
@@ -58,7 +58,8 @@ func readSemaphore(c *call, name string, holders, waiters int) (*signalbox.Semap
 	return s, err
 }
 
-// whole returns up to limit members of a list: its first ones, unless there are more.
+// whole returns up to limit members of a list. all is their number. It reads list only if first has fewer members than
+// limit and all.
 func whole[T any](first []T, all int64, limit int, list iter.Seq2[*T, error]) ([]T, error) {
 	if int64(len(first)) >= all || len(first) >= limit {
 		return first, nil
@@ -75,7 +76,7 @@ func whole[T any](first []T, all int64, limit int, list iter.Seq2[*T, error]) ([
 	return found, nil
 }
 
-// printHolders prints the holders of a semaphore, and how many were left out; advice is how to see these.
+// printHolders prints the holders of a semaphore, and how many are not shown. advice says how to see them.
 func printHolders(c *call, s *signalbox.Semaphore, advice string) error {
 	var rows [][]string
 	for _, h := range s.Holders {
@@ -95,7 +96,7 @@ func printHolders(c *call, s *signalbox.Semaphore, advice string) error {
 	return errors.Join(err, more(c, s.HolderCount, len(s.Holders), "holders", advice))
 }
 
-// more prints how many members of a list were left out.
+// more prints how many members of a list are not shown.
 func more(c *call, all int64, shown int, listed, advice string) error {
 	if left := all - int64(shown); left > 0 {
 		return c.Printf("… and %d more %s: %s", left, listed, advice)
@@ -103,7 +104,7 @@ func more(c *call, all int64, shown int, listed, advice string) error {
 	return nil
 }
 
-// firstLeases lists the first leases of a session in a line, and how many more there are.
+// firstLeases lists the first leases of a session on one line, and the number of the others.
 func firstLeases(s *operator.Session, limit int) string {
 	if len(s.Leases) <= limit {
 		return leasesOf(s)

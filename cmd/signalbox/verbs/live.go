@@ -131,7 +131,7 @@ func readClock(c *call) (clock, error) {
 	return clock{time.Now(), cluster.ClusterTime}, nil
 }
 
-// timeOf is the time of an event. An event after the reading of the clock happens now.
+// timeOf returns the time of an event on this machine's clock. For an event after the clock was read, that is now.
 func (k clock) timeOf(e *operator.Event) time.Time {
 	if e.ClusterTime > k.cluster {
 		return time.Now()
@@ -139,7 +139,7 @@ func (k clock) timeOf(e *operator.Event) time.Time {
 	return k.at.Add(e.ClusterTime - k.cluster)
 }
 
-// eventText describes an event. client is the client of its session, if it is known.
+// eventText describes an event. client is the client of its session, or "".
 func eventText(e *operator.Event, client string) string {
 	session := "session " + e.Session
 	if client != "" {
@@ -245,7 +245,7 @@ func top(c *call, rows int, live bool) error {
 		c.Rows([]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL", "USE"}, table), warn(c, cluster))
 }
 
-// fill is the share of a semaphore's permits that are not available.
+// fill returns the share of a semaphore's permits that are not available.
 func fill(s *signalbox.Semaphore) float64 {
 	total := s.Permits + s.Offset
 	if total <= 0 {
@@ -254,7 +254,6 @@ func fill(s *signalbox.Semaphore) float64 {
 	return float64(s.Held+s.Returning) / float64(total)
 }
 
-// bar draws the fill.
 func bar(s *signalbox.Semaphore) string {
 	const width = 10
 	full := min(int(fill(s)*width+0.5), width)

@@ -54,7 +54,7 @@ func membersVerb() verb {
 		}}
 }
 
-// unknownMember rewords for people that the cluster has no such node.
+// unknownMember adds advice to the error that the cluster has no such node.
 func unknownMember(err error, id string) error {
 	if errors.Is(err, operator.ErrUnknownMember) {
 		return refusedFor("\"signalbox members\" lists all.", "the cluster has no node %q", id)
@@ -62,7 +62,7 @@ func unknownMember(err error, id string) error {
 	return err
 }
 
-// printMembers lists the members. Members that are down are red.
+// printMembers lists the members. It prints members that are down in red.
 func printMembers(c *call, cluster *operator.Cluster) error {
 	if c.Format != cli.Table {
 		return cli.PrintList(c.Output, func(yield func(operator.Member, error) bool) {
@@ -97,7 +97,7 @@ func printMembers(c *call, cluster *operator.Cluster) error {
 // stateDown is the state of a member that does not reply.
 const stateDown = "down"
 
-// stateOf is the state of a member for people, with its duration.
+// stateOf returns the state of a member for people, and how long it has lasted.
 func stateOf(m operator.Member) string {
 	switch {
 	case m.State != stateDown:
@@ -108,7 +108,7 @@ func stateOf(m operator.Member) string {
 	return "down for " + cli.ShortDuration(m.LastContact)
 }
 
-// warn prints which nodes are down, and that there is no majority.
+// warn prints what is wrong with the cluster, if anything.
 func warn(c *call, cluster *operator.Cluster) error {
 	if problem, _ := troubles(cluster); problem != "" {
 		return c.Printf("\n%s", c.Red(problem))
@@ -116,8 +116,8 @@ func warn(c *call, cluster *operator.Cluster) error {
 	return nil
 }
 
-// troubles returns what is wrong with a cluster, as the node that replied sees it, and what to do about it; "" for a
-// healthy cluster.
+// troubles returns what is wrong with a cluster, as the replying node sees it, and what the user can do. Both are ""
+// for a healthy cluster.
 func troubles(cluster *operator.Cluster) (problem, next string) {
 	var down []string
 	voters, up := 0, 0
@@ -167,7 +167,7 @@ func leaderVerb() verb {
 		}}
 }
 
-// unwell is the failure of a verb that has found troubles.
+// unwell returns the error of a verb that has found troubles.
 func unwell(cluster *operator.Cluster, status int) error {
 	problem, next := troubles(cluster)
 	return &cli.ExitError{Status: status, Err: &cli.Advice{Err: errors.New(problem), Next: next}}
@@ -214,7 +214,7 @@ func levelVerb() verb {
 		}}
 }
 
-// levelOf reads the argument of "level raise".
+// levelOf parses the argument of "level raise".
 func levelOf(c *call) (uint32, error) {
 	level, err := strconv.ParseUint(c.arguments[0], 10, 32)
 	if err != nil || level == 0 {

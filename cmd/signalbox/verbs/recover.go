@@ -15,15 +15,14 @@ import (
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
-// recovery is the flags of recover.
 type recovery struct {
 	data, peers     string
 	certs           certs.Config
 	yes, upToDamage bool
 }
 
-// newRecover makes the subcommand that makes a cluster of one folder. It works offline, but
-// asks other nodes whether they are alive. parse reads a list of peers as serve does.
+// newRecover makes the subcommand that makes a cluster from one folder. It works offline, but asks the other nodes
+// whether they are alive. parse parses a list of peers.
 func newRecover(parse func(string) ([]probe.Peer, error)) *cobra.Command {
 	var o recovery
 	command := &cobra.Command{
@@ -48,7 +47,7 @@ func newRecover(parse func(string) ([]probe.Peer, error)) *cobra.Command {
 	return command
 }
 
-// run prepares the recovery, asks, and carries it out.
+// run prepares the recovery, asks for confirmation, and carries it out.
 func (o *recovery) run(command *cobra.Command, parse func(string) ([]probe.Peer, error)) (err error) {
 	if o.data == "" || o.peers == "" {
 		return errors.New("recover needs --data and --peers")
@@ -87,7 +86,7 @@ func (o *recovery) run(command *cobra.Command, parse func(string) ([]probe.Peer,
 	return err
 }
 
-// security returns how the other nodes are asked.
+// security returns the TLS settings with which the other nodes are asked.
 func (o *recovery) security() (peer.Security, error) {
 	c := o.certs
 	switch {
@@ -100,10 +99,10 @@ func (o *recovery) security() (peer.Security, error) {
 	if err != nil {
 		return peer.Security{}, fmt.Errorf("--peer-cert: %w", err)
 	}
-	return peer.Security{TLS: source.NodeTLS(), PlainToo: true}, nil // a node without TLS counts as alive, too
+	return peer.Security{TLS: source.NodeTLS(), PlainToo: true}, nil // with plain streams too, so that a node without TLS counts as alive
 }
 
-// describe prints what the recovery keeps, and what may be missing.
+// describe prints what the recovery keeps and what may be lost.
 func (o *recovery) describe(command *cobra.Command, plan *offline.Plan) {
 	out := command.OutOrStdout()
 	f := plan.Report.Folder
@@ -126,10 +125,10 @@ func (o *recovery) describe(command *cobra.Command, plan *offline.Plan) {
 	}
 }
 
-// confirm wants the node's id from the terminal.
+// confirm asks the user to type the node's id.
 func confirm(command *cobra.Command, node string) error {
 	_, _ = fmt.Fprintf(command.OutOrStdout(), "Type the node's id, %s, to recover: ", node)
-	line, _ := bufio.NewReader(command.InOrStdin()).ReadString('\n') // its end is no confirmation
+	line, _ := bufio.NewReader(command.InOrStdin()).ReadString('\n') // an error means no confirmation
 	if strings.TrimSpace(line) != node {
 		return errors.New("not confirmed: the folder was not changed")
 	}

@@ -17,17 +17,16 @@ import (
 	"github.com/signalbox/signalbox/store/archive"
 )
 
-// restoration is the flags of restore, and what they name.
+// restoration has the flags of restore, and the backup that they name.
 type restoration struct {
 	target            *cli.ClusterFlags
 	sessions          string
 	yes, otherCluster bool
 
-	name   string // of the file
+	name   string // path of the file
 	header archive.Header
 }
 
-// newRestore makes the subcommand that restores a backup.
 func newRestore(lookup func(string) (string, bool)) *cobra.Command {
 	r := restoration{sessions: "keep"}
 	command := &cobra.Command{
@@ -66,7 +65,7 @@ func newRestore(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// run reads the cluster, asks, and restores.
+// run reads the cluster, asks for confirmation, and restores.
 func (r *restoration) run(command *cobra.Command, c *signalbox.Client) error {
 	ctx, o := command.Context(), operator.New(c)
 	reading, cancel := context.WithTimeout(ctx, patience)
@@ -105,7 +104,7 @@ func (r *restoration) run(command *cobra.Command, c *signalbox.Client) error {
 	return err
 }
 
-// question describes both states, and the loss.
+// question describes the present state, the backup's state, and what will be lost.
 func (r *restoration) question(ctx context.Context, c *signalbox.Client, o *operator.Operator, cluster *operator.Cluster) (string, error) {
 	semaphores, err := number(c.List(ctx, "", signalbox.PageSize(maxCounted)))
 	if err != nil {
@@ -129,7 +128,7 @@ func (r *restoration) question(ctx context.Context, c *signalbox.Client, o *oper
 		r.name, r.header.Cluster, r.header.Index, r.header.WallTime.Format(time.RFC3339), cli.ShortDuration(max(0, time.Since(r.header.WallTime))), lost, fate), nil
 }
 
-// maxCounted bounds what a question counts: one page.
+// maxCounted bounds the number of members that a question counts, to one page.
 const maxCounted = 1000
 
 func number[T any](list iter.Seq2[T, error]) (string, error) {
@@ -145,7 +144,7 @@ func number[T any](list iter.Seq2[T, error]) (string, error) {
 	return fmt.Sprint(n), nil
 }
 
-// send sends a file to the cluster with that id, and returns the index at which its state is in force.
+// send sends a backup to a cluster, and returns the index at which its state comes into force.
 func send(ctx context.Context, o *operator.Operator, cluster, name string, options []operator.RestoreOption) (index uint64, err error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -30,10 +30,10 @@ func lostVerb() verb {
 		}}
 }
 
-// lostToken is the name of a lost hold.
+// lostToken returns a lost hold as text.
 func lostToken(l *signalbox.LostHold) string { return strconv.FormatUint(l.Token, 10) }
 
-// lostTokens are the tokens of the lost holds of the semaphore in the first argument.
+// lostTokens returns the tokens of the lost holds of the semaphore in the first argument.
 func lostTokens(c *call, _ string) iter.Seq2[string, error] {
 	return words(c.client.ListLost(c, c.argument(0), signalbox.Stale()), lostToken)
 }
@@ -126,7 +126,7 @@ func settleVerb() verb {
 		}}
 }
 
-// awayOf is what no lease holds and what comes back, for people.
+// awayOf describes, for people, permits that are neither held nor available but will come back.
 func awayOf(s *signalbox.Semaphore) (texts []string) {
 	if s.Returning != 0 {
 		text := fmt.Sprintf("%d returning", s.Returning)
@@ -141,7 +141,7 @@ func awayOf(s *signalbox.Semaphore) (texts []string) {
 	return texts
 }
 
-// withSlots adds a cell for the slots, where leases have slots.
+// withSlots adds a cell for slots if the semaphore has slots.
 func withSlots(s *signalbox.Semaphore, row []string, slots string) []string {
 	if !s.Slots {
 		return row
@@ -149,7 +149,7 @@ func withSlots(s *signalbox.Semaphore, row []string, slots string) []string {
 	return append(row, slots)
 }
 
-// slotRanges is slots for people: 0-3,7.
+// slotRanges formats slots for people, for example 0-3,7.
 func slotRanges(slots []int) string {
 	var parts []string
 	for i, j := 0, 0; i < len(slots); i = j {

@@ -32,7 +32,7 @@ func lsVerb() verb {
 		}}
 }
 
-// noNames is what a terminal shows if no name begins with the prefix.
+// noNames returns the text on a terminal if no name begins with the prefix.
 func noNames(kind, prefix string) string {
 	if prefix == "" {
 		return fmt.Sprintf("There is no %s.", kind)
@@ -86,7 +86,7 @@ func showVerb() verb {
 		}}
 }
 
-// summary is a semaphore in one line.
+// summary describes a semaphore in one line.
 func summary(s *signalbox.Semaphore) string {
 	text := fmt.Sprintf("%s: %s, %d held, %d available, %d waiting", cli.Printable(s.Name), permitsOf(s), s.Held, s.Available, s.WaiterCount)
 	if s.NoTotal {
@@ -107,7 +107,7 @@ func summary(s *signalbox.Semaphore) string {
 	return text
 }
 
-// permitsOf is the permits of a semaphore for people.
+// permitsOf returns the permits of a semaphore for people.
 func permitsOf(s *signalbox.Semaphore) string {
 	switch {
 	case s.NoTotal:
@@ -118,7 +118,7 @@ func permitsOf(s *signalbox.Semaphore) string {
 	return fmt.Sprintf("%d permits", s.Permits)
 }
 
-// withGroup adds a cell for the group, where the semaphore has groups.
+// withGroup adds a cell for the group if the semaphore has groups.
 func withGroup(s *signalbox.Semaphore, row []string, group string) []string {
 	if s.Groups == "" {
 		return row
@@ -183,7 +183,7 @@ func resizeVerb() verb {
 			"Waiting requests for more than N are refused.",
 		minimum: 2, maximum: 2, complete: []source{semaphoreNames, noWords},
 		run: func(c *call) error {
-			n, err := strconv.ParseUint(c.arguments[1], 10, 63) // takes no sign, since +2 would look like an addition
+			n, err := strconv.ParseUint(c.arguments[1], 10, 63) // ParseUint allows no sign: +2 would look like an addition
 			if err != nil {
 				return cli.UsageError(fmt.Errorf("%q is no number of permits: resize sets how many there are in all", c.arguments[1]))
 			}
@@ -281,7 +281,7 @@ func downVerb() verb {
 		}}
 }
 
-// within calls a function that waits for permits, for wait at most.
+// within calls do, which waits for permits, for at most wait.
 func within[T any](c *call, wait time.Duration, do func(ctx context.Context, try bool) (T, error)) (T, error) {
 	if wait <= 0 {
 		return do(c, true)
@@ -291,7 +291,7 @@ func within[T any](c *call, wait time.Duration, do func(ctx context.Context, try
 	return do(ctx, false)
 }
 
-// notFree rewords for people that permits were not free in time.
+// notFree adds advice to the error that permits were not free in time.
 func notFree(err error, name string, n int64, wait time.Duration) error {
 	if !errors.Is(err, signalbox.ErrUnavailable) {
 		return err

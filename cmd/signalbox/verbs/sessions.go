@@ -24,7 +24,7 @@ func sessionVerbs() []verb {
 	return []verb{acquireVerb(), renewVerb(), releaseVerb(), settleVerb(), sessionsVerb(), revokeVerb(), endVerb()}
 }
 
-// lease is an acquired lease, as JSON.
+// lease is the JSON form of an acquired lease.
 type lease struct {
 	Session   string `json:"session"`
 	Semaphore string `json:"semaphore"`
@@ -68,7 +68,7 @@ func acquireVerb() verb {
 			if err != nil {
 				return err
 			}
-			defer func() { _ = client.Close(c) }() // its lease is left to itself
+			defer func() { _ = client.Close(c) }() // the session and its lease stay
 			name := c.arguments[0]
 			held, err := within(c, wait, func(ctx context.Context, try bool) (*signalbox.Lease, error) {
 				if try {
@@ -88,23 +88,24 @@ func acquireVerb() verb {
 		}}
 }
 
-// isThisProcess reports whether a waiter is a request of this process, whose session is not known before the grant.
+// isThisProcess reports whether a waiter is a request of this process. The session's id is not known before the grant,
+// so it compares host and process id.
 func isThisProcess(w *signalbox.Waiter) bool {
 	host, err := os.Hostname()
 	return err == nil && w.Metadata["host"] == host && w.Metadata["pid"] == strconv.Itoa(os.Getpid())
 }
 
-// ofAnotherUser reports whether metadata names another user than this process's. Machines are not compared, since
-// the steps of a job may run on several.
+// ofAnotherUser reports whether metadata names another user than this process's. It does not compare machines, since
+// the steps of a job may run on several machines.
 func ofAnotherUser(metadata map[string]string) bool {
 	names := []string{"", strconv.Itoa(os.Getuid())}
-	if u, err := user.Current(); err == nil { // a container's user often has no name
+	if u, err := user.Current(); err == nil { // in a container, the user often has no name
 		names = append(names, u.Username)
 	}
 	return !slices.Contains(names, metadata["user"])
 }
 
-// checkTTL refuses a ttl that the API can't express.
+// checkTTL refuses a ttl that is too short for the API.
 func checkTTL(ttl time.Duration) error {
 	if ttl < time.Millisecond {
 		return cli.UsageError(errors.New("--ttl must be at least 1ms"))
@@ -132,10 +133,10 @@ func renewVerb() verb {
 		}}
 }
 
-// maxHold is the reason of a lease that was held for as long as its semaphore allows.
+// maxHold is the reason of the loss of a lease that was held as long as its semaphore allows.
 const maxHold = "max-hold"
 
-// sessionOver rewords for people that a session is over.
+// sessionOver adds advice to the error that a session is over.
 func sessionOver(err error, id string) error {
 	reason := ""
 	var refusal *signalbox.Error
@@ -200,15 +201,15 @@ func releaseVerb() verb {
 		}}
 }
 
-// ownedLease is a lease of a session, or, with the token 0, a request for one.
+// ownedLease is a lease of a session, or, with token 0, a request for a lease.
 type ownedLease struct {
 	group string
 	count int64
-	token uint64 // a later lease of the same name stays
-	spent bool   // a receipt
+	token uint64 // identifies the lease, so that a later lease for the same semaphore is not meant
+	spent bool   // the lease is a receipt of a semaphore with a window
 }
 
-// leaseIn names the group of a lease.
+// leaseIn returns the option for a lease in a group.
 func leaseIn(group string) []operator.LeaseOption {
 	if group == "" {
 		return nil
@@ -216,8 +217,7 @@ func leaseIn(group string) []operator.LeaseOption {
 	return []operator.LeaseOption{operator.OfGroup(group)}
 }
 
-// findLease returns the lease of a session, or its request, by the name of the semaphore, and by --group unless there
-// is only one.
+// findLease returns a session's lease of a semaphore, or its request. If there are several, --group selects one.
 func findLease(c *call, s *operator.Session, name, group string) (ownedLease, error) {
 	var found []ownedLease
 	for _, l := range s.Leases {

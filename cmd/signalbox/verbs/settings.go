@@ -35,7 +35,7 @@ func (f *numberFlag) String() string {
 	return strconv.FormatInt(f.n, 10)
 }
 
-// Set reads the value.
+// Set implements pflag.Value.
 func (f *numberFlag) Set(text string) (err error) {
 	if f.set, f.none = true, text == noSetting; f.none {
 		return nil
@@ -46,10 +46,10 @@ func (f *numberFlag) Set(text string) (err error) {
 	return err
 }
 
-// Type names the values in the help.
+// Type implements pflag.Value. The help shows it.
 func (f *numberFlag) Type() string { return "N|" + noSetting }
 
-// durationFlag is the value of a flag that is a duration or noSetting, which is the same as 0.
+// durationFlag is the value of a flag that is a duration or noSetting, which means 0.
 type durationFlag struct {
 	d   time.Duration
 	set bool
@@ -65,7 +65,7 @@ func (f *durationFlag) String() string {
 	return f.d.String()
 }
 
-// Set reads the value.
+// Set implements pflag.Value.
 func (f *durationFlag) Set(text string) (err error) {
 	if f.set, f.d = true, 0; text != noSetting {
 		f.d, err = time.ParseDuration(text)
@@ -73,7 +73,7 @@ func (f *durationFlag) Set(text string) (err error) {
 	return err
 }
 
-// Type names the values in the help.
+// Type implements pflag.Value. The help shows it.
 func (f *durationFlag) Type() string { return "duration|" + noSetting }
 
 // settingFlags are the flags of the settings of a semaphore.
@@ -84,14 +84,13 @@ type settingFlags struct {
 	resume, slots                        bool
 }
 
-// settingValues are the values of the flags that take only these, but for on-lost, which takes durations too.
+// settingValues has the allowed values of flags; --on-lost also allows durations.
 var settingValues = map[string][]string{
 	"groups":    {signalbox.ByRequest, signalbox.ByOwner, noSetting},
 	"when-full": {signalbox.Refuse, signalbox.DropOldest, noSetting},
 	"on-lost":   {signalbox.Release, signalbox.Quarantine, noSetting},
 }
 
-// add adds the flags.
 func (f *settingFlags) add(flags *pflag.FlagSet) {
 	f.perGroup.least, f.maxWaiting.least = 1, 1
 	flags.Var(&f.permits, "permits", "how many permits it has; none: only groups have limits, which needs --groups and --per-group")
@@ -99,18 +98,18 @@ func (f *settingFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.perGroup, "per-group", "the limit of each group without an own limit")
 	flags.StringVar(&f.pause, "pause", "", "grant no permit, for this reason")
 	flags.Var(&f.maxWaiting, "max-waiting", "the most requests in a line")
-	cli.WithoutVariable(flags, "max-waiting") // it is a limit of serve
+	cli.WithoutVariable(flags, "max-waiting") // serve uses this variable for a limit
 	flags.StringVar(&f.whenFull, "when-full", "", "what a full line does to one more request: refuse, or drop-oldest: the first one ends in its place; none: refuse")
 	flags.Var(&f.headStart, "head-start", "the longest head start of a request; none: no head starts")
 	flags.Var(&f.window, "window", "what is granted comes back so long after its grant, and not before: --permits N --window 1m grants N a minute")
 	flags.Var(&f.cooldown, "cooldown", "what a lease gives up comes back so long after its end")
 	flags.StringVar(&f.onLost, "on-lost", "", "when the permits of a lost lease come back: release: as others; quarantine: when \"signalbox free\" says so; or after a duration")
 	flags.BoolVar(&f.slots, "slots", false, "leases say which of the permits they have, by numbers from 0; --slots=false ends that")
-	cli.WithoutVariable(flags, "slots") // it is of an outer run
+	cli.WithoutVariable(flags, "slots") // an outer run sets this variable
 	flags.Var(&f.maxHold, "max-hold", "the longest time that a lease is held; then it is lost")
 }
 
-// options returns the settings that the flags name.
+// options returns the settings that are given by flags.
 func (f *settingFlags) options(flags *pflag.FlagSet) (options []signalbox.SettingOption, err error) {
 	for name, value := range map[string]string{"groups": f.groups, "when-full": f.whenFull} {
 		if text := valueOf(value); flags.Changed(name) && text != "" && text != settingValues[name][0] && text != settingValues[name][1] {
@@ -141,7 +140,7 @@ func (f *settingFlags) options(flags *pflag.FlagSet) (options []signalbox.Settin
 	return options, nil
 }
 
-// valueOf is the value of a setting: "" clears it.
+// valueOf returns the value of a setting. "" clears the setting.
 func valueOf(text string) string {
 	if text == noSetting {
 		return ""
@@ -149,7 +148,7 @@ func valueOf(text string) string {
 	return text
 }
 
-// match reports whether a semaphore has the settings that the flags name.
+// match reports whether a semaphore has the settings that are given by flags.
 func (f *settingFlags) match(s *signalbox.Semaphore, flags *pflag.FlagSet) bool {
 	return s.NoTotal == f.permits.none && s.Permits == f.permits.n &&
 		(!flags.Changed("groups") || s.Groups == valueOf(f.groups)) &&
@@ -165,7 +164,7 @@ func (f *settingFlags) match(s *signalbox.Semaphore, flags *pflag.FlagSet) bool 
 		(!f.maxHold.set || s.MaxHold == f.maxHold.d)
 }
 
-// lostRule is a value of --on-lost as a semaphore shows it.
+// lostRule returns a value of --on-lost in the form in which a semaphore shows it.
 func lostRule(text string) string {
 	if d, err := time.ParseDuration(text); err == nil {
 		return d.String()
@@ -207,12 +206,12 @@ func setVerb() verb {
 		}}
 }
 
-// terms are the permits and the optional settings of a semaphore, for people.
+// terms describes the permits and settings of a semaphore for people.
 func terms(s *signalbox.Semaphore) string {
 	return strings.Join(append([]string{permitsOf(s)}, settingsOf(s)...), ", ")
 }
 
-// settingsOf are the optional settings of a semaphore, for people.
+// settingsOf describes the optional settings of a semaphore for people.
 func settingsOf(s *signalbox.Semaphore) (texts []string) {
 	add := func(set bool, format string, arguments ...any) {
 		if set {

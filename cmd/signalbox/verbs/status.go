@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// nodeStatus is the status of one address.
+// nodeStatus is the status of the node at one address.
 type nodeStatus struct {
 	Address string            `json:"address"`
 	Error   string            `json:"error,omitempty"`
@@ -19,7 +19,7 @@ type nodeStatus struct {
 	err     error
 }
 
-// host is the host and port, without the scheme.
+// host returns the host and port of the address, without the scheme.
 func (n *nodeStatus) host() string {
 	_, host, _ := strings.Cut(n.Address, "://")
 	return host
@@ -65,7 +65,7 @@ func ask(c *call, address string) (*operator.Cluster, error) {
 	single, cfg := *c, c.cluster
 	cfg.Addresses = []string{address}
 	client, err := signalbox.New(cfg)
-	if err != nil { // an http:// address that is listed with https:// too, and gets no token
+	if err != nil { // an http:// address that is also listed with https:// gets no token
 		cfg.Token, cfg.TokenFile = "", ""
 		client, err = signalbox.New(cfg)
 	}
@@ -77,8 +77,8 @@ func ask(c *call, address string) (*operator.Cluster, error) {
 	return single.readCluster()
 }
 
-// knowsMore reports whether one node's view of the cluster is to be shown before another one: its node knows a
-// leader, of a later term, or leads itself.
+// knowsMore reports whether first is the better view of the cluster: its node knows a leader while the other does not,
+// knows a leader of a later term, or is the leader.
 func knowsMore(first, other *operator.Cluster) bool {
 	if (first.Leader == "") != (other.Leader == "") {
 		return first.Leader != ""
@@ -89,7 +89,8 @@ func knowsMore(first, other *operator.Cluster) bool {
 	return first.Leader == first.Node && other.Leader != other.Node
 }
 
-// printStatus prints the status of each address, and the members in the best view; nil: no node has replied.
+// printStatus prints the status of each address, and the members according to the best view, or nil if no node has
+// replied.
 func printStatus(c *call, all []nodeStatus, best *operator.Cluster) error {
 	if best == nil {
 		if c.Format == cli.JSON {
@@ -116,7 +117,7 @@ func printStatus(c *call, all []nodeStatus, best *operator.Cluster) error {
 	return err
 }
 
-// verdict is the failure that decides the exit status.
+// verdict returns the error that decides the exit status.
 func verdict(all []nodeStatus, best *operator.Cluster) error {
 	replied := map[string]bool{} // by host and port
 	for i := range all {

@@ -13,7 +13,6 @@ import (
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
-// newToken makes the subcommand that draws tokens. It works offline.
 func newToken() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "token",
@@ -27,7 +26,7 @@ func newToken() *cobra.Command {
 	return command
 }
 
-// tokenOptions are the flags of token new.
+// tokenOptions are the flags of "token new".
 type tokenOptions struct {
 	scopes, prefixes                []string
 	sessions, leases, waiting, rate int64
@@ -69,7 +68,7 @@ func (o *tokenOptions) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.keep, "keep", false, "draw no token if --token-file exists")
 }
 
-// run draws the token. It appends the block before it writes the token, so that a token in a file works.
+// run draws a token. It appends the token's entry before it writes the token, so that a written token works.
 func (o *tokenOptions) run(command *cobra.Command, name string) error {
 	if _, err := os.Lstat(o.into); o.into != "" && err == nil {
 		if o.keep {
@@ -119,7 +118,7 @@ func (o *tokenOptions) block(name string) access.Block {
 	return b
 }
 
-// appendText appends to a file that may not be there yet.
+// appendText appends to a file, and creates the file if it does not exist.
 func appendText(path, text string) error {
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -129,7 +128,7 @@ func appendText(path, text string) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// writeNew writes a file that must not be there yet.
+// writeNew creates a file. It fails if the file exists.
 func writeNew(path, text string) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -19,42 +19,41 @@ import (
 
 // verb is one subcommand.
 type verb struct {
-	use         string // its name, and its arguments as help shows them
+	use         string // name and arguments, as in the help
 	short, long string
-	minimum     int // of the number of arguments
+	minimum     int // least number of arguments
 	maximum     int
-	complete    []source // of the arguments; the last one is for all further ones
+	complete    []source // complete the arguments; the last source is for all further arguments
 	flags       func(*pflag.FlagSet)
-	values      map[string][]string // that complete a flag
-	// asks returns the question to ask before run, "" for no question; nil: the verb does not ask.
+	values      map[string][]string // by flag: the values with which a shell completes it
+	// asks returns the question to ask before run, or "" for no question. nil: the verb never asks.
 	asks   func(*call) (string, error)
 	run    func(*call) error
 	below  []verb
-	follow bool // until Ctrl-C, which is no failure then
+	follow bool // runs until Ctrl-C, which is then no failure
 }
 
-// call is one use of a verb.
 type call struct {
 	context.Context
 	*cli.Output
 	client    *signalbox.Client
-	operator  *operator.Operator // of client
-	cluster   signalbox.Config   // of client
+	operator  *operator.Operator // uses client
+	cluster   signalbox.Config   // the configuration of client
 	arguments []string
 	flags     *pflag.FlagSet
-	terminal  io.Writer // for people, if it is one
-	confirmed uint64    // the epoch of the semaphore, or the version of the item, in the question; 0: no question
+	terminal  io.Writer // for messages to people, if it is a terminal
+	confirmed uint64    // epoch of the semaphore, or version of the item, in the confirmed question; 0: no question
 }
 
-// readCluster reads the cluster from one node. The deadline leaves each address its share of the time, so that a node
-// which accepts requests and never replies holds no other up.
+// readCluster reads the cluster from one node. Because of the deadline, each address gets a share of the time, so that
+// a node that never replies does not use up all of it.
 func (c *call) readCluster() (*operator.Cluster, error) {
 	ctx, cancel := context.WithTimeout(c, c.cluster.GiveUpAfter)
 	defer cancel()
 	return c.operator.Cluster(ctx)
 }
 
-// argument returns an argument; "" without it.
+// argument returns argument i, or "".
 func (c *call) argument(i int) string {
 	if i < len(c.arguments) {
 		return c.arguments[i]
@@ -62,7 +61,7 @@ func (c *call) argument(i int) string {
 	return ""
 }
 
-// common are the flags that all verbs have.
+// common are the flags of all verbs.
 type common struct {
 	target  *cli.ClusterFlags
 	format  string
@@ -70,7 +69,7 @@ type common struct {
 	yes     bool
 }
 
-// Commands makes the verbs. lookup reads an environment variable, parsePeers a value of --peers.
+// Commands returns the verbs. lookup reads an environment variable, and parsePeers parses --peers.
 func Commands(lookup func(string) (string, bool), parsePeers func(string) ([]probe.Peer, error)) []*cobra.Command {
 	commands := []*cobra.Command{newCert(), newInspect(), newBackup(lookup), newRestore(lookup), newRecover(parsePeers), newToken()}
 	for _, verbs := range [][]verb{semaphoreVerbs(), sessionVerbs(), {whyVerb(), itemVerb()}, liveVerbs(), memberVerbs()} {
@@ -81,7 +80,6 @@ func Commands(lookup func(string) (string, bool), parsePeers func(string) ([]pro
 	return commands
 }
 
-// command makes the cobra command of a verb.
 func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	var shared common
 	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long,
@@ -101,7 +99,7 @@ func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 		return v.perform(command, arguments, &shared, lookup)
 	}
 	command.ValidArgsFunction = v.completion(&shared, lookup)
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{cli.Table, cli.JSON, cli.Name}, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag only
+	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{cli.Table, cli.JSON, cli.Name}, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	for name, values := range v.values {
 		_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -137,7 +135,7 @@ func (v verb) perform(command *cobra.Command, arguments []string, shared *common
 	return c.failed(v.run(c), v.follow)
 }
 
-// chooseCell takes the cell that the first argument tells, where it names a semaphore, an item or a session.
+// chooseCell chooses the cell by the first argument, if this names a semaphore, an item or a session.
 func (v verb) chooseCell(target *cli.ClusterFlags, arguments []string) error {
 	words := append(strings.Fields(v.use), "")
 	first := ""
@@ -159,7 +157,7 @@ func (v verb) chooseCell(target *cli.ClusterFlags, arguments []string) error {
 	return nil
 }
 
-// call makes the client of the flags.
+// call makes a call, with the client that the flags describe.
 func (shared *common) call(ctx context.Context, output *cli.Output, arguments []string, flags *pflag.FlagSet, terminal io.Writer) (*call, error) {
 	cfg, err := shared.target.Client()
 	if err != nil {
@@ -176,14 +174,14 @@ func (shared *common) call(ctx context.Context, output *cli.Output, arguments []
 	return &call{Context: ctx, Output: output, client: client, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags, terminal: terminal}, nil
 }
 
-// close ends the client, which holds no lease any more.
+// close closes the client. It holds no lease.
 func (c *call) close() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), time.Second)
 	defer cancel()
-	_ = c.client.Close(ctx) // the result is printed already
+	_ = c.client.Close(ctx) // ignore the error: the result is already printed
 }
 
-// failed gives an error its exit status, and what to do about it.
+// failed adds the exit status and advice to an error.
 func (c *call) failed(err error, follow bool) error {
 	var known *cli.ExitError
 	switch {
@@ -197,12 +195,12 @@ func (c *call) failed(err error, follow bool) error {
 	return failed(err)
 }
 
-// refusedFor is the failure of a verb on a refusal that it has found itself.
+// refusedFor returns the error of a verb that refuses without asking a node. next is the advice.
 func refusedFor(next, format string, arguments ...any) error {
 	return &cli.ExitError{Status: cli.StatusRefused, Err: &cli.Advice{Err: fmt.Errorf(format, arguments...), Next: next}}
 }
 
-// failed gives the failure of a call its exit status, and what to do about it.
+// failed adds the exit status and advice to the error of a call.
 func failed(err error) error {
 	if err == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// obstacleHolders bounds how many holders are shown of each semaphore in the way.
+// obstacleHolders bounds how many holders of each other semaphore are shown.
 const obstacleHolders = 10
 
 func whyVerb() verb {
@@ -74,8 +74,8 @@ func whyOf(c *call, s *signalbox.Semaphore) error {
 	return errors.Join(err, inTheWay(c, others), freeing(c, s))
 }
 
-// obstacles lists the queues, other than the queue of name, in which a request can't be served, and adds them
-// to a set.
+// obstacles lists the queues, except the queue of name, that keep a request waiting, and adds their semaphores to
+// others.
 func obstacles(all []signalbox.Obstacle, name string, others map[string]bool) string {
 	var parts []string
 	for _, o := range all {
@@ -94,12 +94,12 @@ func obstacles(all []signalbox.Obstacle, name string, others map[string]bool) st
 	return " (" + strings.Join(parts, "; ") + ")"
 }
 
-// inTheWay shows the holders of other semaphores.
+// inTheWay shows the holders of other semaphores in which a request waits.
 func inTheWay(c *call, names map[string]bool) error {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		s, err := c.client.Get(c, name, signalbox.Holders(obstacleHolders), signalbox.Waiters(0))
 		if errors.Is(err, signalbox.ErrUnknownSemaphore) || errors.Is(err, signalbox.ErrForbidden) {
-			continue // just deleted, or not for this client to see
+			continue // just deleted, or not visible to this client
 		}
 		if err != nil {
 			return err
@@ -115,7 +115,7 @@ func allHolders(s *signalbox.Semaphore) string {
 	return fmt.Sprintf("\"signalbox show %s\" shows them", cli.ShellQuote(s.Name))
 }
 
-// freeing prints how an operator frees a semaphore.
+// freeing prints how an operator can free permits of a semaphore.
 func freeing(c *call, s *signalbox.Semaphore) error {
 	if s.LostCount > 0 {
 		err := c.Printf("To bring back what a lost lease held: signalbox free %s TOKEN; \"signalbox lost %[1]s\" lists the tokens.", cli.ShellQuote(s.Name))
@@ -136,7 +136,7 @@ func freeing(c *call, s *signalbox.Semaphore) error {
 	return c.Printf("%s", advice)
 }
 
-// whySession shows why the requests of a session wait: up to limit of its wait list, and as many of its requests.
+// whySession shows why a session's requests wait, up to limit requests.
 func whySession(c *call, s *operator.Session, limit int) error {
 	if c.Format != cli.Table {
 		return c.Result(s.ID, s)

@@ -13,19 +13,19 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
-// Advice is an error with what to do next, for a separate line.
+// Advice is an error, and what the user can do next. Next is printed on a separate line.
 type Advice struct {
 	Err  error
 	Next string
 }
 
-// Error returns the text of the error alone.
+// Error returns the text of Err.
 func (a *Advice) Error() string { return a.Err.Error() }
 
-// Unwrap returns the error alone.
+// Unwrap returns Err.
 func (a *Advice) Unwrap() error { return a.Err }
 
-// Explain adds to an error of a request what to do next, if that is known. Other errors stay as they are.
+// Explain adds Advice to the error of a request, if it is known what to do next. It returns other errors unchanged.
 func Explain(err error) error {
 	var known *Advice
 	if err == nil || errors.As(err, &known) {
@@ -68,7 +68,7 @@ func Explain(err error) error {
 		next = "See the state of the cluster with \"signalbox status\"."
 	case errors.Is(err, signalbox.ErrUnreachable) && !errors.Is(err, context.Canceled):
 		var cause *net.OpError
-		if errors.As(err, &cause) { // leaves out the method and the path
+		if errors.As(err, &cause) { // the operation and address are enough: leave out the HTTP method and path
 			err = &reworded{signalbox.ErrUnreachable.Error() + ": " + cause.Error(), err}
 		}
 		next = "Start the nodes, or give their addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out."
@@ -78,7 +78,7 @@ func Explain(err error) error {
 	return &Advice{err, next}
 }
 
-// Arguments checks that a command gets as many arguments; errors name them as its Use does.
+// Arguments checks the number of a command's arguments. Its errors use the names in the command's Use.
 func Arguments(minimum, maximum int) cobra.PositionalArgs {
 	return func(command *cobra.Command, arguments []string) error {
 		name, names := strings.TrimPrefix(command.CommandPath(), "signalbox "), strings.Fields(command.Use)[1:]
@@ -101,7 +101,7 @@ func Arguments(minimum, maximum int) cobra.PositionalArgs {
 	}
 }
 
-// listed is the names of arguments in a sentence.
+// listed joins names for a sentence.
 func listed(names []string) string {
 	var parts []string
 	for _, name := range names {
@@ -116,7 +116,6 @@ func listed(names []string) string {
 	return strings.Join(parts, " and ")
 }
 
-// reworded replaces the text of an error.
 type reworded struct {
 	text string
 	error
@@ -126,7 +125,7 @@ func (r *reworded) Error() string { return r.text }
 
 func (r *reworded) Unwrap() error { return r.error }
 
-// ShellQuote quotes a word for a shell, if that is needed.
+// ShellQuote quotes a word for a shell if necessary.
 func ShellQuote(word string) string {
 	safe := word != ""
 	for _, c := range word {

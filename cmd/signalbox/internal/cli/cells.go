@@ -43,22 +43,22 @@ func ReadCells(path string) (*cells.Map, error) {
 	return m, nil
 }
 
-// addCells adds the flags of cells. --cell has no variable: a node's image may set the variable of serve.
+// addCells adds the flags of cells. --cell has no variable, because the image of a node may set it for serve.
 func (f *ClusterFlags) addCells(flags *pflag.FlagSet) {
 	flags.StringVar(&f.cells, "cells", "", "TOML file of the clusters that share the names, in place of --addr and --context; the name or the session says which")
 	flags.IntVar(&f.cell, "cell", 0, "the number of the cell to ask, of --cells")
 	WithoutVariable(flags, "cell")
-	_ = flags.SetAnnotation("addr", InsteadOf, []string{"cells"}) // fails for an unknown flag only
+	_ = flags.SetAnnotation("addr", InsteadOf, []string{"cells"}) // fails only for an unknown flag
 	_ = flags.SetAnnotation("context", InsteadOf, []string{"cells"})
 	_ = flags.SetAnnotation("cells", InsteadOf, []string{"addr", "context"})
 }
 
-// AboutName takes the cell that has a name. Without --cells it has no effect. Client is called after it.
+// AboutName chooses the cell of a name. Without --cells it has no effect. Client must be called later.
 func (f *ClusterFlags) AboutName(name string) error {
 	return f.about(func(m *cells.Map) (*cells.Cell, error) { return m.OfName(name), nil })
 }
 
-// AboutNamesBelow is AboutName for all names with this beginning.
+// AboutNamesBelow is AboutName for all names with the prefix beginning.
 func (f *ClusterFlags) AboutNamesBelow(beginning string) error {
 	return f.about(func(m *cells.Map) (*cells.Cell, error) {
 		c, other := m.OfNamesBelow(beginning)
@@ -84,7 +84,7 @@ func (f *ClusterFlags) AboutSession(id string) error {
 	})
 }
 
-// about takes the addresses of a cell: of --cell, or else of choose.
+// about sets the addresses to the nodes of --cell, or of the cell that choose returns.
 func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (err error) {
 	if f.cells == "" {
 		return nil
@@ -101,11 +101,11 @@ func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (er
 	case c == nil:
 		return fmt.Errorf("--cell: %s has no cell %d", f.cells, f.cell)
 	}
-	f.Addresses, f.complete = c.Nodes, true // contexts are of one cluster
+	f.Addresses, f.complete = c.Nodes, true // don't read a context, since it has the addresses of one cluster
 	return nil
 }
 
-// checkCells refuses flags of two clusters, and a verb about a whole cluster that names no cell.
+// checkCells refuses flags that name two clusters. It also refuses a verb for a whole cluster without a cell.
 func (f *ClusterFlags) checkCells() error {
 	switch {
 	case f.cells == "" && f.cell != 0:

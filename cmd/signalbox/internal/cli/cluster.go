@@ -15,42 +15,42 @@ import (
 	"github.com/signalbox/signalbox/client/credentials"
 )
 
-// ClusterFlags is the cluster that the flags of a subcommand name. It is complete once the flags are parsed.
+// ClusterFlags are the flags that name a cluster. They have their values once the flags are parsed.
 type ClusterFlags struct {
 	Addresses []string           // base URLs of the nodes
-	flags     credentials.Config // of the flags alone
+	flags     credentials.Config // from the flags alone
 	lookup    func(string) (string, bool)
 
-	cells string // the file of the cells; "": one cluster
-	cell  int    // the cell to ask; 0: the cell of the name or of the session
+	cells string // path of --cells; "": one cluster
+	cell  int    // number of --cell; 0: the cell of the name or of the session
 	rule  *cells.Map
 
 	set               *pflag.FlagSet
-	context, contexts string // the name of a context, and the file that has it
-	complete          bool   // the context was read
-	used              string // the context in use; "": no context
-	tokenOfContext    bool   // the file of the token comes from the context
+	context, contexts string // name of a context, and path of the file of contexts
+	complete          bool   // no context is to be read any more
+	used              string // name of the context in use, or ""
+	tokenOfContext    bool   // the token's file comes from the context
 }
 
-// tokenVariable has the token, if no file has it. earlierVariable may have it too, unless its value is a number: run
-// and elect set it to the fencing token for their command.
+// tokenVariable has the token, unless a file has it. earlierVariable may have the token too. A number there is no
+// token: run and elect set this variable to the fencing token for their command.
 const (
 	tokenVariable   = "SIGNALBOX_API_TOKEN"
 	earlierVariable = "SIGNALBOX_TOKEN"
 )
 
-// defaultAddresses is where "signalbox dev" serves.
+// defaultAddresses is the address of "signalbox dev".
 var defaultAddresses = []string{"http://127.0.0.1:8701"}
 
-// plainFlag lets the token go over plain HTTP. nodeVariable, of a flag of nodes, does not: an image sets it for its
-// node, and not for other programs there.
+// plainFlag allows the token to be sent over plain HTTP. nodeVariable does not allow it, because an image sets that
+// variable only for its node, and not for other programs in the image.
 const (
 	plainFlag    = "send-token-over-http"
 	nodeVariable = "SIGNALBOX_INSECURE_HTTP"
 )
 
-// AddClusterFlags adds the flags of a cluster. lookup reads the variable of the token, which has no flag; the caller
-// reads the variables of the flags.
+// AddClusterFlags adds the flags of a cluster. The token has no flag; lookup reads its variable. The caller applies the
+// variables of the flags.
 func AddClusterFlags(flags *pflag.FlagSet, lookup func(string) (string, bool)) *ClusterFlags {
 	f := &ClusterFlags{lookup: lookup, set: flags}
 	flags.StringSliceVar(&f.Addresses, "addr", defaultAddresses, "the nodes' base URLs; each run tries them in an order drawn at random")
@@ -65,13 +65,12 @@ func AddClusterFlags(flags *pflag.FlagSet, lookup func(string) (string, bool)) *
 	return f
 }
 
-// AddCAFlag adds the flag --ca alone, for a subcommand that needs no token.
+// AddCAFlag adds only --ca, for a subcommand without a token.
 func AddCAFlag(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "ca", "", "PEM file with the authorities of the nodes' certificates, for https:// addresses; default: the system's authorities")
 }
 
-// Client returns the configuration of a Go client, with only the addresses and the credentials set. Its errors name
-// the flags.
+// Client returns a client's configuration with addresses and credentials. Its errors name the flags.
 func (f *ClusterFlags) Client() (signalbox.Config, error) {
 	if err := f.checkCells(); err != nil {
 		return signalbox.Config{}, err
@@ -85,7 +84,7 @@ func (f *ClusterFlags) Client() (signalbox.Config, error) {
 	if len(f.Addresses) == 0 {
 		return cfg, errors.New("--addr: give at least one")
 	}
-	if _, err := signalbox.New(cfg); err != nil { // which starts no goroutine
+	if _, err := signalbox.New(cfg); err != nil { // New starts no goroutine
 		err = named(err)
 		if _, set := f.lookup(nodeVariable); set && strings.HasPrefix(err.Error(), "--"+plainFlag+":") {
 			err = fmt.Errorf("%w; %s is a setting of nodes: use SIGNALBOX_SEND_TOKEN_OVER_HTTP", err, nodeVariable)
@@ -95,8 +94,8 @@ func (f *ClusterFlags) Client() (signalbox.Config, error) {
 	return cfg, nil
 }
 
-// Environment returns variables, NAME=VALUE, by which another program finds the same cluster. It empties other
-// variables with credentials of another cluster. It holds once Client has returned.
+// Environment returns variables, NAME=VALUE, with which another program finds the same cluster. It empties variables
+// with credentials of another cluster. Call it after Client.
 func (f *ClusterFlags) Environment() []string {
 	var addresses []string
 	for _, address := range f.Addresses {
@@ -105,7 +104,7 @@ func (f *ClusterFlags) Environment() []string {
 		}
 	}
 	variables := []string{Variable("addr") + "=" + strings.Join(addresses, ",")}
-	if inherited, _ := f.lookup(Variable("cells")); f.cells != "" || inherited != "" { // it wins over the addresses
+	if inherited, _ := f.lookup(Variable("cells")); f.cells != "" || inherited != "" { // set it even if empty, since this variable wins over the addresses
 		file := f.cells
 		if absolute, err := filepath.Abs(file); file != "" && err == nil {
 			file = absolute // the other program may have another working directory
@@ -113,7 +112,7 @@ func (f *ClusterFlags) Environment() []string {
 		variables = append(variables, Variable("cells")+"="+file)
 	}
 	context := Variable("context")
-	if name, _ := f.lookup(context); name != "" && name != f.used { // its credentials are for another cluster
+	if name, _ := f.lookup(context); name != "" && name != f.used { // the inherited context has credentials of another cluster
 		variables = append(variables, context+"=")
 	}
 	used := f.credentials()
@@ -125,8 +124,7 @@ func (f *ClusterFlags) Environment() []string {
 	return variables
 }
 
-// Name returns what people call the cluster: the name of its context, or else its addresses. It holds once Client has
-// returned.
+// Name returns the name of the cluster's context, or else its addresses. Call it after Client.
 func (f *ClusterFlags) Name() string {
 	if f.used != "" {
 		return "the context " + f.used
@@ -138,7 +136,7 @@ func (f *ClusterFlags) Name() string {
 	return strings.Join(shown, ",")
 }
 
-// ShownAddress returns an address without its user, which counts as a token; "" if it is no URL.
+// ShownAddress returns an address without its user part, which is secret. It returns "" if the address is not a URL.
 func ShownAddress(address string) string {
 	if !strings.Contains(address, "@") {
 		return address
@@ -151,7 +149,7 @@ func ShownAddress(address string) string {
 	return base.String()
 }
 
-// parse reads an address, which may be host:port alone.
+// parse parses an address, which may be only host:port.
 func parse(address string) (*url.URL, error) {
 	return credentials.ParseAddress(strings.TrimRight(address, "/"))
 }
@@ -165,8 +163,8 @@ func HTTPClient(chosen credentials.Config, addresses []*url.URL) (*http.Client, 
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
-// credentials adds the token of the environment to the credentials of the flags. The token wins over the file of a
-// context, unless --context is on the command line.
+// credentials adds the token in the environment to the credentials of the flags. This token replaces the token file of
+// a context, unless --context is on the command line.
 func (f *ClusterFlags) credentials() credentials.Config {
 	cfg := f.flags
 	token, _ := f.lookup(tokenVariable)
@@ -183,7 +181,7 @@ func (f *ClusterFlags) credentials() credentials.Config {
 	return cfg
 }
 
-// named adds the flag to an error of the configuration.
+// named adds the name of the flag to an error in the configuration.
 func named(err error) error {
 	flag := "--addr"
 	var wrong *credentials.FieldError

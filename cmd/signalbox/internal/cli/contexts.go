@@ -19,13 +19,13 @@ const shownContexts = "~/.config/signalbox/config.toml"
 var members = []string{"addr", "token-file", "ca", "cert", "key", plainFlag}
 
 type contextsFile struct {
-	Context  string                    `toml:"context"` // the one to use unless another is named
+	Context  string                    `toml:"context"` // the context to use by default
 	Contexts map[string]map[string]any `toml:"contexts"`
 }
 
-// fromContext sets flags from a context. A context that --context names on the command line wins over
-// variables; variables win over another one. If a stronger source than the context gives an address, the
-// context is left out: its credentials are for its own addresses.
+// fromContext sets flags from a context. It overrides variables only if --context is on the command line. If --addr is
+// set without --context, or if only --addr is on the command line, no context applies, because the credentials of a
+// context are for its own addresses.
 func (f *ClusterFlags) fromContext() error {
 	if f.complete {
 		return nil
@@ -62,7 +62,7 @@ func (f *ClusterFlags) fromContext() error {
 	return nil
 }
 
-// setFrom sets a flag from a member of a context. Files are relative to the folder of the contexts.
+// setFrom sets a flag from a member of a context. Paths of files are relative to the folder of the contexts' file.
 func (f *ClusterFlags) setFrom(key string, value any, folder string) error {
 	if !slices.Contains(members, key) {
 		return fmt.Errorf("this is not one of %s", strings.Join(members, ", "))
@@ -83,7 +83,7 @@ func (f *ClusterFlags) setFrom(key string, value any, folder string) error {
 		return nil
 	}
 	if key == "addr" {
-		f.Addresses = nil // the addresses of a variable, which Set would add to
+		f.Addresses = nil // drop the addresses of a variable; Set would append to them
 	}
 	f.tokenOfContext = f.tokenOfContext || key == "token-file"
 	return f.set.Set(key, text)
@@ -92,12 +92,12 @@ func (f *ClusterFlags) setFrom(key string, value any, folder string) error {
 // onCommandLine reports whether a flag is on the command line.
 func onCommandLine(flag *pflag.Flag) bool { return SourceOf(flag) == "flag" }
 
-// stands reports whether a flag keeps its value though the context has another.
+// stands reports whether a flag keeps its value although the context has another value for it.
 func (f *ClusterFlags) stands(flag *pflag.Flag) bool {
 	return onCommandLine(flag) || flag.Changed && !onCommandLine(f.set.Lookup("context"))
 }
 
-// readContexts reads the file. The default file need not exist.
+// readContexts reads the file of contexts. If the default file does not exist, there are no contexts.
 func (f *ClusterFlags) readContexts() (file contextsFile, path string, err error) {
 	path = f.contexts
 	if path == "" {

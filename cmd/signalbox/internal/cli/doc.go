@@ -1,23 +1,22 @@
-// Package cli is what the subcommands share on the command line: flags and where their values come
-// from, the cluster that the flags name, the output, and the exit status of a failure.
+// Package cli has what the subcommands share on the command line: flags and the sources of their values, the cluster
+// that the flags name, the output, and the exit status of a failure.
 //
-// A flag on the command line wins over its environment variable, and the variable wins over the file of
-// flags. For example --addr wins over SIGNALBOX_ADDR. A flag that is given neither way may come from a
-// context: a name for the addresses and credentials of one cluster, in a file of the user's.
+// The command line overrides environment variables, and variables override the file of flags. For example, --addr
+// overrides SIGNALBOX_ADDR. A flag that is set in neither way may come from a context: a named set of addresses and
+// credentials for one cluster, in a file of the user.
 //
-// ClusterFlags.Client gives the configuration of package client, and reads the files, so that a mistake is
-// reported, by the name of its flag, before any request. There is no flag for the token itself, which every
-// user of a machine could read in the list of processes: it comes from a file, or from the variable
-// SIGNALBOX_API_TOKEN. An earlier name of that variable is SIGNALBOX_TOKEN, which "signalbox run" sets for
-// its command to the fencing token: a number there is no token.
+// ClusterFlags.Client returns the configuration of package client. It reads all files first, so that it can report a
+// mistake with the name of its flag before any request. There is no flag for the token itself, since every user of a
+// machine could read it in the list of processes. The token comes from a file, or from the variable
+// SIGNALBOX_API_TOKEN. The earlier variable SIGNALBOX_TOKEN still works, but a number in it is no token: "signalbox
+// run" sets it to the fencing token for its command.
 //
-// A table is for people and may change. JSON has the members of the HTTP API, and names are
-// one a line: both are for programs. On a terminal, text that came from clients is printed
-// without its control characters, which could drive the terminal.
+// Tables are for people and may change. The other two formats are for programs: JSON, with the members of the HTTP API,
+// and names, one per line. On a terminal, text from clients is printed without control characters, since these could
+// control the terminal.
 //
-// The package is called by cmd/signalbox and the packages below it; main prints errors and ends the
-// process. It sends no request itself, and knows no flag by its name but the flags that it adds,
-// --help and --version.
+// cmd/signalbox and the packages below it call the package. main prints errors and ends the process. The package sends
+// no request, and knows no names of flags except --help, --version and the flags that it adds.
 //
 //   - settings.go: values of flags from variables and a file; variables whose names are mistyped
 //   - cluster.go: the flags that name a cluster, and the client that they configure
@@ -27,5 +26,5 @@
 //   - exit.go: the exit statuses
 //   - terminal.go: formats, tables, colours, questions
 //   - size_unix.go: the size of a terminal
-//   - size_other.go: not known on other systems
+//   - size_other.go: the same for systems on which the size is not known
 package cli

@@ -8,28 +8,29 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
-// The exit statuses. A command that "signalbox run" runs may end with the same ones: stderr then shows the
-// difference.
+// The exit statuses. The command of "signalbox run" may end with the same statuses; messages on stderr then show who
+// failed.
 const (
-	StatusFailed      = 1 // for a reason without a status
+	StatusFailed      = 1 // any other reason
 	StatusUsage       = 2
 	StatusNotInTime   = 3
 	StatusLost        = 4
 	StatusRefused     = 5
 	StatusUnavailable = 6
-	StatusDegraded    = 7   // the cluster works, and a part of it does not
+	StatusDegraded    = 7   // the cluster works, but a part of it is down
 	StatusCantRun     = 126 // as in shells
 	StatusNotFound    = 127
-	StatusSignal      = 128 // and the signal's number
+	StatusSignal      = 128 // plus the signal's number
 )
 
-// ExitError is an error with an exit status. Err is nil if the status of an ended command is all there is to report.
+// ExitError is an error with an exit status. Err is nil if there is no message, since a command has ended with this
+// status.
 type ExitError struct {
 	Status int
 	Err    error
 }
 
-// Error returns the reason, and "" without one.
+// Error returns the text of Err, or "".
 func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return ""
@@ -37,10 +38,10 @@ func (e *ExitError) Error() string {
 	return strings.TrimPrefix(e.Err.Error(), "signalbox: ")
 }
 
-// Unwrap returns the reason.
+// Unwrap returns Err.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// UsageError gives an error of the command line its exit status; nil stays nil.
+// UsageError returns err with StatusUsage, or nil if err is nil.
 func UsageError(err error) error {
 	if err == nil {
 		return nil
@@ -48,8 +49,8 @@ func UsageError(err error) error {
 	return &ExitError{StatusUsage, err}
 }
 
-// StatusOf returns the exit status of an error: 0 for nil, the status of an ExitError, or the status for a
-// failure of the Go client. It is StatusFailed for other errors.
+// StatusOf returns the exit status of an error: 0 for nil, the status of an ExitError, the status for an error of the
+// Go client, or else StatusFailed.
 func StatusOf(err error) int {
 	var exitError *ExitError
 	var refusal *signalbox.Error

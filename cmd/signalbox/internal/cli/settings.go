@@ -15,7 +15,7 @@ import (
 
 const prefix = "SIGNALBOX_"
 
-// Variable is the environment variable of a flag: SIGNALBOX_NODE_ID of --node-id.
+// Variable returns the environment variable of a flag, for example SIGNALBOX_NODE_ID of --node-id.
 func Variable(flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -23,20 +23,19 @@ func Variable(flag string) string {
 // InsteadOf annotates a flag with the flags that it replaces.
 const InsteadOf = "signalbox-instead-of"
 
-// noVariable annotates a flag that has no variable.
 const noVariable = "signalbox-no-variable"
 
-// WithoutVariable makes ApplyVariables leave a flag alone.
+// WithoutVariable makes ApplyVariables skip a flag.
 func WithoutVariable(flags *pflag.FlagSet, name string) {
-	_ = flags.SetAnnotation(name, noVariable, []string{"true"}) // fails for an unknown flag only
+	_ = flags.SetAnnotation(name, noVariable, []string{"true"}) // fails only for an unknown flag
 }
 
 // source annotates a flag with the origin of its value.
 const source = "signalbox-source"
 
-// ApplyVariables sets each flag that is not on the command line from its variable. An empty variable counts as not
-// set, as in most compose files. So does the variable of a flag that a flag on the command line replaces: an image
-// may set defaults that don't go with it. WithoutVariable excepts a flag.
+// ApplyVariables sets each flag that is not on the command line from its variable. An empty variable counts as not set,
+// as in most compose files. A variable is ignored if a flag on the command line replaces its flag (see InsteadOf),
+// since an image may set defaults that don't fit the command line. Flags of WithoutVariable are skipped.
 func ApplyVariables(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var failed []error
 	replaced := replacedFlags(flags)
@@ -48,12 +47,12 @@ func ApplyVariables(flags *pflag.FlagSet, lookup func(string) (string, bool)) er
 		if err := flags.Set(flag.Name, value); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", Variable(flag.Name), err))
 		}
-		_ = flags.SetAnnotation(flag.Name, source, []string{Variable(flag.Name)}) // fails for an unknown flag only
+		_ = flags.SetAnnotation(flag.Name, source, []string{Variable(flag.Name)}) // fails only for an unknown flag
 	})
 	return errors.Join(failed...)
 }
 
-// replacedFlags returns the flags that the flags set so far replace.
+// replacedFlags returns the flags that are replaced by the flags set so far.
 func replacedFlags(flags *pflag.FlagSet) map[string]bool {
 	replaced := map[string]bool{}
 	flags.Visit(func(flag *pflag.Flag) {
@@ -66,8 +65,8 @@ func replacedFlags(flags *pflag.FlagSet) map[string]bool {
 	return replaced
 }
 
-// ApplyFile sets each flag that is given neither on the command line nor by a variable from a TOML file of the flags'
-// names: node-id = "n1". A list may be an array. Unknown names are an error, and so are the flags that except names.
+// ApplyFile sets each flag that was not set by the command line or a variable. The TOML file has lines such as node-id
+// = "n1"; a list may be an array. Unknown flags in it are an error, and so are the flags named in except.
 func ApplyFile(flags *pflag.FlagSet, path string, except ...string) error {
 	var values map[string]any
 	if _, err := toml.DecodeFile(path, &values); err != nil {
@@ -91,13 +90,13 @@ func ApplyFile(flags *pflag.FlagSet, path string, except ...string) error {
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s: %s: %w", path, name, err))
 		}
-		_ = flags.SetAnnotation(name, source, []string{path}) // fails for an unknown flag only
+		_ = flags.SetAnnotation(name, source, []string{path}) // fails only for an unknown flag
 	}
 	slices.SortFunc(failed, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(failed...)
 }
 
-// textOf is a value of TOML as on the command line.
+// textOf returns a TOML value as text for a flag.
 func textOf(value any) (string, error) {
 	switch v := value.(type) {
 	case string, bool, int64, float64:
@@ -116,7 +115,7 @@ func textOf(value any) (string, error) {
 	return "", errors.New("a setting is a text, a number, true or false, or a list of texts")
 }
 
-// SourceOf is the origin of a flag's value: "default", "flag", its variable, or a file.
+// SourceOf returns the origin of a flag's value: "default", "flag", the name of a variable, or the path of a file.
 func SourceOf(flag *pflag.Flag) string {
 	switch from := flag.Annotations[source]; {
 	case len(from) > 0:
@@ -127,8 +126,8 @@ func SourceOf(flag *pflag.Flag) string {
 	return "default"
 }
 
-// PrintFlags prints the flags, without the flags that except names, as a file for ApplyFile, each with its source.
-// Flags that are not set are comments.
+// PrintFlags prints the flags, except those in except, as a file for ApplyFile. Each has a comment with its source.
+// Flags with their default value are commented out.
 func PrintFlags(w io.Writer, flags *pflag.FlagSet, except ...string) error {
 	var failed error
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -144,10 +143,10 @@ func PrintFlags(w io.Writer, flags *pflag.FlagSet, except ...string) error {
 				value = json.RawMessage(flag.Value.String())
 			}
 		}
-		text, err := json.Marshal(value) // JSON's texts, numbers and arrays are TOML's too
+		text, err := json.Marshal(value) // texts, numbers and arrays have the same form in TOML
 		if err == nil {
 			comment := ""
-			if !flag.Changed { // set in a file, a default would count as given
+			if !flag.Changed { // else ApplyFile would count a default as set
 				comment = "# "
 			}
 			_, err = fmt.Fprintf(w, "%s%s = %s # %s\n", comment, flag.Name, text, SourceOf(flag))
@@ -165,8 +164,8 @@ func names(flags *pflag.FlagSet) (all []string) {
 // kubernetes matches the variables that Kubernetes sets for services called signalbox….
 var kubernetes = regexp.MustCompile(`^SIGNALBOX_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// Mistyped returns an error for each variable of an environment (name=value) that begins with SIGNALBOX_ and is
-// neither of a flag nor among others, which may end in _ for a prefix.
+// Mistyped returns an error for each variable (name=value) that begins with SIGNALBOX_ but belongs to no flag and is
+// not in others. A name in others that ends in _ is a prefix.
 func Mistyped(environment []string, flags, others []string) error {
 	known := slices.Clone(others)
 	for _, flag := range flags {
@@ -187,7 +186,7 @@ func Mistyped(environment []string, flags, others []string) error {
 	return errors.Join(failed...)
 }
 
-// meant proposes the nearest of the names, if a name is near.
+// meant returns the name that is most similar to a mistyped name, or "" if no name is similar.
 func meant(name string, all []string) string {
 	best, shortest := "", 4
 	for _, candidate := range all {
@@ -201,7 +200,7 @@ func meant(name string, all []string) string {
 	return ": did you mean " + best + "?"
 }
 
-// distance is the number of characters to add, remove or replace to make one name of the other.
+// distance returns how many characters must be added, removed or replaced to get from a to b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -4,5 +4,5 @@ package cli
 
 import "io"
 
-// size does not know the size of terminals.
+// size returns 0 and 0: this system does not show the size of a terminal.
 func size(io.Writer) (rows, columns int) { return 0, 0 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// size returns the size of the terminal w; 0 and 0 if it is no terminal.
+// size returns the size of the terminal w, or 0 and 0 if w is not a terminal.
 func size(w io.Writer) (rows, columns int) {
 	if file, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil {

@@ -31,11 +31,11 @@ const (
 type Output struct {
 	W      io.Writer
 	Format string
-	Colour bool   // W is a terminal, and colours are welcome
-	Empty  string // what a terminal shows for a list without members
+	Colour bool   // whether W is a terminal that should show colours
+	Empty  string // text on a terminal in place of an empty list
 }
 
-// NewOutput makes an Output; it fails for an unknown format. lookup reads an environment variable.
+// NewOutput returns an Output, or an error for an unknown format. lookup reads an environment variable.
 func NewOutput(w io.Writer, format string, lookup func(string) (string, bool)) (*Output, error) {
 	if !slices.Contains([]string{Table, JSON, Name}, format) {
 		return nil, fmt.Errorf("--output: %q is not table, json or name", format)
@@ -51,19 +51,19 @@ func IsTerminal(stream any) bool {
 	return ok && isatty.IsTerminal(file.Fd())
 }
 
-// Height returns how many lines the terminal w has; 0 if it is no terminal.
+// Height returns the number of lines of the terminal w, or 0 if w is not a terminal.
 func Height(w io.Writer) int {
 	rows, _ := size(w)
 	return rows
 }
 
-// StatusLine is a line on a terminal that replaces itself.
+// StatusLine is a line on a terminal. Each text overwrites the text before it.
 type StatusLine struct {
 	W     io.Writer
 	shown bool
 }
 
-// Show shows a text, cut to the width of the terminal.
+// Show shows a text, shortened to the width of the terminal.
 func (l *StatusLine) Show(text string) {
 	shown := []rune(Printable(text))
 	if _, columns := size(l.W); columns > 1 && len(shown) >= columns {
@@ -81,7 +81,7 @@ func (l *StatusLine) Remove() {
 	}
 }
 
-// Printable removes the control characters of a text.
+// Printable returns a text without its control characters.
 func Printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) {
@@ -91,7 +91,7 @@ func Printable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// Printf prints a line for people; it prints no line in the formats for programs.
+// Printf prints a line for people. In formats for programs it prints no line.
 func (o *Output) Printf(format string, arguments ...any) error {
 	if o.Format != Table {
 		return nil
@@ -100,7 +100,7 @@ func (o *Output) Printf(format string, arguments ...any) error {
 	return err
 }
 
-// Result prints one result in a format for programs: its name, or JSON in one line.
+// Result prints one result in a format for programs: only its name, or JSON on one line.
 func (o *Output) Result(name string, value any) error {
 	switch o.Format {
 	case Name:
@@ -114,7 +114,7 @@ func (o *Output) Result(name string, value any) error {
 	return nil
 }
 
-// bare is a name alone, which reaches a program as it is, and drives no terminal.
+// bare returns a name unchanged for a program, and without control characters for a terminal.
 func (o *Output) bare(name string) string {
 	if IsTerminal(o.W) {
 		return Printable(name)
@@ -122,7 +122,7 @@ func (o *Output) bare(name string) string {
 	return name
 }
 
-// Raw prints bytes as they are; on a terminal without control characters, and with a final newline.
+// Raw prints bytes unchanged. On a terminal it removes control characters and adds a final newline.
 func (o *Output) Raw(data []byte) error {
 	if IsTerminal(o.W) {
 		var lines []string
@@ -135,7 +135,7 @@ func (o *Output) Raw(data []byte) error {
 	return err
 }
 
-// Rows prints lines of cells below their titles, and the lines at the indexes red in red.
+// Rows prints a table with titles. The rows with the indexes in red are red.
 func (o *Output) Rows(titles []string, rows [][]string, red ...int) error {
 	if o.Format != Table || len(rows) == 0 {
 		return nil
@@ -166,7 +166,7 @@ func (o *Output) Rows(titles []string, rows [][]string, red ...int) error {
 	return err
 }
 
-// Red returns a text in red, where colours are welcome.
+// Red returns a text in red if o.Colour is set.
 func (o *Output) Red(text string) string {
 	if !o.Colour {
 		return text
@@ -174,7 +174,7 @@ func (o *Output) Red(text string) string {
 	return "\x1b[31m" + text + "\x1b[0m"
 }
 
-// Bold returns a text in bold, where colours are welcome.
+// Bold returns a text in bold if o.Colour is set.
 func (o *Output) Bold(text string) string {
 	if !o.Colour {
 		return text
@@ -182,7 +182,7 @@ func (o *Output) Bold(text string) string {
 	return "\x1b[1m" + text + "\x1b[0m"
 }
 
-// PrintList prints the members of a list: rows below titles, names, or an array of JSON with one member a line.
+// PrintList prints a list: as a table, as names, or as a JSON array with one member per line.
 func PrintList[T any](o *Output, members iter.Seq2[T, error], titles []string, name func(T) string, row func(T) []string) error {
 	var rows [][]string
 	w := bufio.NewWriter(o.W)
@@ -200,7 +200,7 @@ func PrintList[T any](o *Output, members iter.Seq2[T, error], titles []string, n
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(w, "%s%s", between, text) // an error stays until Flush
+			fmt.Fprintf(w, "%s%s", between, text) // Flush returns the error
 			between = ",\n"
 		} else {
 			fmt.Fprintln(w, o.bare(name(member)))
@@ -218,7 +218,7 @@ func PrintList[T any](o *Output, members iter.Seq2[T, error], titles []string, n
 	return errors.Join(w.Flush(), o.Rows(titles, rows))
 }
 
-// ShortDuration is a duration for people.
+// ShortDuration formats a duration for people.
 func ShortDuration(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -237,12 +237,12 @@ func ShortDuration(d time.Duration) string {
 	return text
 }
 
-// FormatSlots is slots as "signalbox run" hands them to its command: 0,3.
+// FormatSlots formats slots as "signalbox run" does for its command, for example 0,3.
 func FormatSlots(slots []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(slots), " ", ","), "[]")
 }
 
-// FormatPairs is metadata for people.
+// FormatPairs formats metadata for people.
 func FormatPairs(metadata map[string]string) string {
 	var pairs []string
 	for key, value := range metadata {
@@ -252,8 +252,8 @@ func FormatPairs(metadata map[string]string) string {
 	return strings.Join(pairs, " ")
 }
 
-// FormatClient is the metadata of a session for people: first the user, host and process, which the clients record,
-// then the other pairs.
+// FormatClient formats a session's metadata for people: first the user, host and process that clients record, then the
+// other pairs.
 func FormatClient(metadata map[string]string) string {
 	rest := maps.Clone(metadata)
 	var parts []string
@@ -275,7 +275,7 @@ func FormatClient(metadata map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
-// FormatClientOf is FormatClient, followed by the session's id.
+// FormatClientOf is FormatClient followed by the session's id.
 func FormatClientOf(metadata map[string]string, session string) string {
 	if client := Printable(FormatClient(metadata)); client != "" {
 		return fmt.Sprintf("%s (session %s)", client, session)
@@ -284,14 +284,14 @@ func FormatClientOf(metadata map[string]string, session string) string {
 }
 
 var (
-	// ErrDeclined: the question got another reply than yes.
+	// ErrDeclined: the user has not confirmed.
 	ErrDeclined = errors.New("not done")
 	// ErrNoTerminal: there is no terminal to ask on.
 	ErrNoTerminal = errors.New("this can't be undone, and there is no terminal to ask on")
 )
 
-// Confirm asks a question on out, and returns nil if in replies yes; a UsageError with ErrNoTerminal without a
-// terminal. The end of ctx ends the wait; a goroutine then goes on to read from in.
+// Confirm asks a question on out, and returns nil if the reply from in is yes. Without a terminal it returns a
+// UsageError with ErrNoTerminal. The end of ctx ends the wait, but a goroutine continues to read from in.
 func Confirm(ctx context.Context, in io.Reader, out io.Writer, question string) error {
 	if !IsTerminal(in) {
 		return UsageError(ErrNoTerminal)

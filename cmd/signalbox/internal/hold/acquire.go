@@ -24,26 +24,26 @@ import (
 )
 
 const (
-	// releaseWithin bounds how long Run waits for a node to confirm the release, and again until a lost hold is free.
+	// releaseWithin bounds the wait until a node confirms the release, and then the wait until FreeLost has succeeded.
 	releaseWithin = 5 * time.Second
-	// withdrawWithin bounds how long it waits for the withdrawal of a request.
+	// withdrawWithin bounds the wait until a node confirms that a request is withdrawn.
 	withdrawWithin = 2 * time.Second
-	// maxNameBytes bounds the command's name in the session's metadata.
+	// maxNameBytes bounds the length of the command's name in the session's metadata.
 	maxNameBytes = 200
 )
 
-// holding is what Run holds while the command runs. It is safe for concurrent use.
+// holding is what Run holds while the command runs: permits or leadership. Safe for concurrent use.
 type holding interface {
 	watched
-	// Close gives it back. If it was lost, Close returns why.
+	// Close releases it. If it was lost, Close returns the reason.
 	Close(ctx context.Context) error
-	// noun names it.
+	// noun names it in messages.
 	noun() string
-	// environment is the command's environment, NAME=VALUE, made of the inherited one, which it may change.
+	// environment returns the environment of the command, NAME=VALUE. It may change inherited.
 	environment(inherited []string) []string
 }
 
-// permits are a session's lease.
+// permits are held by a session's lease.
 type permits struct {
 	*signalbox.Session
 	lease *signalbox.Lease
@@ -55,7 +55,7 @@ func (p *permits) Err() error { return p.lease.Err() }
 
 func (p *permits) noun() string { return "lease" }
 
-// environment has no slots of an outer run: a command without slots must not use them.
+// environment removes the slots of an outer run, which the command must not use.
 func (p *permits) environment(inherited []string) []string {
 	environment := slices.DeleteFunc(inherited, func(variable string) bool {
 		return strings.HasPrefix(variable, "SIGNALBOX_SLOTS=") || strings.HasPrefix(variable, "SIGNALBOX_SLOT=")
@@ -67,13 +67,11 @@ func (p *permits) environment(inherited []string) []string {
 		tokenVariable(p.lease.Token))
 }
 
-// tokenVariable has the fencing token.
 func tokenVariable(token uint64) string { return "SIGNALBOX_TOKEN=" + strconv.FormatUint(token, 10) }
 
-// leadership is an item.
+// leadership is held by an item.
 type leadership struct{ *items.Leadership }
 
-// Close resigns.
 func (l leadership) Close(ctx context.Context) error { return l.Resign(ctx) }
 
 func (l leadership) noun() string { return "leadership" }
@@ -82,14 +80,13 @@ func (l leadership) environment(inherited []string) []string {
 	return append(inherited, "SIGNALBOX_ITEM="+l.Name, "SIGNALBOX_SESSION="+l.Session, tokenVariable(l.Token))
 }
 
-// acquired is the outcome of open.
 type acquired struct {
 	held holding
 	err  error
 }
 
-// acquire waits for the permits, or to lead. The first signal that asks to end withdraws the request, the second one
-// makes acquire return before the withdrawal is confirmed.
+// acquire waits for the permits or for leadership. The first signal that asks to end withdraws the request. After a
+// second such signal, acquire returns before the withdrawal is confirmed.
 func (h *Holder) acquire(ctx context.Context) (holding, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -100,7 +97,7 @@ func (h *Holder) acquire(ctx context.Context) (holding, error) {
 		select {
 		case s := <-h.Signals:
 			if !asksToEnd(s) {
-				continue // there is no command yet to relay it to
+				continue // don't relay the signal, since the command has not started
 			}
 			if stopSignal != 0 {
 				return nil, interrupted(stopSignal)
@@ -127,8 +124,8 @@ func interrupted(s syscall.Signal) error {
 	return &cli.ExitError{Status: cli.StatusSignal + int(s), Err: fmt.Errorf("ended by a signal (%v) before the command began", s)}
 }
 
-// open makes the semaphore if Config asks for it, opens a session and acquires. If a session is lost during the wait,
-// another session waits in its place, at the end of the line.
+// open creates the semaphore if Config says so, opens a session and acquires. If the session is lost during the wait,
+// another session waits, at the end of the line.
 func (h *Holder) open(ctx context.Context) acquired {
 	if h.Wait > 0 {
 		var cancel context.CancelFunc
@@ -168,7 +165,7 @@ func (h *Holder) open(ctx context.Context) acquired {
 			return acquired{held: &permits{s, lease}}
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
-		_ = s.Close(end) // err says more
+		_ = s.Close(end) // err says why open failed, which is more useful
 		cancel()
 		if ctx.Err() != nil || h.Wait == 0 || !errors.Is(err, signalbox.ErrLost) || errors.Is(err, signalbox.ErrRevoked) {
 			return acquired{err: err}
@@ -176,7 +173,7 @@ func (h *Holder) open(ctx context.Context) acquired {
 	}
 }
 
-// leader is the text on the terminal while this process waits to lead.
+// leader returns the text that the terminal shows while this process waits to lead.
 func (h *Holder) leader(ctx context.Context) (string, error) {
 	item, err := items.New(h.client).Get(ctx, h.Name)
 	if err != nil || !item.Held {
@@ -185,8 +182,8 @@ func (h *Holder) leader(ctx context.Context) (string, error) {
 	return fmt.Sprintf("waiting to lead %s: %q leads (session %s)", h.Name, item.Value, item.Session), nil
 }
 
-// warnOfConsul warns of clients of Consul's interface that share a name with the semaphore, and not its permits. It
-// reads while the permits are acquired; the caller calls end.
+// warnOfConsul warns if clients of Consul's interface use a semaphore of the same name, since their permits are counted
+// separately. It checks in the background; the caller calls end.
 func (h *Holder) warnOfConsul(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	done := make(chan struct{})
@@ -205,20 +202,19 @@ func (h *Holder) warnOfConsul(ctx context.Context) (end func()) {
 	}
 }
 
-// warnWithin bounds how long a command waits for that read.
+// warnWithin bounds how long the command's start waits for warnOfConsul.
 const warnWithin = 200 * time.Millisecond
 
-// namesHolders reports whether the value of a lock of Consul's semaphores has holders: an object
-// or a list of their sessions.
+// namesHolders reports whether the lock of a Consul semaphore names holders: an object or a list of their sessions.
 func namesHolders(value []byte) bool {
 	var lock struct{ Holders json.RawMessage }
 	var byID map[string]json.RawMessage
 	var list []string
-	_ = json.Unmarshal(value, &lock) // a value of another form has no holders
+	_ = json.Unmarshal(value, &lock) // an error means that there are no holders
 	return json.Unmarshal(lock.Holders, &byID) == nil && len(byID) > 0 || json.Unmarshal(lock.Holders, &list) == nil && len(list) > 0
 }
 
-// plain removes the characters that metadata may not have, and shortens the text.
+// plain shortens a text and removes characters that metadata may not have.
 func plain(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {
@@ -232,8 +228,8 @@ func plain(text string) string {
 	return text
 }
 
-// refused gives a failure to acquire its exit status. A failure without a status counts as StatusUnavailable,
-// since the status 1 of run is mostly its command's.
+// refused returns a failure to acquire with its exit status. The default is StatusUnavailable rather than 1, since
+// "signalbox run" returns 1 mostly because the command did.
 func (h *Holder) refused(err error) error {
 	status := cli.StatusOf(err)
 	switch {
@@ -249,8 +245,8 @@ func (h *Holder) refused(err error) error {
 	return &cli.ExitError{Status: status, Err: err}
 }
 
-// release gives everything back, and returns why the session was lost, if it was. A release that no node confirms is
-// only logged: the session ends when its ttl is over.
+// release releases everything, and returns the reason if the session was lost. If no node confirms the release, it only
+// logs that, since the session ends after its ttl.
 func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 	err := h.withinBound(ctx, held.Close)
 	switch {
@@ -262,11 +258,12 @@ func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 	return nil
 }
 
-// freeLost brings back what a lost lease held, where the semaphore keeps that away from other clients: the command has
-// ended. It first ends the session, which may still live if the release was not confirmed: there is no lost hold before.
+// freeLost frees the permits of a lost lease if the semaphore keeps them away from other clients. This is safe because
+// the command has ended. It first ends the session: if the release was not confirmed, the session may be alive, and its
+// lease not lost yet.
 func (h *Holder) freeLost(ctx context.Context, p *permits) {
 	err := h.withinBound(ctx, func(ctx context.Context) error {
-		_ = operator.New(h.client).EndSession(ctx, p.lease.Session) // if it is over, or no node replies, FreeLost says more
+		_ = operator.New(h.client).EndSession(ctx, p.lease.Session) // ignore the error: FreeLost fails if the session has not ended
 		return h.client.FreeLost(ctx, h.Name, p.lease.Token, "its command has ended")
 	})
 	switch {
@@ -279,7 +276,7 @@ func (h *Holder) freeLost(ctx context.Context, p *permits) {
 	}
 }
 
-// withinBound calls a function with a ctx that ends after releaseWithin, or with a signal that asks to end.
+// withinBound calls do with a ctx that ends after releaseWithin, or at a signal that asks to end.
 func (h *Holder) withinBound(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()

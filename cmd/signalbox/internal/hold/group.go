@@ -18,18 +18,18 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// group is a command in a separate process group, with this process's standard streams. No child is reaped while the
-// command starts: the command could have ended before its id is known.
+// group is a command in a separate process group, with this process's standard streams. mu is held while the command
+// starts, so that no child is reaped then: the command could end before its process id is known.
 type group struct {
 	mu       sync.Mutex
-	pid      int    // under mu until the command runs
-	takeBack func() // takes the terminal back, under mu
+	pid      int    // guarded by mu until the command runs
+	takeBack func() // takes the terminal back; guarded by mu
 	ended    chan struct{}
-	outcome  syscall.WaitStatus // read after ended
+	outcome  syscall.WaitStatus // valid once ended is closed
 }
 
-// newGroup returns a group without a command. Until stop is called this process reaps every process that ends as its
-// child: as process 1, or as the parent of the command's orphans, no other process can.
+// newGroup returns a group without a command. Until stop is called, this process reaps all its children that end. It is
+// the parent of the command's orphans, or process 1, so no other process can reap them.
 func newGroup() (_ *group, stop func()) {
 	adoptOrphans()
 	g := &group{ended: make(chan struct{})}
@@ -38,7 +38,7 @@ func newGroup() (_ *group, stop func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		g.reap() // what has ended before
+		g.reap() // reap children that ended before
 		for range ends {
 			g.reap()
 		}
@@ -54,7 +54,7 @@ func newGroup() (_ *group, stop func()) {
 func (g *group) begin(command, environment []string) (child, error) {
 	started := make(chan error)
 	go func() {
-		// To the kernel, a parent's death is the death of the thread that started the child.
+		// The kernel kills the command when the thread ends that has started it, so this thread must not end.
 		runtime.LockOSThread()
 		err := g.lend(command, environment)
 		if started <- err; err == nil {
@@ -67,7 +67,7 @@ func (g *group) begin(command, environment []string) (child, error) {
 	return g, nil
 }
 
-// lend starts the command, with the terminal.
+// lend starts the command and gives it the terminal.
 func (g *group) lend(command, environment []string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,14 +75,14 @@ func (g *group) lend(command, environment []string) error {
 	dieWithParent(attributes)
 	g.takeBack = lendTerminal(attributes) // state: of the terminal
 	err := g.start(command, environment, attributes)
-	signal.Ignore(syscall.SIGTTOU) // after the start, since the command would inherit it: it would stop this process in the background
+	signal.Ignore(syscall.SIGTTOU) // else this process would be stopped in the background; after the start, since the command would inherit it
 	if err != nil {
 		g.takeBack()
 	}
 	return err
 }
 
-// start starts the command: a script without #! by the shell, as a shell does.
+// start starts the command. If it is a script without #!, it starts a shell for it, as shells do.
 func (g *group) start(command, environment []string, attributes *syscall.SysProcAttr) error {
 	c := exec.Command(command[0], command[1:]...)
 	c.Env = environment
@@ -100,7 +100,8 @@ func (g *group) start(command, environment []string, attributes *syscall.SysProc
 	return err
 }
 
-// isText reports whether a file begins without a NUL, which shells take for a sign of another machine's program.
+// isText reports whether the file begins without a NUL byte. Shells take a NUL as the sign of a program for another
+// machine.
 func isText(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -108,12 +109,12 @@ func isText(path string) bool {
 	}
 	defer file.Close()
 	head := make([]byte, 128)
-	n, _ := io.ReadFull(file, head) // a short or empty script
+	n, _ := io.ReadFull(file, head) // fails for a short file
 	return !bytes.Contains(head[:n], []byte{0})
 }
 
-// reap takes the status of each child of this process that has ended. It continues the command whenever it is
-// stopped, as by Ctrl-Z: the command would hold its permits without working, and no shell would continue it.
+// reap reaps all children that have ended. If the command was stopped, for example by Ctrl-Z, reap continues it: a
+// stopped command would hold its permits without working, and there is no shell to continue it.
 func (g *group) reap() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,7 +136,7 @@ func (g *group) reap() {
 }
 
 func (g *group) signal(s syscall.Signal) {
-	_ = syscall.Kill(-g.pid, s) // ESRCH: all of it has ended just now
+	_ = syscall.Kill(-g.pid, s) // ESRCH: the whole group has just ended
 }
 
 func (g *group) exited() <-chan struct{} { return g.ended }
@@ -153,7 +154,7 @@ func (g *group) status() int {
 	select {
 	case <-g.ended:
 	default:
-		return cli.StatusSignal + int(syscall.SIGKILL) // it hangs in the kernel, and was sent one
+		return cli.StatusSignal + int(syscall.SIGKILL) // it was sent KILL, and hangs in the kernel
 	}
 	if g.outcome.Signaled() {
 		return cli.StatusSignal + int(g.outcome.Signal())
@@ -161,21 +162,21 @@ func (g *group) status() int {
 	return g.outcome.ExitStatus()
 }
 
-// lendTerminal moves the command's group to the terminal's foreground, if this process is there: only the group
-// in the foreground may read, and gets Ctrl-C.
+// lendTerminal gives the terminal's foreground to the command's group if this process has it. Only the foreground group
+// may read the terminal and gets Ctrl-C.
 func lendTerminal(a *syscall.SysProcAttr) (takeBack func()) {
 	terminal := int(os.Stdin.Fd())
 	foreground, err := unix.IoctlGetInt(terminal, unix.TIOCGPGRP)
 	if err != nil || foreground != unix.Getpgrp() {
-		return func() {} // no terminal, or another group is in its foreground
+		return func() {} // no terminal, or another group has its foreground
 	}
 	a.Foreground, a.Ctty = true, terminal
 	return func() { _ = unix.IoctlSetPointerInt(terminal, unix.TIOCSPGRP, foreground) }
 }
 
-// stayAwake keeps Ctrl-Z from stopping this process, which has to renew.
+// stayAwake prevents Ctrl-Z from stopping this process, which must renew the session.
 func stayAwake() (stop func()) {
-	unheard := make(chan os.Signal, 1) // not ignored, since the command would inherit that
+	unheard := make(chan os.Signal, 1) // a channel without a reader: the command would inherit signal.Ignore
 	for _, s := range []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN} {
 		if !signal.Ignored(s) {
 			signal.Notify(unheard, s)

@@ -9,43 +9,43 @@ import (
 )
 
 const (
-	// pollEvery is how often guard checks whether the group has ended: the system does not notify it of
-	// processes that are not its children.
+	// pollEvery is how often guard checks whether the group has ended. The system reports the end of children only, not
+	// of their children.
 	pollEvery = 10 * time.Millisecond
-	// killedWithin is how long a group may take to be gone after KILL. Only a process that hangs in the kernel
-	// takes longer, and no further signal helps against that.
+	// killedWithin is how long guard waits for the end of the group after KILL. Only a process that hangs in the kernel
+	// takes longer, and no signal can end it.
 	killedWithin = 2 * time.Second
 )
 
-// watched is the part of *client.Lease and *items.Leadership that guard needs. Lost must close grace + margin before
-// Deadline at the latest: the session's margin is their sum.
+// watched is the part of *client.Lease and *items.Leadership that guard needs. Lost must be closed at least grace +
+// margin before Deadline, which is the margin of the session.
 type watched interface {
 	Lost() <-chan struct{}
 	Err() error
 	Deadline() time.Time
 }
 
-// child is a command with all processes that it started: a process group.
+// child is a command and all processes that it has started, in one process group.
 type child interface {
-	signal(s syscall.Signal) // sends to every process of the group, if there is one left
-	exited() <-chan struct{} // closed when the command itself has ended
-	gone() bool              // the command has ended, and so has its whole group
-	status() int             // of the command, as a shell counts it; for after watch
+	signal(s syscall.Signal) // sends to all remaining processes of the group
+	exited() <-chan struct{} // closed when the command has ended
+	gone() bool              // whether the command and its whole group have ended
+	status() int             // exit status of the command, as a shell shows it; valid after watch
 }
 
-// guard watches over a command while permits or an item are held. It kills the whole group by deadline -
-// margin, since the cluster may grant them to another client at the deadline. After a suspension of the machine
-// that passed the deadline it kills the group at once.
+// guard watches a command while permits or an item are held. It kills the whole group at the latest margin before the
+// deadline, since the cluster may grant them to another client at the deadline. If the machine was suspended until
+// after that time, guard kills the group at once.
 type guard struct {
 	held    watched
 	child   child
 	signals <-chan os.Signal // relayed to the group
 	grace   time.Duration    // between TERM and KILL
-	margin  time.Duration    // between KILL and the deadline, for KILL to be carried out
+	margin  time.Duration    // time between KILL and the deadline, for the processes to end
 }
 
-// watch blocks until the command and all of its group have ended. It returns the reason of a loss before the
-// command's end.
+// watch blocks until the command and its group have ended. If the lease was lost before the command ended, watch
+// returns the reason.
 func (g *guard) watch() error {
 	for {
 		select {
@@ -63,13 +63,13 @@ func (g *guard) watch() error {
 	}
 }
 
-// end ends the group: TERM, then KILL.
+// end ends the group with TERM, and after the grace with KILL.
 func (g *guard) end() {
 	g.child.signal(syscall.SIGTERM)
-	g.child.signal(syscall.SIGCONT) // a stopped process would not notice
+	g.child.signal(syscall.SIGCONT) // so that a stopped process gets TERM
 	askedAt := time.Now()
-	// The grace ends by the margin before the deadline, however late end was called, and also if the
-	// machine is suspended during it, which moves the deadline.
+	// The grace must end margin before the deadline, even if end is called late. A suspension of the machine may bring
+	// the deadline closer meanwhile.
 	if g.gone(func() bool {
 		return time.Since(askedAt) >= g.grace || time.Until(g.held.Deadline()) <= g.margin+pollEvery
 	}) {
@@ -80,7 +80,7 @@ func (g *guard) end() {
 	g.gone(func() bool { return time.Since(killed) >= killedWithin })
 }
 
-// gone waits until the group has ended, or late reports true, and reports whether the group has ended.
+// gone waits until the group has ended or late returns true. It reports whether the group has ended.
 func (g *guard) gone(late func() bool) bool {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()

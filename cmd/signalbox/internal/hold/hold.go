@@ -16,18 +16,18 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// minTTL leaves room for a renewal, a grace and a margin on a busy machine.
+// minTTL leaves enough time for a renewal, a grace and a margin on a busy machine.
 const minTTL = time.Second
 
-// Holder holds permits, or leads by an item, while a command runs.
+// Holder holds permits, or leads by holding an item, while a command runs.
 type Holder struct {
 	Config
 	margin time.Duration // see guard
 	client *signalbox.Client
 }
 
-// New checks the configuration and whether the command exists; it sends no request. Its errors name the flags of
-// "signalbox run", and are all of type *cli.ExitError.
+// New checks the configuration, and whether the command exists. It sends no request. Its errors are of type
+// *cli.ExitError and name the flags of "signalbox run".
 func New(c Config) (*Holder, error) {
 	h := &Holder{Config: c, margin: min(max(c.TTL/30, 100*time.Millisecond), time.Second)}
 	if h.Grace == 0 {
@@ -72,8 +72,8 @@ func (h *Holder) check() error {
 	return nil
 }
 
-// Run acquires the permits or the item, runs the command, and gives them back. It returns nil if the command
-// ended with status 0, else an *cli.ExitError. The end of ctx cuts it short; a signal ends it in order.
+// Run acquires the permits or the item, runs the command, and releases them. It returns nil if the command ended with
+// status 0, else an *cli.ExitError. The end of ctx ends Run at once; a signal ends the command first.
 func (h *Holder) Run(ctx context.Context) error {
 	begin := h.begin
 	if begin == nil {
@@ -107,15 +107,15 @@ func (h *Holder) Run(ctx context.Context) error {
 	return nil
 }
 
-// relayed are the signals that the command's group receives too.
+// relayed are the signals that are relayed to the command's group.
 var relayed = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}
 
-// Catch returns the channel for Config.Signals. It takes INT and TERM away from the program's own handling; the
-// end of ctx counts as TERM. A signal that the caller ignored stays ignored, also in the command. Until stop is
-// called, Ctrl-Z does not stop this process, which has to renew.
+// Catch returns the channel for Config.Signals. INT and TERM then no longer end the program; the end of ctx counts as
+// TERM. A signal that this program's parent ignored stays ignored, also for the command. Until stop is called, Ctrl-Z
+// does not stop this process, which must renew the session.
 func Catch(ctx context.Context) (_ <-chan os.Signal, stop func()) {
 	signals := make(chan os.Signal, 16)
-	signal.Reset(syscall.SIGINT, syscall.SIGTERM) // the program would end at the second one
+	signal.Reset(syscall.SIGINT, syscall.SIGTERM) // else a second signal would end the program
 	ignoreInherited()
 	for _, s := range relayed {
 		if !signal.Ignored(s) {
@@ -131,7 +131,7 @@ func Catch(ctx context.Context) (_ <-chan os.Signal, stop func()) {
 	}
 }
 
-// ignoredByCaller are the signals that this program's caller ignored, as Go reports them: for these two alone,
+// ignoredByCaller are the signals that this program's parent ignored, as far as Go reports it: for HUP and INT only,
 // and only before main handles them.
 var ignoredByCaller = func() (ignored []syscall.Signal) {
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
@@ -142,13 +142,13 @@ var ignoredByCaller = func() (ignored []syscall.Signal) {
 	return ignored
 }()
 
-// ignoreInherited makes this process, and so its command, ignore the signals that its caller ignored: sh
-// ignores INT and QUIT for a job in the background, nohup HUP, systemd PIPE. Go's runtime has replaced most of
-// these settings by its own handlers.
+// ignoreInherited makes this process, and so the command, ignore the signals that this program's parent ignored. For
+// example, sh ignores INT and QUIT for background jobs, nohup HUP, and systemd PIPE. Go's runtime has installed its own
+// handlers for most of them.
 func ignoreInherited() {
 	for _, s := range append(ignoredAtStart(), ignoredByCaller...) {
 		switch s {
-		case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPROF: // without them this process can't wait, nor Go run
+		case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPROF: // this process or Go's runtime needs them
 		default:
 			signal.Ignore(s)
 		}

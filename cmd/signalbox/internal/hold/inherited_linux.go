@@ -16,7 +16,7 @@ import (
 // action is the kernel's sigaction; its first word is the handler.
 type action [4]uint64
 
-// sigaction reads the action of a signal, and replaces it unless next is nil.
+// sigaction returns the action of a signal, and sets it to next unless next is nil.
 func sigaction(s syscall.Signal, next *action) (before action, ok bool) {
 	_, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(&before)), 8, 0, 0)
 	return before, errno == 0
@@ -27,12 +27,12 @@ const (
 	signalCount = 65
 )
 
-// ignoredAtStart returns the signals that were ignored when this program was executed. At its start Go's
-// runtime replaces these actions and keeps the earlier ones in an array, runtime.fwdSig, that no function
-// returns. So we search this process's memory for the array: Notify makes the runtime copy the action of a
-// signal that it has not handled yet to the array. For three neighbouring signals we first set Go's own
-// handler, which is harmless to run, and which stands three times in a row only there. If we don't find it
-// exactly once, the result lacks the signals that Go replaced.
+// ignoredAtStart returns the signals that were ignored when this program started. Go's runtime replaces their actions
+// at its start, and keeps the earlier ones in the array runtime.fwdSig, which no function returns. So we search the
+// memory for this array. Notify makes the runtime copy the action of a signal, which it has not handled yet, into the
+// array. For three signals with adjacent numbers we first set Go's own handler, which is harmless. Three such entries
+// in a row exist only in the array. If they are not found exactly once, the result lacks the signals that Go has
+// replaced.
 func ignoredAtStart() (ignored []syscall.Signal) {
 	handler, ok := sigaction(syscall.SIGQUIT, nil)
 	if !ok || handler[0] <= ignore {
@@ -66,8 +66,8 @@ func ignoredAtStart() (ignored []syscall.Signal) {
 	return ignored
 }
 
-// variables returns copies of the memory of this program's global variables: the writable mappings of its file,
-// and the mappings right behind these.
+// variables returns copies of the memory of this program's global variables: the writable mappings of the program's
+// file, and the mappings right after them.
 func variables() (memory [][]byte) {
 	program, _ := os.Readlink("/proc/self/exe")
 	maps, _ := os.ReadFile("/proc/self/maps")

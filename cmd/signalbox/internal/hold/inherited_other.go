@@ -4,5 +4,5 @@ package hold
 
 import "syscall"
 
-// ignoredAtStart returns no signal: this system does not say more than Go does.
+// ignoredAtStart returns no signal: on this system, only Go's report is known (see ignoredByCaller).
 func ignoredAtStart() []syscall.Signal { return nil }

@@ -4,8 +4,8 @@ package hold
 
 import "syscall"
 
-// dieWithParent has no effect: only Linux can do it.
+// dieWithParent has no effect on this system.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// adoptOrphans has no effect: only Linux can do it.
+// adoptOrphans has no effect on this system.
 func adoptOrphans() {}

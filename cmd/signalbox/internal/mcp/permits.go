@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// keptFor is how long a request or a grant is kept for the next acquire of the same permits.
+	// keptFor is how long an unused request or grant waits for the next acquire of the same permits.
 	keptFor = 2 * time.Minute
-	// placeTimeout bounds the read of a request's place.
+	// placeTimeout bounds the read of a request's place in the line.
 	placeTimeout = 2 * time.Second
-	// maxListed bounds the semaphores of a list, maxWhy the holders and the waiting requests of a semaphore.
+	// maxListed bounds the semaphores of list. maxWhy bounds the holders and the waiting requests of why.
 	maxListed, maxWhy = 100, 10
 	maxClientName     = 64 // bytes
 )
 
-// target is what the session has at most one request or lease of.
+// target is a semaphore and a group. The session has at most one request or lease for each target.
 type target struct{ semaphore, group string }
 
 func (t target) String() string {
@@ -44,31 +44,31 @@ func (t target) compare(other target) int {
 type permits struct {
 	c       *signalbox.Client
 	ttl     time.Duration
-	opening chan struct{} // of capacity 1: held by the call that opens a session
+	opening chan struct{} // capacity 1; full while a call opens the session
 
 	mu       sync.Mutex
-	client   string             // name of the client, for people
-	session  *signalbox.Session // nil: no acquire yet
+	client   string             // name of the MCP client, shown to people
+	session  *signalbox.Session // nil before the first acquire
 	requests map[target]*request
 }
 
-// request is one acquire, from the call that asks first to the release. p.mu guards all but the channel.
+// request is a request for permits, from the first acquire to the release. p.mu guards all fields but done.
 type request struct {
 	count     int64
 	withdraw  context.CancelFunc
 	done      chan struct{} // closed once lease and err are set
 	lease     *signalbox.Lease
 	err       error
-	callers   int       // calls that wait for it
-	delivered bool      // a call has replied with the lease
-	keptUntil time.Time // while there are neither callers nor a delivery
+	callers   int       // number of calls that wait for the request
+	delivered bool      // a call has returned the lease
+	keptUntil time.Time // end of keptFor, while no call waits and no call has returned the lease
 }
 
 func newPermits(c *signalbox.Client, ttl time.Duration) *permits {
 	return &permits{c: c, ttl: ttl, opening: make(chan struct{}, 1), requests: map[target]*request{}}
 }
 
-// nameClient sets the name under which people see the session.
+// nameClient sets the name of the client in the session's metadata.
 func (p *permits) nameClient(name string) {
 	plain := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -79,12 +79,12 @@ func (p *permits) nameClient(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.client = plain[:min(len(plain), maxClientName)]
-	for !utf8.ValidString(p.client) { // a rune was cut
+	for !utf8.ValidString(p.client) { // remove a rune that was cut
 		p.client = p.client[:len(p.client)-1]
 	}
 }
 
-// openSession returns the session, which it opens if there is none, or if it was lost.
+// openSession returns the session. If there is no session, or if it was lost, it opens a new session.
 func (p *permits) openSession(ctx context.Context) (*signalbox.Session, error) {
 	select {
 	case p.opening <- struct{}{}:
@@ -104,13 +104,13 @@ func (p *permits) openSession(ctx context.Context) (*signalbox.Session, error) {
 	s, err := p.c.OpenSession(ctx, signalbox.SessionOptions{TTL: p.ttl, Metadata: metadata})
 	if err == nil {
 		p.mu.Lock()
-		p.session = s // state: the one before was lost
+		p.session = s // the earlier session was lost
 		p.mu.Unlock()
 	}
 	return s, err
 }
 
-// acquire waits for a grant for as long as wait. The request goes on when the call returns before.
+// acquire waits for a grant for at most wait. The request continues after that.
 func (p *permits) acquire(ctx context.Context, t target, count int64, wait time.Duration) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -129,7 +129,7 @@ func (p *permits) acquire(ctx context.Context, t target, count int64, wait time.
 	return granted, err
 }
 
-// joinRequest makes a call wait for the request for a target, which it begins if there is none.
+// joinRequest returns the request for a target for a call to wait. It begins a request if there is no request yet.
 func (p *permits) joinRequest(ctx context.Context, t target, count int64) (*request, error) {
 	s, err := p.openSession(ctx)
 	if err != nil {
@@ -151,10 +151,10 @@ func (p *permits) joinRequest(ctx context.Context, t target, count int64) (*requ
 	return r, nil
 }
 
-// over reports whether a request was refused, or its lease is lost.
+// over reports whether a request was refused, or its lease was lost.
 func (r *request) over() bool { return r.err != nil || r.lease != nil && r.lease.Err() != nil }
 
-// beginRequest asks the cluster in the background; p.mu is held.
+// beginRequest sends a request to the cluster in the background. The caller holds p.mu.
 func (p *permits) beginRequest(s *signalbox.Session, t target, count int64) *request {
 	ctx, withdraw := context.WithCancel(context.Background())
 	r := &request{count: count, withdraw: withdraw, done: make(chan struct{})}
@@ -169,13 +169,13 @@ func (p *permits) beginRequest(s *signalbox.Session, t target, count int64) *req
 	return r
 }
 
-// leaveRequest is the end of a call's wait: it returns the grant of the request, or nil while there
-// is none. The last call that leaves without a grant starts the time for which the request is kept.
+// leaveRequest ends a call's wait. It returns the grant, or nil if the request still waits. After the last call, the
+// request is kept for keptFor.
 func (p *permits) leaveRequest(ctx context.Context, t target, r *request) (any, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.callers--
-	cancelled := errors.Is(ctx.Err(), context.Canceled) // then there is no reply
+	cancelled := errors.Is(ctx.Err(), context.Canceled) // a cancelled call gets no reply
 	switch {
 	case p.requests[t] != r:
 		return nil, errors.New("the request was withdrawn")
@@ -200,7 +200,7 @@ func (p *permits) leaveRequest(ctx context.Context, t target, r *request) (any, 
 	return granted, nil
 }
 
-// expire gives a request back that no call has joined for keptFor.
+// expire releases a request, or its lease, if no call has joined it for keptFor.
 func (p *permits) expire(t target, r *request) {
 	p.mu.Lock()
 	abandoned := p.requests[t] == r && r.callers == 0 && !r.delivered && !time.Now().Before(r.keptUntil)
@@ -209,11 +209,11 @@ func (p *permits) expire(t target, r *request) {
 	}
 	p.mu.Unlock()
 	if abandoned {
-		_ = r.giveBack(context.Background()) // else the session's end does
+		_ = r.giveBack(context.Background()) // after an error, the end of the session releases it
 	}
 }
 
-// forget removes a request; p.mu is held.
+// forget removes a request. The caller holds p.mu.
 func (p *permits) forget(t target, r *request) {
 	r.withdraw()
 	if p.requests[t] == r {
@@ -221,7 +221,7 @@ func (p *permits) forget(t target, r *request) {
 	}
 }
 
-// describePlace tells where a request waits.
+// describePlace describes where in the line a request waits.
 func (p *permits) describePlace(t target) object {
 	place := object{"state": "waiting", "semaphore": t.semaphore, "group": t.group,
 		"next": "Call acquire again with the same arguments: the request keeps its place. Or call release to withdraw it."}
@@ -229,7 +229,7 @@ func (p *permits) describePlace(t target) object {
 	defer cancel()
 	s, err := p.c.Get(ctx, t.semaphore, signalbox.Stale(), signalbox.Waiters(maxListed))
 	if err != nil {
-		return place // the request goes on all the same
+		return place // the place is not known; the request still waits
 	}
 	p.mu.Lock()
 	id := p.session.ID()
@@ -242,7 +242,7 @@ func (p *permits) describePlace(t target) object {
 	return place
 }
 
-// release gives back a lease, or withdraws a request.
+// release releases a lease, or withdraws a request.
 func (p *permits) release(ctx context.Context, t target) (any, error) {
 	p.mu.Lock()
 	r := p.requests[t]
@@ -258,9 +258,9 @@ func (p *permits) release(ctx context.Context, t target) (any, error) {
 	return object{"state": "released", "semaphore": t.semaphore, "group": t.group}, nil
 }
 
-// giveBack ends a forgotten request, and its lease.
+// giveBack releases the lease of a request after forget.
 func (r *request) giveBack(ctx context.Context) error {
-	<-r.done // a request that is withdrawn ends within 2 s
+	<-r.done // a withdrawn request ends within 2 s
 	if r.lease == nil {
 		return nil
 	}
@@ -270,7 +270,7 @@ func (r *request) giveBack(ctx context.Context) error {
 	return r.lease.Release(ctx)
 }
 
-// settle corrects what a lease of a semaphore with a window has spent.
+// settle corrects what a lease has used of the window of its semaphore.
 func (p *permits) settle(ctx context.Context, t target, used int64) (any, error) {
 	p.mu.Lock()
 	r := p.requests[t]
@@ -286,7 +286,7 @@ func (p *permits) settle(ctx context.Context, t target, used int64) (any, error)
 	return object{"settled": settled, "semaphore": t.semaphore, "group": t.group, "used": used}, nil
 }
 
-// list shows semaphores, and what this server has of them.
+// list shows semaphores, and the leases and requests of this server.
 func (p *permits) list(ctx context.Context, prefix string) (any, error) {
 	found, mine := []*signalbox.Semaphore{}, []object{}
 	for s, err := range p.c.List(ctx, prefix) {
@@ -317,12 +317,12 @@ func (p *permits) list(ctx context.Context, prefix string) (any, error) {
 	return object{"semaphores": found, "mine": mine}, nil
 }
 
-// why shows a semaphore, its holders, and why requests wait.
+// why shows a semaphore with its holders and waiting requests.
 func (p *permits) why(ctx context.Context, name string) (any, error) {
 	return p.c.Get(ctx, name, signalbox.Holders(maxWhy), signalbox.Waiters(maxWhy))
 }
 
-// end withdraws all requests and ends the session, with its leases.
+// end withdraws all requests, and ends the session with its leases.
 func (p *permits) end(ctx context.Context) {
 	p.mu.Lock()
 	s := p.session
@@ -331,6 +331,6 @@ func (p *permits) end(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	if s != nil && s.Err() == nil {
-		_ = s.Close(ctx) // else it ends after its ttl
+		_ = s.Close(ctx) // after an error, the session ends after its ttl
 	}
 }

@@ -15,16 +15,16 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
-// versions are the revisions of the protocol that the tools work with, the latest one first.
-var versions = []string{"2025-11-25", "2025-06-18", "2024-11-05"} // the revision between them has batches
+// versions are the supported revisions of the protocol, the latest first.
+var versions = []string{"2025-11-25", "2025-06-18", "2024-11-05"} // not 2025-03-26, which has batches
 
 const (
-	longestMessage = 1 << 20 // a line of the input
-	maxCalls       = 64      // of tools at a time
+	longestMessage = 1 << 20 // bytes of a line of the input
+	maxCalls       = 64      // of tools at the same time
 	endTimeout     = 2 * time.Second
 )
 
-// Codes of errors of JSON-RPC.
+// The codes of JSON-RPC errors.
 const (
 	notJSON       = -32700
 	notRequest    = -32600
@@ -41,15 +41,15 @@ type Server struct {
 	out     io.Writer
 
 	mu    sync.Mutex
-	calls map[string]context.CancelFunc // of tools, by the id of their request
+	calls map[string]context.CancelFunc // running calls of tools, by the id of their request
 }
 
-// New returns a server for c that writes to out. ttl is how long permits outlive the server when it dies.
+// New returns a server for c that writes to out. After a crash of the server, its permits are free after ttl.
 func New(c *signalbox.Client, version string, ttl time.Duration, out io.Writer) *Server {
 	return &Server{version: version, permits: newPermits(c, ttl), out: out, calls: map[string]context.CancelFunc{}}
 }
 
-// message is a request, or a notification, which has no id.
+// message is a request, or, without an id, a notification.
 type message struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
@@ -64,8 +64,8 @@ type failure struct {
 
 type object = map[string]any
 
-// Serve reads messages until in or ctx ends. Then it ends all calls and the session, and blocks until
-// that is done, at most 2 s. It fails when in can't be read.
+// Serve reads messages until in or ctx ends. Then it ends all calls and the session, and waits up to 2 s for their end.
+// It fails when in can't be read.
 func (s *Server) Serve(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	read := make(chan error, 1)
@@ -74,7 +74,7 @@ func (s *Server) Serve(ctx context.Context, in io.Reader) error {
 	var err error
 	select {
 	case err = <-read:
-	case <-ctx.Done(): // a read of a terminal or a pipe can't be interrupted
+	case <-ctx.Done(): // a pending read of a terminal or a pipe can't be interrupted
 	}
 	cancel()
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -87,7 +87,7 @@ func (s *Server) Serve(ctx context.Context, in io.Reader) error {
 	}()
 	select {
 	case <-ended:
-	case <-ending.Done(): // a client that lives may read no more
+	case <-ending.Done(): // don't wait for a client that has stopped reading
 	}
 	return err
 }
@@ -97,7 +97,7 @@ func (s *Server) read(ctx context.Context, in *bufio.Reader, calls *sync.WaitGro
 	for {
 		line, err := in.ReadSlice('\n')
 		tooLong := errors.Is(err, bufio.ErrBufferFull)
-		for errors.Is(err, bufio.ErrBufferFull) { // the client may read replies only once it has sent all of it
+		for errors.Is(err, bufio.ErrBufferFull) { // skip the rest of the line before the reply, since the client may read only after it has written the whole line
 			_, err = in.ReadSlice('\n')
 		}
 		if tooLong {
@@ -114,7 +114,7 @@ func (s *Server) read(ctx context.Context, in *bufio.Reader, calls *sync.WaitGro
 	}
 }
 
-// receive handles one message. Calls of tools go on in goroutines.
+// receive handles one message. Calls of tools run in goroutines.
 func (s *Server) receive(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	var m message
 	err := json.Unmarshal(line, &m)
@@ -124,7 +124,7 @@ func (s *Server) receive(ctx context.Context, line []byte, calls *sync.WaitGroup
 	case err != nil:
 		s.refuse(nil, notRequest, "This is not a request: "+err.Error())
 	case m.Method == "" && len(m.ID) > 0 && m.Version == "2.0":
-		return // a response, though the server asks nothing
+		return // a response, although the server sends no requests
 	case m.Version != "2.0" || m.Method == "":
 		s.refuse(m.ID, notRequest, `A request has "jsonrpc": "2.0" and a method.`)
 	case len(m.ID) == 0:
@@ -144,7 +144,7 @@ func (s *Server) receive(ctx context.Context, line []byte, calls *sync.WaitGroup
 		calls.Go(func() {
 			defer cancel()
 			result := s.perform(called, tool, arguments)
-			if s.untrack(string(m.ID)); called.Err() == nil { // a cancelled request has no response
+			if s.untrack(string(m.ID)); called.Err() == nil { // a cancelled request gets no response
 				s.reply(m.ID, "result", result)
 			}
 		})
@@ -153,7 +153,7 @@ func (s *Server) receive(ctx context.Context, line []byte, calls *sync.WaitGroup
 	}
 }
 
-// answer replies to a request that needs no call of the cluster.
+// answer replies to a request that does not call a tool.
 func (s *Server) answer(m *message) {
 	switch m.Method {
 	case "initialize":
@@ -182,7 +182,7 @@ func (s *Server) answer(m *message) {
 	}
 }
 
-// notified handles a notification; unknown ones have no effect.
+// notified handles a notification. It ignores unknown notifications.
 func (s *Server) notified(m *message) {
 	var cancelled struct {
 		ID json.RawMessage `json:"requestId"`
@@ -197,7 +197,7 @@ func (s *Server) notified(m *message) {
 	}
 }
 
-// track records a call, if there is room for it.
+// track records a running call. It returns false if too many calls run.
 func (s *Server) track(id string, cancel context.CancelFunc) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *Server) untrack(id string) {
 	delete(s.calls, id)
 }
 
-// perform calls a tool. A failure is a result too, so that the model reads it.
+// perform calls a tool. A failure becomes a result too, so that the model can read it.
 func (s *Server) perform(ctx context.Context, t *tool, arguments *arguments) object {
 	value, err := t.call(ctx, s.permits, arguments)
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *Server) perform(ctx context.Context, t *tool, arguments *arguments) obj
 
 func textOf(text string) []object { return []object{{"type": "text", "text": text}} }
 
-// explain adds to the failure of a call what a model can do about it.
+// explain returns the failure of a call, and what a model can do about it.
 func explain(err error) string {
 	switch {
 	case errors.Is(err, signalbox.ErrUnknownSemaphore):
@@ -244,14 +244,15 @@ func (s *Server) refuse(id json.RawMessage, code int, text string) {
 	s.reply(id, "error", failure{code, text})
 }
 
-// reply writes a response. A client that does not read any more has closed the input, too.
+// reply writes a response. It ignores write errors: a client that no longer reads also closes the input, which ends
+// Serve.
 func (s *Server) reply(id json.RawMessage, kind string, value any) {
 	if len(id) == 0 {
 		id = json.RawMessage("null")
 	}
 	line, err := json.Marshal(object{"jsonrpc": "2.0", "id": id, kind: value})
 	if err != nil {
-		return // an id is valid JSON, and the values are the server's
+		return // never happens: the id is valid JSON, and so are the server's values
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// instructions tell a model how the tools go together.
+// instructions tell a model how to use the tools together.
 const instructions = "Signalbox keeps semaphores: a number of permits that many programs share. Acquire permits before you use what they " +
 	"stand for, and release them at once after it. If acquire replies that the request waits, do other work or call acquire again with the " +
 	"same arguments: the request keeps its place in the line. All permits are given back when this server ends."
 
 const (
-	// longestWait bounds how long an acquire waits, since clients end calls after a minute.
+	// longestWait bounds how long an acquire waits, since clients cancel calls after a minute.
 	longestWait = 50 * time.Second
-	// shortestWait leaves the cluster time to grant free permits at once.
+	// shortestWait gives the cluster time to grant permits that are free.
 	shortestWait = time.Second
 )
 
-// arguments are of all tools; each tool has some of them.
+// arguments are the arguments of all tools. Each tool uses some of them.
 type arguments struct {
 	Prefix    string  `json:"prefix"`
 	Semaphore string  `json:"semaphore"`
@@ -31,7 +31,6 @@ type arguments struct {
 	Used      int64   `json:"used"`
 }
 
-// wait returns how long an acquire waits.
 func (a *arguments) wait() time.Duration {
 	return max(shortestWait, time.Duration(min(a.Wait, longestWait.Seconds())*float64(time.Second)))
 }
@@ -44,7 +43,6 @@ type tool struct {
 	call       func(ctx context.Context, p *permits, a *arguments) (any, error)
 }
 
-// tools returns the tools, in the order in which a client lists them.
 func tools() []tool {
 	return []tool{
 		{"list", "List the semaphores whose names begin with prefix, at most 100, and the permits that this server holds or waits for.",
@@ -71,7 +69,7 @@ func tools() []tool {
 	}
 }
 
-// schemas are of the properties.
+// schemas returns the JSON schemas of the tools' properties.
 func schemas() map[string]object {
 	return map[string]object{
 		"prefix":       {"type": "string", "description": "The beginning of the names; empty: all."},
@@ -83,7 +81,7 @@ func schemas() map[string]object {
 	}
 }
 
-// descriptions returns the tools as a client lists them.
+// descriptions returns the tools in the form of tools/list.
 func descriptions() (all []object) {
 	known := schemas()
 	for _, t := range tools() {
@@ -115,7 +113,7 @@ func parseCall(params json.RawMessage) (*tool, *arguments, error) {
 	return &all[i], a, err
 }
 
-// readArguments reads the arguments of a call, as its schema describes them.
+// readArguments reads the arguments of a call, and refuses missing and unknown arguments.
 func (t *tool) readArguments(text json.RawMessage) (*arguments, error) {
 	a, present := arguments{Count: 1, Wait: longestWait.Seconds()}, map[string]json.RawMessage{}
 	if len(text) > 0 {

@@ -18,12 +18,12 @@ import (
 
 // Supervisor is the service manager that started this process, if there is one.
 type Supervisor struct {
-	send     func(state string) // has no effect without a supervisor
-	watchdog time.Duration      // after which the supervisor ends a silent process; 0: never
+	send     func(state string) // no effect without a service manager
+	watchdog time.Duration      // the service manager ends the process after this time without a notification; 0: never
 }
 
-// Of returns the supervisor that the environment names, which lookup reads. Under a supervisor, SIGHUP never ends the
-// process, also if it has no file to read again.
+// Of returns the service manager that the environment names. lookup reads a variable. Under a service manager, SIGHUP
+// does not end the process, even if there is no file to read again.
 func Of(lookup func(string) (string, bool), log hclog.Logger) Supervisor {
 	socket, _ := lookup("NOTIFY_SOCKET")
 	if socket == "" {
@@ -48,14 +48,14 @@ func Of(lookup func(string) (string, bool), log hclog.Logger) Supervisor {
 	return s
 }
 
-// Ready notifies the supervisor that the process serves.
+// Ready reports that the process serves.
 func (s Supervisor) Ready() { s.send("READY=1") }
 
-// Stopping notifies it that the process is about to end.
+// Stopping reports that the process is about to end.
 func (s Supervisor) Stopping() { s.send("STOPPING=1") }
 
-// Watch reports to the supervisor that the process is alive, three times per limit of its watchdog, until ctx
-// ends. It is silent while alive returns false or does not return.
+// Watch reports that the process is alive, three times per watchdog time, until ctx ends. It skips a report if alive
+// returns false or does not return.
 func (s Supervisor) Watch(ctx context.Context, alive func() bool) {
 	for s.watchdog > 0 && wake.Pause(ctx, s.watchdog/3) == nil {
 		made := false
@@ -65,24 +65,24 @@ func (s Supervisor) Watch(ctx context.Context, alive func() bool) {
 	}
 }
 
-// Progress tells whether a node goes on: its state and its checks can be read, and it applies committed
-// entries. A node without a leader goes on as well: its end would not help.
+// Progress tells whether a node makes progress: its state and its checks can be read, and it applies committed entries.
+// A node without a leader counts as making progress, since a restart would not help.
 type Progress struct {
 	node    *cluster.Node
 	applied uint64 // at the last call of Made
 }
 
-// NewProgress returns the progress of a node, for one goroutine.
+// NewProgress returns the progress of a node. Only one goroutine may use it.
 func NewProgress(node *cluster.Node) *Progress { return &Progress{node: node} }
 
-// Made reports whether the node goes on. It blocks while a lock of the node is held.
+// Made reports whether the node makes progress. It blocks while a lock of the node is held.
 func (p *Progress) Made() bool {
 	p.node.Checks()
 	p.node.View(func(*fsm.Machine) {})
 	return p.since(p.node.Status())
 }
 
-// since compares a node with its state at the last call of Made.
+// since compares the node with its state at the last call of Made.
 func (p *Progress) since(now cluster.Status) bool {
 	moved := now.AppliedIndex != p.applied
 	p.applied = now.AppliedIndex

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slack gives all threads of the process the timer slack of a node. A thread inherits its slack from the thread
-// that starts it, and the runtime's threads are older than main, so Slack executes the program again. It
-// returns in that second life, or if the slack is to stay or can't be set. main calls it before the process has
-// opened any file.
+// Slack sets the timer slack of all threads. A thread inherits its slack from the thread that starts it, but the
+// runtime's threads start before main. So Slack sets the slack and executes the program again. It returns in the second
+// execution, or if the slack must stay or can't be set. main calls it before the process opens a file.
 func Slack() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -22,12 +21,12 @@ func Slack() {
 	if err != nil || unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0) != nil {
 		return
 	}
-	_ = os.Setenv(slackVariable, "1") // no third life, even if the system forgets the slack
+	_ = os.Setenv(slackVariable, "1") // no third execution, even if the slack is not inherited
 	_ = syscall.Exec(program, os.Args, os.Environ())
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0) // Exec has failed: all threads stay alike
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0) // Exec has failed: go back, so that all threads have the same slack
 }
 
-// slackOfThread is the slack of the calling thread; 0 where it is unknown.
+// slackOfThread returns the slack of the calling thread, or 0 if it is not known.
 func slackOfThread() int {
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package tune
 
-// Slack leaves the process as it is: the system has no such setting.
+// Slack has no effect on this system.
 func Slack() {}

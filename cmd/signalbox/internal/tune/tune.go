@@ -8,41 +8,41 @@ import (
 )
 
 const (
-	// largeHeap is how many live bytes make a heap large. A state of a million leases has more, a busy node without
-	// them has less.
+	// largeHeap is the number of live bytes from which a heap is large. A state with a million leases has more; a busy
+	// node without such a state has less.
 	largeHeap = 256 << 20
-	// largeHeapPercent is how much a large heap may grow before it is collected, in percent of its live bytes. Go's
-	// own value, 100, would double the memory of a large state.
+	// largeHeapPercent is how far a large heap may grow before a collection, in percent of its live bytes. Go's default
+	// of 100 would double the memory of a large state.
 	largeHeapPercent = 40
 	usualHeapPercent = 100
-	// smallHeap is how many bytes a heap with few live bytes may have before it is collected. A node without much
-	// state has a few MB live, and would be collected many times a second under load.
+	// smallHeap is the size up to which a heap may grow before a collection. A node with a small state has a few live
+	// MB, and under load Go would collect them many times a second.
 	smallHeap = 64 << 20
-	// smallHeapPercent bounds the growth of a small heap, so that the next collection, and with it the next choice,
-	// is never far away.
+	// smallHeapPercent bounds the growth of a small heap, so that the next collection, which adjusts the percentage,
+	// comes soon.
 	smallHeapPercent = 1600
 
-	// usualSlack and timerSlack are how many nanoseconds longer than it asks a thread may sleep, so that the kernel
-	// can join wake-ups: Linux's default, and a node's value. Go's monitor thread sleeps for 20 µs at a time while a
-	// process is busy now and then, as a node is. It wakes up every 70 µs by default, and every 220 µs with this
-	// slack: it then notices a processor that waits for a disk that much later.
+	// usualSlack and timerSlack are Linux's default and a node's value of timer slack: a thread may sleep so many ns
+	// too long, so that the kernel can join wake-ups. While a process is slightly busy, Go's monitor thread sleeps for
+	// 20 µs at a time. With the default it wakes up every 70 µs, with this slack every 220 µs. So it notices later when
+	// a processor waits for a disk.
 	usualSlack = 50_000
 	timerSlack = 200_000
-	// slackVariable in the environment makes the process keep its slack. An operator sets it, or the process
-	// itself for its second life.
+	// slackVariable in the environment makes the process keep its slack. An operator sets it, or Slack for the second
+	// execution.
 	slackVariable = "SIGNALBOX_KEEP_TIMER_SLACK"
 )
 
-// Heap makes the runtime collect a large heap more often than Go's default, and a small heap less often, unless
-// GOGC is set in the environment.
+// Heap makes the runtime collect a large heap more often than by default, and a small heap less often. If GOGC is set,
+// it has no effect.
 func Heap() {
 	if os.Getenv("GOGC") == "" {
 		watchHeap(usualHeapPercent)
 	}
 }
 
-// watchHeap chooses the percentage again after each collection: the cleanup of a value that each collection finds
-// unreachable. (Smaller values may share their memory with others.)
+// watchHeap sets the percentage after each collection: it registers a cleanup for a value that the next collection
+// finds unreachable. (A smaller value could share its memory with other values.)
 func watchHeap(percent int) {
 	runtime.AddCleanup(new([64]byte), func(percent int) {
 		found := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
@@ -55,8 +55,8 @@ func watchHeap(percent int) {
 	}, percent)
 }
 
-// heapPercent is how much a heap may grow before it is collected, in percent of its live bytes and of the stacks and
-// globals that refer to it, as Go counts.
+// heapPercent returns how far a heap may grow before a collection, in percent of its live bytes and, as Go counts, of
+// the stacks and globals that refer to it.
 func heapPercent(live, roots uint64) int {
 	if live > largeHeap {
 		return largeHeapPercent

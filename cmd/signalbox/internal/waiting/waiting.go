@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// firstAfter is the delay of the first line, so that a request that is granted soon shows no line.
+	// firstAfter is the delay of the first line, so that no line appears for a request that is granted soon.
 	firstAfter = 500 * time.Millisecond
 	showEvery  = 2 * time.Second
-	// placesRead is how many waiters one read has.
+	// placesRead is the number of waiters that each read returns.
 	placesRead = 100
 )
 
-// Show keeps a line of text on w, if that is a terminal, until the caller calls stop, which removes the line.
-// An error of text leaves the line as it is.
+// Show keeps a line of text on w, if w is a terminal, until the caller calls stop, which removes the line. After an
+// error of text, the line stays as it is.
 func Show(ctx context.Context, w io.Writer, text func(context.Context) (string, error)) (stop func()) {
 	if !cli.IsTerminal(w) {
 		return func() {}
@@ -47,7 +47,7 @@ func Show(ctx context.Context, w io.Writer, text func(context.Context) (string, 
 	}
 }
 
-// For returns the text for Show of a request for permits. isOwn finds the request among the waiters.
+// For returns the text function of a request for permits. isOwn finds the request among the waiters.
 func For(c *signalbox.Client, name string, count int64, isOwn func(*signalbox.Waiter) bool) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		s, err := c.Get(ctx, name, signalbox.Stale(), signalbox.Holders(1), signalbox.Waiters(placesRead))
