@@ -44,7 +44,7 @@ type Node interface {
 	// Halted records why this node must refuse commands as the leader: outcome.ErrNoLeader while it is among nodes of
 	// another cluster, outcome.ErrSplitState or outcome.ErrStorageFull. With nil, it may accept commands.
 	Halted(why error)
-	// Judge replies to a candidate that asks whether this node would vote for it. It blocks for up to 1 s.
+	// Judge replies to a candidate that asks whether this node agrees to its campaign. It blocks for up to 1 s.
 	Judge(ctx context.Context, q election.Question) election.Reply
 	// Fatal ends the process, with err as the reason.
 	Fatal(err error)

@@ -242,7 +242,7 @@ func settled(err error, unknown bool) error {
 	return err
 }
 
-// AskVoter asks a voter, as a candidate, whether it agrees to an election, and blocks for the reply.
+// AskVoter asks a voter whether it agrees that this node campaigns, and blocks for the reply.
 func (m *Members) AskVoter(ctx context.Context, voter raft.Server, q election.Question) (election.Reply, error) {
 	reply, err := m.calls.Call(ctx, string(voter.Address), probe.Request{Kind: probe.Elect, Elect: &q})
 	if err == nil && reply.Elect == nil {

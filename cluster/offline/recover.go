@@ -42,7 +42,7 @@ type Plan struct {
 	view        *store.View
 	remains     *remains
 	asking      []probe.Peer
-	incarnation uint64 // one for both questions, so that nodes don't take the second for a copy's
+	incarnation uint64 // the same for both questions; else nodes would take the second for a copy's question
 }
 
 var (

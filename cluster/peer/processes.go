@@ -29,7 +29,7 @@ func (p *Port) register(conn *portConn, remote Hello) (Refusal, string) {
 		return 0, "" // a node with an empty folder does not act under its id yet
 	}
 	p.mu.Lock()
-	if _, open := p.conns[conn]; !open { // don't register it: only a closed stream's unregister removes a process
+	if _, open := p.conns[conn]; !open { // the stream is closed already, so unregister would never remove the process
 		p.mu.Unlock()
 		return RefusedKind, net.ErrClosed.Error()
 	}

@@ -42,7 +42,7 @@ type Watch struct {
 type Seen struct {
 	Answer  Answer    // the last reply
 	Asked   time.Time // when the question to the last reply was sent
-	Came    time.Time // when the last reply arrived
+	Came    time.Time // when the last reply arrived; zero: never
 	Failing bool      // the last question got no reply
 	Lag     uint64    // entries by which the member's machine trailed the commit index at the last reply
 }

@@ -39,7 +39,7 @@ const (
 	Transfer Kind = "transfer" // transfer leadership
 	Removed  Kind = "removed"  // you were removed
 	Raise    Kind = "raise"    // raise the feature level
-	Elect    Kind = "elect"    // would you vote for me?
+	Elect    Kind = "elect"    // do you agree that I campaign?
 )
 
 // State tells how much a node's folder holds.
@@ -74,7 +74,7 @@ type Reply struct {
 	Term   uint64  `json:"term,omitempty"` // after Rejoin: the leader's term, in which the node must not vote
 	// Cluster is the id of the cluster to which Rejoin has admitted the node.
 	Cluster string `json:"cluster,omitempty"`
-	Code    string `json:"code,omitempty"`  // see codes
+	Code    string `json:"code,omitempty"`  // code of the error: see codes
 	Error   string `json:"error,omitempty"` // the text that belongs to Code
 	// Elect is the reply to a candidate's question.
 	Elect *election.Reply `json:"elect,omitempty"`

@@ -64,7 +64,7 @@ type config struct {
 	connections       int // most connections to the API
 	idleTimeout       time.Duration
 
-	hooks struct { // for tests
+	hooks struct { // for tests; nil: no hook
 		store   func(*store.Options)
 		cluster func(*cluster.Config)
 	}

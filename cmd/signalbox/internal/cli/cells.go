@@ -101,7 +101,7 @@ func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (er
 	case c == nil:
 		return fmt.Errorf("--cell: %s has no cell %d", f.cells, f.cell)
 	}
-	f.Addresses, f.complete = c.Nodes, true // don't read a context, since it has the addresses of one cluster
+	f.Addresses, f.complete = c.Nodes, true // no context applies to cells
 	return nil
 }
 

@@ -104,7 +104,7 @@ func (p *permits) openSession(ctx context.Context) (*signalbox.Session, error) {
 	s, err := p.c.OpenSession(ctx, signalbox.SessionOptions{TTL: p.ttl, Metadata: metadata})
 	if err == nil {
 		p.mu.Lock()
-		p.session = s // the earlier session was lost
+		p.session = s // state: the earlier session was lost
 		p.mu.Unlock()
 	}
 	return s, err
