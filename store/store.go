@@ -170,9 +170,9 @@ func addJournal(o Options, home *folder.Folder, c logs.Config, found logs.Conten
 	return journaled, err
 }
 
-// verify reads all files of the folder before bbolt opens them. By the bounds of the witness it checks that together
-// they have all that this node has stored. Entries that a readable snapshot covers may be missing, since Raft doesn't
-// need them. It fails with a damage.Error, or with the reason why a file can't be read.
+// verify reads all files of the folder before bbolt opens them. It uses the bounds of the witness to check that the
+// files together have all that this node has stored. Entries that a readable snapshot covers may be missing, since Raft
+// doesn't need them. It fails with a damage.Error, or with the reason why a file can't be read.
 func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
 	log, err := logs.Read(home.Path(), home.Journal())
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 )
 
 // Changes makes the leader's changes of the configuration, one at a time. Each change names the index of the
-// configuration on which it was decided, so that Raft can refuse a change that another change has overtaken. Safe for
+// configuration on which it was decided. Raft refuses the change if the configuration has changed since. Safe for
 // concurrent use.
 type Changes struct {
 	base
@@ -172,8 +172,8 @@ func (m *Changes) notifyRemoved(id, address string) {
 }
 
 // raise raises the feature level after all members have confirmed that they know the level. Until the command is
-// applied, no member can be added that does not know the level: changes are blocked, and the command is logged in this
-// term or not at all.
+// applied, all changes of the members are blocked, and the command is logged in this term or not at all. So no member
+// that does not know the level can be added in between.
 func (m *Changes) raise(ctx context.Context, level uint32) error {
 	done, err := m.hold(ctx, level)
 	if err != nil {
@@ -322,8 +322,8 @@ func willing(a *probe.Answer) bool {
 	return a.State != probe.Empty && !a.Draining && !a.StorageLow
 }
 
-// roomier reports whether a node may take over from a leader whose disk is nearly full. spent: the leader has only its
-// reserve left, so a node that is nearly full will do if it has more than its reserve.
+// roomier reports whether a node may take over from a leader whose disk is nearly full. spent: only the leader's
+// reserve is left. Then the node's disk may be nearly full too, if more than its reserve is left.
 func roomier(a *probe.Answer, spent bool) bool {
 	return a.State != probe.Empty && !a.Draining && !a.StorageSpent && (spent || !a.StorageLow)
 }

@@ -127,9 +127,9 @@ const (
 	hashesOdd               // this node's hash differs from the majority's hash
 )
 
-// judgeHashes compares the members' hashes, by node, at each index at which this node has a hash, the latest index
-// first. members counts all members, also members without a hash. If hashes differ, the text names the nodes and their
-// hashes.
+// judgeHashes compares the members' hashes at each index at which this node has a hash, the latest index first. byNode
+// has the hashes by node id. members counts all members, even those without a hash. If hashes differ, the text names
+// the nodes and their hashes.
 //
 // It stops at the latest index at which two hashes differ, since states that differ never become equal again. If a
 // majority has the same hash there, each node of the minority stops itself.

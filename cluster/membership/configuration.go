@@ -112,7 +112,7 @@ const (
 // ever (raft#524).
 type exclusion struct {
 	base
-	rounds int         // in a row in which the leader reported that this node is no member
+	rounds int         // rounds in a row in which the leader reported that this node is no member
 	index  uint64      // of this node's configuration when it learned of its removal
 	known  atomic.Bool // this node was removed and does not campaign
 }

@@ -3,9 +3,9 @@
 //
 // A node has a [Joining] from its start. The Joining opens the peer port and replies to the probes of other nodes. Its
 // method Form finds out whether the node forms a new cluster with its listed peers, or must be admitted again by a
-// living cluster. Only then may Raft run, and Start returns the node's [Members]. Members watches the other members.
-// The leader adds and removes members, transfers leadership and raises the feature level with it. Members also stops
-// the node if its state differs from the state of a majority.
+// living cluster. Only then may Raft run, and Start returns the node's [Members]. They watch the other members. On the
+// leader, they add and remove members, transfer leadership and raise the feature level. They also stop the node if its
+// state differs from the state of a majority.
 //
 //  1. A voter that has lost its folder takes no part in Raft until a leader has
 //     committed that this node has no vote.

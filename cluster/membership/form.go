@@ -78,9 +78,9 @@ type formation struct {
 	loggedAt time.Time
 }
 
-// run asks all listed peers. It returns live once a peer is live, or the id of the new cluster once all peers have
-// replied and are empty or formed. It fails when ctx ends, and when a peer has another list: two lists would make two
-// clusters.
+// run asks all listed peers. It returns live = true once a peer is live, or the id of the new cluster once all peers
+// have replied and are empty or formed. It fails when ctx ends, and when a peer has another list: two lists would make
+// two clusters.
 //
 // A reply may be out of date by the time the last peer replies. That is safe: if the other nodes have formed their
 // cluster in the meantime, this node, which was empty before it asked, has not voted in it yet.
@@ -261,7 +261,7 @@ var (
 
 // readmission asks the leader of a living cluster to admit this node again after it lost its folder. Raft stays closed
 // until the leader has committed that this node has no vote. Otherwise this node could vote twice in a term, or help to
-// elect a leader that lacks committed entries which only this node's lost log completed to a majority.
+// elect a leader that lacks committed entries, since this node's lost log may have counted for their majority.
 //
 // Every later majority contains a node that knows this commit, so this node can then safely follow. When it has caught
 // up, the leader makes it a voter again (see promotion).

@@ -69,8 +69,8 @@ func (i *identity) Hello(kind peer.StreamKind, target string) peer.Hello {
 	}
 }
 
-// formedID returns the id of the cluster that nodes with these folders form. Each of the nodes computes the same id. It
-// is as random as the ids of the folders.
+// formedID returns the id of the cluster that nodes with these folders form. Each of the nodes computes the same id.
+// This id is as random as the ids of the folders.
 func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 	sum := sha256.New()
 	for _, node := range slices.Sorted(maps.Keys(folders)) {

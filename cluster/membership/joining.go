@@ -82,9 +82,9 @@ type Config struct {
 	Stopping       context.Context // its end cancels requests to and from other nodes
 }
 
-// Joining is a node before its Raft runs: its port, its identity, and its questions to other nodes. Form has the node
-// form its cluster with the listed peers, or be admitted again by a living cluster. Start then returns the node's
-// Members. Safe for concurrent use.
+// Joining is a node before its Raft runs: its port, its identity, and its questions to other nodes. Form waits until
+// the node has formed its cluster with the listed peers, or a living cluster has admitted the node again. Start then
+// returns the node's Members. Safe for concurrent use.
 type Joining struct {
 	config         Config
 	log            hclog.Logger
@@ -249,8 +249,8 @@ func (j *Joining) Delayed() string { return text(&j.delayed) }
 // Outcast returns the last refusal of this node by a peer of its cluster if it is at most 10 s old, else "".
 func (j *Joining) Outcast() string { return j.identity.refusedBy() }
 
-// Configuration returns the latest committed configuration that the node knows, or index 0 without a known configuration. The caller
-// must not change servers.
+// Configuration returns the latest committed configuration that the node knows, or index 0 without a known
+// configuration. The caller must not change servers.
 func (j *Joining) Configuration() (index uint64, servers []raft.Server) {
 	index, servers, _ = j.configs.current()
 	return index, servers
@@ -338,8 +338,9 @@ func (j *Joining) CarryOut(ctx context.Context, q *probe.Request, conn net.Conn)
 // restoredTerms is added to the term of a restored folder. It exceeds the number of elections since the copy was made.
 const restoredTerms = 1 << 32
 
-// NoteRestored records that the folder was restored, if Config says so. It fails while a member is alive whose folder
-// was not restored, because this node may have acknowledged entries to that member that its folder no longer has.
+// NoteRestored records that the folder was restored, if Config.FolderRestored is set. It fails while a member is alive
+// whose folder was not restored, because this node may have acknowledged entries to that member that its folder no
+// longer has.
 func (j *Joining) NoteRestored(ctx context.Context) error {
 	if !j.config.FolderRestored {
 		return nil

@@ -20,7 +20,6 @@ import (
 //
 // It fails with probe.ErrMemberAlive while another process with that id is alive, because an empty folder with a copied
 // id must not replace a healthy member.
-// not take a healthy member's place.
 func (m *Changes) Readmit(ctx context.Context, id, address string, caller peer.Hello, from string) (term uint64, err error) {
 	if err := m.checkVacant(ctx, id, caller, from); err != nil {
 		return 0, err

@@ -52,8 +52,8 @@ type FolderReport struct {
 	LastIndex     uint64           `json:"last_index"`
 	LastTerm      uint64           `json:"last_term"` // term of the last sound entry, or of the newest snapshot if that is later
 	Snapshots     []SnapshotReport `json:"snapshots"` // newest first
-	// NotInForce is the index of the newest snapshot if it is a restored state without an entry after it, which is not
-	// in force. If the earlier snapshot and the log are complete without it, the report describes their state.
+	// NotInForce is the index of the newest snapshot if it is a restored state that is not in force, because no entry
+	// follows it. If the earlier snapshot and the log are complete without it, the report describes their state.
 	NotInForce uint64 `json:"not_in_force,omitempty"`
 }
 
@@ -99,8 +99,8 @@ type State struct {
 	Leases     int `json:"leases"`
 	Waiting    int `json:"waiting"`
 
-	// MostLeases lists the semaphores with the most leases, and MostWaiting those with the most waiting requests.
-	// Semaphores without any are left out.
+	// MostLeases lists the semaphores with the most leases. MostWaiting lists the semaphores with the most waiting
+	// requests. Semaphores with a count of 0 are left out.
 	MostLeases  []Semaphore `json:"most_leases"`
 	MostWaiting []Semaphore `json:"most_waiting"`
 }

@@ -128,8 +128,8 @@ func (p *Port) Handle(kind StreamKind, handler func(net.Conn)) {
 	p.handlers[kind] = handler
 }
 
-// Metrics returns the counts of streams that this node has refused, by reason, and of plain streams although it has a
-// certificate.
+// Metrics returns the counts of streams that this node has refused, by reason, and of plain streams that it has used
+// although it has a certificate.
 func (p *Port) Metrics() prometheus.Collector { return collectors{p.refusals.count, p.security.plain} }
 
 // collectors combines several collectors.
@@ -343,8 +343,9 @@ func (p *Port) isOpen(conn net.Conn) bool {
 	return ok && open
 }
 
-// handlerFor returns the handler of a kind, or nil if the kind has no handler or too many connections. Under the same
-// lock it marks the connection with the kind, so that closeKind also finds it after Handle has removed the handler.
+// handlerFor returns the handler of a kind, or nil if the kind has no handler or too many connections. While it holds
+// the lock, it also marks the connection with the kind, so that closeKind finds the connection after Handle has removed
+// the handler.
 func (p *Port) handlerFor(conn *portConn, kind StreamKind) func(net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

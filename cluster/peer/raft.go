@@ -32,8 +32,8 @@ var _ raft.StreamLayer = (*RaftLayer)(nil)
 // folder must not vote before the cluster has admitted it again. Only one layer may be open at a time.
 //
 // ended is called whenever an accepted stream of another process has ended. It must not block. When a member restarts,
-// ended is called for its former process before Raft reads from the new process, so that Raft's leader is still the
-// former process if it led. It is not called for the former process again.
+// ended is called for its former process before Raft reads from the new process. At that time Raft still names the
+// former process as the leader, if it led. After that, ended is not called for the former process again.
 func (p *Port) OpenRaft(ended func(from Hello)) (*RaftLayer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// ServeTimeout bounds the work on one request. For example, adding a member waits for a majority and until the
-	// member has caught up.
+	// ServeTimeout bounds the work on one request. For example, to add a member, the leader waits for a majority, and
+	// then until the member has caught up.
 	ServeTimeout = 10 * time.Second
 	// CallTimeout bounds how long the asking node waits for the reply.
 	CallTimeout = ServeTimeout + 2*time.Second

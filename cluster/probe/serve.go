@@ -23,8 +23,8 @@ const (
 type Responder interface {
 	// Describe returns the node's reply to [Ask]. It does not block.
 	Describe(q *Request) Answer
-	// CarryOut carries out a request of any other kind, which came on conn. Its error is sent to the asking node; for a
-	// kind that it does not know, it is ErrUnknownCall. ctx ends after ServeTimeout.
+	// CarryOut carries out a request of any other kind, which came on conn. It fails with ErrUnknownCall for an unknown
+	// kind. Its error is sent to the asking node. ctx ends after ServeTimeout.
 	CarryOut(ctx context.Context, q *Request, conn net.Conn) (Reply, error)
 }
 

@@ -55,7 +55,7 @@ const (
 	Live State = "live"
 )
 
-// Request is a request from one node to another. ID and Address are the member's to which the request applies.
+// Request is a request from one node to another. ID and Address name the member to which the request applies.
 type Request struct {
 	Kind    Kind   `json:"kind"`
 	From    string `json:"from"` // the asking node's id

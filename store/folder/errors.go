@@ -24,7 +24,7 @@ var (
 type LockedError struct {
 	Folder string
 	PID    int    // of the holder; 0 if not known
-	Host   string // of the holder, since each container has its own PIDs; "" if not known
+	Host   string // host name of the holder, since each container has its own PIDs; "" if not known
 }
 
 func (e *LockedError) Error() string {

@@ -166,7 +166,7 @@ func lockFolder(folder string) (*os.File, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("data folder %s can't be locked: %w", folder, err)
 	}
-	// The process id only helps the next process to name this one. So an error here, for example on a full disk, does
+	// This content only tells the next process who holds the lock. So an error here, for example on a full disk, does
 	// not matter.
 	host, _ := os.Hostname()
 	_ = file.Truncate(0)

@@ -20,7 +20,8 @@ type watermark struct {
 	low bool
 }
 
-// newWatermark returns a watermark: space is low below minFree bytes, until it reaches minFree and a quarter.
+// newWatermark returns a watermark: space is low once it falls below minFree bytes, until minFree plus a quarter is
+// free.
 func newWatermark(minFree uint64) *watermark {
 	enough := minFree + minFree/4
 	if enough < minFree {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLocked is the error of lock if the file is locked in another way that excludes this lock.
+// errLocked is the error of lock if another lock on the file excludes it.
 const errLocked = unix.EWOULDBLOCK
 
 // lock locks a file until it is closed, exclusively (alone) or shared. It does not wait.

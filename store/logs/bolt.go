@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// boltLog is the log in raft-boltdb, behind the guard. It remembers which entries the file must have. So it notices
-// when an entry disappears from the file while the node runs.
+// boltLog is the log in raft-boltdb. The guard runs its calls. boltLog remembers which entries the file must have, so
+// that it notices when an entry disappears from the file while the node runs.
 type boltLog struct {
 	bolt    raft.LogStore
 	guard   *damage.Guard

@@ -11,9 +11,9 @@
 //
 // With a journal (package journal), each change is one synced write to the journal, and is copied to bbolt later: when
 // a half of the journal is full, after entries were removed, after a second or two without a change, and at Drain.
-// After a crash bbolt may have a part of these changes. The next start applies the journal's changes above the sequence
-// that is stored in bbolt again. On a full disk, entries stay in the journal, as long as it has room. One goroutine
-// copies changes to bbolt, until Close.
+// After a crash bbolt may have a part of these changes. bbolt stores the sequence of the last change that was copied,
+// and the next start applies the later changes of the journal again. On a full disk, entries stay in the journal, as
+// long as it has room. One goroutine copies changes to bbolt, until Close.
 //
 // Package store calls it. It imports journal, damage and boltcheck, and touches the file FileName and the journal in
 // the data folder. Its stores may be used by any number of goroutines.

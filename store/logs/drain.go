@@ -23,8 +23,8 @@ const (
 // bbolt too, which is harmless: to apply a change again makes no difference.
 func (l *journaledLog) drain() error { return l.drainTo(math.MaxUint64) }
 
-// drainTo is drain, but returns at once if bbolt has the changes up to sequence, because another goroutine has copied them
-// while this goroutine waited for the lock.
+// drainTo is drain, but returns at once if bbolt has the changes up to sequence, because another goroutine has copied
+// them while this goroutine waited for the lock.
 func (l *journaledLog) drainTo(sequence uint64) error {
 	l.draining.Lock()
 	defer l.draining.Unlock()

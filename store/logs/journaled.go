@@ -330,8 +330,8 @@ func (l *journaledLog) close() error {
 	return l.journal.Close()
 }
 
-// silent is the witness of the log in bbolt behind a journal. It ignores all calls, since journaledLog raises and lowers the
-// bounds, and bbolt may have fewer entries.
+// silent is the witness of the log in bbolt behind a journal. It ignores all calls, since journaledLog raises and
+// lowers the bounds, and bbolt may have fewer entries.
 type silent struct{}
 
 func (silent) RaiseEntry(uint64)       {}

@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 )
 
-// newLog adds the layers to a log, from the disk outwards: Config.Wrap's, the measuring of writes, the cache, the
-// checksums. If cached is 0, there is no cache.
+// newLog adds the layers to a log, from the disk outwards: the layer of Config.Wrap (for tests), the measuring of
+// writes, the cache, the checksums. If cached is 0, there is no cache.
 //
 // The measuring of writes is outside of Config.Wrap, so that it sees an injected fault like a fault of the disk. The
 // checksums are outside of the cache, so that cached entries are checked too: the goroutine that stored them shares

@@ -50,7 +50,7 @@ type Witness interface {
 	RaiseEntry(index uint64)
 	RaiseStable(generation uint64)
 	// LowerEntry lowers the bound of the log to at most index, durably. It is called before entries above index are
-	// removed. The guard has judged its error.
+	// removed. Its error has already passed through the guard.
 	LowerEntry(index uint64) error
 }
 

@@ -46,8 +46,8 @@ type Config struct {
 type Witness interface {
 	// RaiseSnapshot raises the bound. It is called after the snapshot is stored.
 	RaiseSnapshot(index uint64)
-	// LowerSnapshot lowers the bound to at most index, durably. It is called before a newer snapshot is removed. The
-	// guard has judged its error.
+	// LowerSnapshot lowers the bound to at most index, durably. It is called before a newer snapshot is removed. Its
+	// error has already passed through the guard.
 	LowerSnapshot(index uint64) error
 }
 

@@ -78,6 +78,6 @@ func operate(cfg signalbox.Config, do func(*operator.Operator) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close(context.Background()) }() // it has no session
+	defer func() { _ = c.Close(context.Background()) }() // the client has no session
 	return do(operator.New(c))
 }

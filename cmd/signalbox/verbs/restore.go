@@ -59,7 +59,7 @@ func newRestore(lookup func(string) (string, bool)) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = c.Close(context.Background()) }() // it has no session
+		defer func() { _ = c.Close(context.Background()) }() // the client has no session
 		return failed(r.run(command, c))
 	}
 	return command

@@ -72,7 +72,7 @@ func ask(c *call, address string) (*operator.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = client.Close(c) }() // it has no session
+	defer func() { _ = client.Close(c) }() // the client has no session
 	single.operator = operator.New(client)
 	return single.readCluster()
 }

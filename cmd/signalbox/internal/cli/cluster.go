@@ -32,8 +32,8 @@ type ClusterFlags struct {
 	tokenOfContext    bool   // the token's file comes from the context
 }
 
-// tokenVariable has the token, unless a file has it. earlierVariable may have the token too. A number there is no
-// token: run and elect set this variable to the fencing token for their command.
+// tokenVariable has the token, unless a file has it. earlierVariable may have the token too. A number in
+// earlierVariable is not a token, because run and elect set this variable to the fencing token for their command.
 const (
 	tokenVariable   = "SIGNALBOX_API_TOKEN"
 	earlierVariable = "SIGNALBOX_TOKEN"

@@ -23,8 +23,8 @@ const (
 	StatusSignal      = 128 // plus the signal's number
 )
 
-// ExitError is an error with an exit status. Err is nil if there is no message, since a command has ended with this
-// status.
+// ExitError is an error with an exit status. Err is nil if a command has ended with this status, so that there is no
+// message to print.
 type ExitError struct {
 	Status int
 	Err    error

@@ -22,7 +22,7 @@ type Config struct {
 	Permits   int64
 	Elect     bool          // lead by holding an item, instead of holding permits
 	Value     string        // value of the item
-	TTL       time.Duration // ttl of the session; it is renewed after each third
+	TTL       time.Duration // ttl of the session, which is renewed when a third of it has passed
 	Wait      time.Duration // longest wait to acquire; 0: don't wait, which Elect does not support
 	Grace     time.Duration // time between TERM and KILL; 0: a sixth of TTL, at most 10 s
 	Anonymous bool          // don't record the host, process, user and command

@@ -17,8 +17,8 @@ const (
 	killedWithin = 2 * time.Second
 )
 
-// watched is the part of *client.Lease and *items.Leadership that guard needs. Lost must be closed at least grace +
-// margin before Deadline, which is the margin of the session.
+// watched is the part of *client.Lease and *items.Leadership that guard needs. The session's margin is grace + margin,
+// so that Lost is closed at least that long before Deadline.
 type watched interface {
 	Lost() <-chan struct{}
 	Err() error
@@ -34,8 +34,8 @@ type child interface {
 }
 
 // guard watches a command while permits or an item are held. It kills the whole group at the latest margin before the
-// deadline, since the cluster may grant them to another client at the deadline. If the machine was suspended until
-// after that time, guard kills the group at once.
+// deadline, since the cluster may grant the permits or the item to another client at the deadline. If the machine was
+// suspended until after that time, guard kills the group at once.
 type guard struct {
 	held    watched
 	child   child

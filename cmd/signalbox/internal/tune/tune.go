@@ -22,10 +22,10 @@ const (
 	// comes soon.
 	smallHeapPercent = 1600
 
-	// usualSlack and timerSlack are Linux's default and a node's value of timer slack: a thread may sleep so many ns
-	// too long, so that the kernel can join wake-ups. While a process is slightly busy, Go's monitor thread sleeps for
-	// 20 µs at a time. With the default it wakes up every 70 µs, with this slack every 220 µs. So it notices later when
-	// a processor waits for a disk.
+	// usualSlack and timerSlack are Linux's default and a node's value of timer slack: a thread may sleep that many ns
+	// longer than it asks, so that the kernel can join wake-ups. While a process is slightly busy, Go's monitor thread
+	// sleeps for 20 µs at a time. With the default it wakes up every 70 µs, with this slack every 220 µs. In exchange,
+	// it notices up to 150 µs later that a processor waits for a disk.
 	usualSlack = 50_000
 	timerSlack = 200_000
 	// slackVariable in the environment makes the process keep its slack. An operator sets it, or Slack for the second
