@@ -29,9 +29,9 @@ const (
 
 // Leadership is the part of the leader that a Restorer needs. All methods are safe for concurrent use.
 type Leadership interface {
-	// Leads reports whether this node is the leader and has committed the first entry of its term.
+	// Leads reports whether this node is the leader and its machine has applied the first entry of its term.
 	Leads() bool
-	// Interrupt calls work while this node serves no term; see Interrupt of lead.Leadership.
+	// Interrupt calls work while this leader makes no entries and serves no reads; see lead.Leadership.
 	Interrupt(ctx context.Context, work func(nowMS int64) error) error
 	// Hold blocks all changes of the members until done is called, after all members have confirmed that they know
 	// level.
@@ -146,9 +146,9 @@ type newState struct {
 	hash        [16]byte // the state's hash; set by giveToRaft
 }
 
-// giveToRaft prepares the state to follow the present state, and passes it to Raft as a snapshot. No term may run. It
-// blocks until Raft's state machine has the state and Raft has appended an entry after it, or Raft has failed. After an
-// error other than ErrOutcomeUnknown, Raft has not accepted the state.
+// giveToRaft prepares the state to follow the present state, and passes it to Raft as a snapshot. It is called by
+// Interrupt. It blocks until Raft's state machine has the state and Raft has appended an entry after it, or Raft has
+// failed. After an error other than ErrOutcomeUnknown, Raft has not accepted the state.
 func (n *newState) giveToRaft(nowMS int64) error {
 	successor := fsm.Succession{NowMS: nowMS, EndSessions: n.endSessions}
 	n.replica.View(func(m *fsm.Machine) { successor.Own = m.Standing() })

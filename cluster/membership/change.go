@@ -64,7 +64,7 @@ func (m *Changes) Begin(ctx context.Context) (index uint64, servers []raft.Serve
 	return index, servers, done, err
 }
 
-// commit waits up to 5 s until a change is committed. After an error, Raft may still commit the change.
+// commit waits up to 5 s until a change is committed. After a timeout, Raft may still commit the change.
 func (m *Changes) commit(ctx context.Context, change func(timeout time.Duration) raft.IndexFuture) error {
 	timeout := m.times.Of(memberTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -34,7 +34,7 @@ type Node interface {
 	Draining() bool
 	// Space reports whether the disk was nearly full at the last measurement, and whether only the reserve was left.
 	Space() (low, spent bool)
-	// Leads reports whether the node is the leader and has committed the first entry of its term.
+	// Leads reports whether the node is the leader and its machine has applied the first entry of its term.
 	Leads() bool
 	// Reaches reports whether a member receives the entries that this leader sends. It blocks for up to 1 s.
 	Reaches(ctx context.Context, id string) bool
