@@ -14,7 +14,7 @@ func returningState(t *testing.T) []byte {
 		CreateSemaphore{Name: "rig", Permits: 5, Settings: SettingsChange{OnLostMS: given(Quarantine), CooldownMS: given[int64](1000), MaxHoldMS: given[int64](1000)}})
 	l.do("", OpenSession{Session: 1, TTLMS: MaxTTLMS}, OpenSession{Session: 2, TTLMS: MaxTTLMS}, Down{Name: "rate", Count: 2, Group: "g"},
 		Acquire{Session: 1, Name: "rate", Count: 1, TTLMS: KeepTTL}, Acquire{Session: 1, Name: "rig", Count: 2, TTLMS: KeepTTL},
-		Acquire{Session: 2, Name: "rig", Count: 1, TTLMS: 0}, ResizeLease{Session: 1, Name: "rig", Count: 1})
+		Acquire{Session: 2, Name: "rig", Count: 1, TTLMS: 1}, ResizeLease{Session: 1, Name: "rig", Count: 1})
 	return snapshotOf(t, l.m.Freeze())
 }
 

@@ -98,7 +98,7 @@ func (m *model) rest(l *modelLease, count int64, slots []uint32, cause Cause) (d
 		return 0, nil
 	}
 	away := settings.CooldownMS
-	if settings.OnLostMS != 0 && (cause == CauseExpired || cause == CauseMaxHold) {
+	if settings.OnLostMS != 0 && (cause == CauseExpired && l.session.ttlMS != 0 || cause == CauseMaxHold) {
 		lost = &modelLost{l.token, l.session.id, m.nowMS, l.session.metadata}
 		away = max(away, settings.OnLostMS)
 	}

@@ -220,13 +220,16 @@ func (m *Machine) changeReturn(r ref, by int64) {
 	m.countReturn(t, by)
 }
 
-// restOf returns when the permits of a lease that ends come back, 0: at once, and whether they are lost.
-func (m *Machine) restOf(s *semaphore, cause Cause) (dueMS int64, lost bool) {
+// restOf returns when the permits of a lease that ends come back, 0: at once, and whether they are lost: its session
+// has expired, unless its client has set a ttl of 0, or the lease has reached max_hold.
+func (m *Machine) restOf(l *lease, cause Cause) (dueMS int64, lost bool) {
+	s := m.semaphores.at(l.semaphore)
 	if s.settings == nil || s.deleted {
 		return 0, false
 	}
 	wait := s.settings.CooldownMS
-	if lost = s.settings.OnLostMS != 0 && (cause == CauseExpired || cause == CauseMaxHold); lost {
+	expired := cause == CauseExpired && m.sessions.at(l.session).ttlMS != 0
+	if lost = s.settings.OnLostMS != 0 && (expired || cause == CauseMaxHold); lost {
 		if s.settings.OnLostMS == Quarantine {
 			return NeverMS, true
 		}

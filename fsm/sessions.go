@@ -351,7 +351,7 @@ func (m *Machine) takeBack(l *lease, count int64, named []SlotRun, cause Cause, 
 	m.hold(l.lane, -count)
 	dueMS, lost := int64(0), false
 	if count > 0 {
-		dueMS, lost = m.restOf(s, cause)
+		dueMS, lost = m.restOf(l, cause)
 	}
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
 		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS,
