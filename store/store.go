@@ -19,6 +19,9 @@ import (
 // Space is the state of the disk that holds the data folder.
 type Space = folder.Space
 
+// ErrGone is the error of [folder.Folder.Space] for a data folder that was deleted or replaced.
+var ErrGone = folder.ErrGone
+
 // files are the files of the other packages.
 var files = []folder.File{{Name: logs.FileName, Create: logs.Create}, {Name: snapshots.FileName, Create: snapshots.Create}}
 

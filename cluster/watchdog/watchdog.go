@@ -133,6 +133,9 @@ func (w *watchdog) checkSpace(ctx context.Context) {
 // measureSpace measures the room, and logs when it crosses a mark.
 func (w *watchdog) measureSpace() {
 	now, err := w.Space()
+	if errors.Is(err, store.ErrGone) {
+		w.die(err)
+	}
 	if err != nil {
 		w.Log.Warn("the free space could not be found out", "error", err)
 		return // the last measurement stays in use

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -130,6 +131,20 @@ func TestWatchdogEndsANodeWhoseDiskHangs(t *testing.T) {
 	}
 	if err := <-node.fatals; !errors.Is(err, ErrStuck) {
 		t.Error(err)
+	}
+}
+
+// TestWatchdogEndsANodeWithoutItsFolder: another error of the measurement is no reason.
+func TestWatchdogEndsANodeWithoutItsFolder(t *testing.T) {
+	node := &watchedNode{fatals: make(chan error, 10)}
+	for _, step := range []struct {
+		err  error
+		ends int
+	}{{errors.New("slow network file system"), 0}, {fmt.Errorf("%w: /data", store.ErrGone), 1}} {
+		w := &watchdog{Config: Config{Log: hclog.NewNullLogger(), Leader: node, Space: func() (store.Space, error) { return store.Space{}, step.err }}}
+		if w.measureSpace(); len(node.fatals) != step.ends || len(node.spaces) > 0 {
+			t.Errorf("after %v: %d times fatal, want %d", step.err, len(node.fatals), step.ends)
+		}
 	}
 }
 

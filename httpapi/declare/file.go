@@ -18,13 +18,15 @@ type Semaphore struct {
 	Permits  int64 // not negative
 	Level    int32
 	Settings fsm.SettingsChange // that its table has
+
+	ignored []string // unknown keys of its table
 }
 
 // File is what a file says. It is not changed once read.
 type File struct {
 	Semaphores []Semaphore // in the order of their names
 	LogLevel   string      // "error", "warn", "info", "debug", "trace" or "off"; "" when it doesn't say
-	Warnings   []string    // a sentence for each value that counts otherwise than written
+	Warnings   []string    // a sentence for each value that counts otherwise than written, and for each unknown key
 }
 
 // Read reads and checks a file. The error is one line that names the file.
@@ -40,8 +42,8 @@ func Read(path string) (*File, error) {
 	return f, nil
 }
 
-// Parse reads the text of a file: TOML with the tables semaphores and logging.stderr. Any other key is ignored.
-// The error is one line.
+// Parse reads the text of a file: TOML with the tables semaphores and logging.stderr. Any other key is ignored, as by
+// throttle, with a warning unless it is below logging. The error is one line.
 func Parse(text string) (*File, error) {
 	var document map[string]any
 	if _, err := toml.Decode(text, &document); err != nil {
@@ -56,6 +58,11 @@ func Parse(text string) (*File, error) {
 	for _, name := range slices.Sorted(maps.Keys(semaphores)) {
 		if err := f.declare(name, semaphores[name]); err != nil {
 			return nil, fmt.Errorf("semaphores.%q: %w", name, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(document)) {
+		if name != "semaphores" && name != "logging" {
+			f.Warnings = append(f.Warnings, fmt.Sprintf("%q is unknown, and ignored: the tables are semaphores and logging", name))
 		}
 	}
 	f.LogLevel, err = logLevel(document)
@@ -94,6 +101,10 @@ func (f *File) declare(name string, value any) error {
 		f.Warnings = append(f.Warnings, fmt.Sprintf("semaphore %q is declared with %d permits, which counts as 0", name, s.Permits))
 		s.Permits = 0
 	}
+	for _, key := range s.ignored {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("semaphore %q is declared with %q, which is no setting, and ignored", name, key))
+	}
+	s.ignored = nil // state: of a value that is being read
 	f.Semaphores = append(f.Semaphores, s)
 	return nil
 }

@@ -28,10 +28,14 @@ func (s *Semaphore) read(in map[string]any) (err error) {
 		s.Level = int32(level)
 	}
 	for _, name := range slices.Sorted(maps.Keys(in)) {
-		if read, known := settings[name]; known {
+		read, known := settings[name]
+		switch {
+		case known:
 			if err := read(&s.Settings, in, name); err != nil {
 				return err
 			}
+		case name != "max" && name != "level":
+			s.ignored = append(s.ignored, name)
 		}
 	}
 	return nil
@@ -69,7 +73,7 @@ var settings = map[string]func(c *fsm.SettingsChange, in map[string]any, name st
 	},
 	"on_lost": func(c *fsm.SettingsChange, in map[string]any, name string) error {
 		switch in[name] {
-		case "release":
+		case "release", "", int64(0):
 			c.OnLostMS = fsm.Change[int64]{Given: true}
 		case "quarantine":
 			c.OnLostMS = fsm.Change[int64]{Given: true, Value: fsm.Quarantine}
@@ -92,8 +96,12 @@ var settings = map[string]func(c *fsm.SettingsChange, in map[string]any, name st
 	},
 }
 
-// span reads a duration; "0s" clears the setting, whatever lowest is.
+// span reads a duration; 0, "" and "0s" clear the setting, whatever lowest is.
 func span(to *fsm.Change[int64], in map[string]any, name string, lowest, highest int64) error {
+	if in[name] == int64(0) || in[name] == "" {
+		*to = fsm.Change[int64]{Given: true}
+		return nil
+	}
 	text, ok := in[name].(string)
 	read, err := time.ParseDuration(text)
 	ms := read.Milliseconds()
@@ -103,11 +111,11 @@ func span(to *fsm.Change[int64], in map[string]any, name string, lowest, highest
 	return nil
 }
 
-// choice reads one of some texts.
+// choice reads one of some texts; "" clears the setting.
 func choice[T any](to *fsm.Change[T], in map[string]any, name string, values map[string]T) error {
 	text, _ := in[name].(string)
 	value, known := values[text]
-	if !known {
+	if !known && in[name] != "" {
 		return fmt.Errorf("%s is %s", name, strings.Join(slices.Sorted(maps.Keys(values)), " or "))
 	}
 	*to = fsm.Change[T]{Given: true, Value: value}

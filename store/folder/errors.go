@@ -10,6 +10,8 @@ import (
 var (
 	// ErrLocked: another process, or another Store of this process, has the folder open.
 	ErrLocked = errors.New("the data folder is in use")
+	// ErrGone: another file has the name of the lock file of an open folder, or none.
+	ErrGone = errors.New("the data folder was deleted or replaced while the node ran")
 	// ErrForeign: the folder has content that this program has not written.
 	ErrForeign = errors.New("not a Signalbox data folder")
 	// ErrNewerFormat: a newer version of this program wrote the folder.

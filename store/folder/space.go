@@ -3,6 +3,7 @@ package folder
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -57,8 +58,12 @@ type Space struct {
 }
 
 // Space returns the free space and whether it is low. It asks the kernel, which is fast, and never waits for the disk.
-// Poll it about once a second: it also makes the reserve again when there is room.
+// Poll it about once a second: it also makes the reserve again when there is room. It fails with ErrGone if the folder
+// was deleted or replaced: what is written then is lost when the process ends.
 func (f *Folder) Space() (Space, error) {
+	if err := f.checkPresent(); err != nil {
+		return Space{}, err
+	}
 	free, err := f.free()
 	if err != nil {
 		return Space{}, err
@@ -68,6 +73,22 @@ func (f *Folder) Space() (Space, error) {
 		f.reserve.Refill()
 	}
 	return Space{Free: free, Low: low, Spent: spent}, nil
+}
+
+// checkPresent fails with ErrGone if the folder's path does not lead to the lock file that this process has locked.
+func (f *Folder) checkPresent() error {
+	if f.lock == nil {
+		return nil
+	}
+	locked, err := f.lock.Stat()
+	if err != nil {
+		return err
+	}
+	found, err := os.Stat(f.lock.Name())
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(locked, found) {
+		return fmt.Errorf("%w: %s", ErrGone, f.config.Path)
+	}
+	return err
 }
 
 // RoomFor reports whether the disk would still have enough space after that many more bytes were used.

@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -44,6 +45,29 @@ func TestSpace(t *testing.T) {
 	}
 	if space, err := openFolder(t, "").Space(); err != nil || space.Low || space.Free != math.MaxUint64 {
 		t.Errorf("a folder in memory has %+v, error %v", space, err)
+	}
+}
+
+// TestFolderThatIsGone: a folder that was deleted, or moved away and made again, is not the open one.
+func TestFolderThatIsGone(t *testing.T) {
+	path := t.TempDir()
+	f := openFolder(t, path)
+	away := filepath.Join(t.TempDir(), "away")
+	if err := os.Rename(path, away); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Space(); !errors.Is(err, ErrGone) {
+		t.Errorf("without the folder: %v", err)
+	}
+	openFolder(t, path)
+	if _, err := f.Space(); !errors.Is(err, ErrGone) {
+		t.Errorf("with another folder: %v", err)
+	}
+	if err := errors.Join(os.RemoveAll(path), os.Rename(away, path)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Space(); err != nil {
+		t.Errorf("with the folder in its place: %v", err)
 	}
 }
 
