@@ -272,9 +272,8 @@ func (k EffectKind) String() string {
 		"notice-ended", "item-changed", "item-deleted", "group-changed", "returned", "lost", "freed", "settled")
 }
 
-// Effect is one change of an entry, in the order of the changes. The same log gives the
-// same effects on every node. Together with the indexes and times of their entries they
-// determine the views of semaphores and sessions.
+// Effect is one change of an entry; effects are in the order of the changes. The same log gives the same effects on
+// every node. Effects, with the indexes and times of their entries, determine the views of semaphores and sessions.
 type Effect struct {
 	Kind       EffectKind
 	Cause      Cause
@@ -286,7 +285,7 @@ type Effect struct {
 	Semaphore  string
 	Epoch      uint64
 	Session    uint64
-	Place      uint64 // of the request, where one waited
+	Place      uint64 // of the waiting request, if there was one
 	Token      uint64
 	Count      int64          // granted, taken back, or asked
 	SinceMS    int64          // granted: when the request began to wait; taken back: when the lease was granted
@@ -295,10 +294,10 @@ type Effect struct {
 	Trace      string         // granted: of the command that caused it
 	Item       string         // its name
 	Version    uint64         // of an item
-	Details    *EffectDetails // nil: no details. Immutable; read them by With
+	Details    *EffectDetails // nil: no details. Immutable; read it with With
 }
 
-// EffectDetails has the members of an effect that most effects don't have.
+// EffectDetails has the members that most effects lack.
 type EffectDetails struct {
 	Permits  int64 // created, changed
 	Offset   int64 // created, changed
@@ -312,10 +311,10 @@ type EffectDetails struct {
 	DueMS    int64     // granted, released, lost, settled: when the permits come back, in cluster time, or NeverMS; 0: at once
 }
 
-// With returns the details of an effect, the zero value without any.
+// With returns the details of an effect, the zero value if it has no details.
 func (e *Effect) With() EffectDetails { return orZero(e.Details) }
 
-// detailsOf returns details of an effect, nil if each is zero.
+// detailsOf returns details of an effect, nil if all members are zero.
 func detailsOf(group string, dueMS int64, slots []SlotRun, reason string) *EffectDetails {
 	if group == "" && dueMS == 0 && len(slots) == 0 && reason == "" {
 		return nil
@@ -330,8 +329,7 @@ type AppliedCommand struct {
 	Result  Result
 }
 
-// Applied is everything that one entry did. It belongs to the caller of Apply, and does not
-// change.
+// Applied is everything that one entry did. It belongs to the caller of Apply and is immutable.
 type Applied struct {
 	Index       uint64
 	NowMS       int64 // cluster time after the entry's stamp
@@ -339,12 +337,11 @@ type Applied struct {
 	Conclusions []Conclusion
 	Effects     []Effect
 	Term        uint64 // of a StartTerm, else 0
-	Passing     int    // grants of pools that passed the head that waits longest; for metrics, in no state hash
-	Jump        bool   // of a StartTerm: tokens, places and epochs were skipped
-	MoreDue     bool   // work is left over, see Machine.MoreDue: the leader logs a tick
+	Passing     int    // grants of pools that passed the head that waits longest; for metrics, not in the state hash
+	Jump        bool   // of a StartTerm: the counters of tokens, places and epochs skipped numbers
+	MoreDue     bool   // work is left for the next entry, see Machine.MoreDue; the leader logs a tick
 }
 
-// orZero returns what a pointer points to, the zero value for nil.
 func orZero[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -352,7 +349,7 @@ func orZero[T any](p *T) (v T) {
 	return v
 }
 
-// orNew makes the value of a pointer that is nil.
+// orNew returns a pointer, after it allocated the value if the pointer is nil.
 func orNew[T any](p **T) *T {
 	if *p == nil {
 		*p = new(T)
