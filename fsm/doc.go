@@ -51,6 +51,7 @@
 //   - windows.go: permits spent in a time window, and receipts
 //   - slots.go: which of the permits a lease has
 //   - work.go: the bounds of an entry's work (MoreDue, Cost), and expire, which ends sessions past their deadline (ADR 7)
+//   - keys.go: idempotency keys, and the marks that replace the keys of ended one-shots
 //   - items.go: items and the sessions that hold them, deleted items whose delay still runs (shades), change numbers
 //   - deletes.go: the memory of deleted items
 //   - waitlist.go: wait lists of sessions
