@@ -1,7 +1,7 @@
 package fsm
 
 // ListDeliver returns and removes the entries of a session's wait list that have a grant or whose semaphore was
-// deleted. The order is that of the list, from the entry after the last delivered entry. It withdraws what these
+// deleted. It follows the order of the list, from the entry after the last delivered entry. It withdraws what these
 // entries still wait for.
 //
 // Codes: OK (Completed), NothingReady (Found: the list is not empty), UnknownSession

@@ -1,7 +1,7 @@
 package fsm
 
 // RaiseLevel raises the feature level of the cluster for ever. The proposer must have checked that every member knows
-// the level, because other members would halt. A level already in force changes nothing.
+// the level, because other members would halt. A level already in force leaves the state as it is.
 //
 // Codes: OK (Found: the level was already in force).
 type RaiseLevel struct {

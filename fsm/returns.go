@@ -168,7 +168,7 @@ func (m *Machine) dropReturn(r ref) {
 	m.byReturn.due.Delete(due)
 	m.byReturn.ofSemaphore.Delete(semaphoreReturn{s.epoch, due})
 	s.returns--
-	if t.count > 0 { // a return without permits changes nothing that readers see
+	if t.count > 0 { // without permits, readers see no change
 		s.modified = m.index
 	}
 	if t.lost != nil {
@@ -220,8 +220,8 @@ func (m *Machine) changeReturn(r ref, by int64) {
 	m.countReturn(t, by)
 }
 
-// restOf returns when the permits of a lease that ends come back (0: at once), and whether the lease is lost. It is lost
-// if it reached max_hold, or if its session expired without a ttl of 0 from its client.
+// restOf returns when the permits of a lease that ends come back (0: at once), and whether the lease is lost. With
+// Settings.OnLostMS, a lease is lost if it reached max_hold, or if its session expired without a ttl of 0 from its client.
 func (m *Machine) restOf(l *lease, cause Cause) (dueMS int64, lost bool) {
 	s := m.semaphores.at(l.semaphore)
 	if s.settings == nil || s.deleted {

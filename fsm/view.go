@@ -47,7 +47,7 @@ type RequestView struct {
 	Partial    bool
 	Position   int64  // in the line of the view, from 1; in the view of a session, in the first line of its list
 	Group      string // of the line
-	Ahead      int64  // of a pool: the number of groups whose first request comes before that of this line
+	Ahead      int64  // of a pool: how many groups have a first request that comes before the first of this line
 	RankMS     int64  // EnqueuedMS less the head start: with Place the order of the line
 	EnqueuedMS int64
 	DeadlineMS int64  // its session's, in cluster time

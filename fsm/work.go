@@ -300,7 +300,7 @@ func (m *Machine) has(owner ref) (leases, requests int) {
 	return leases, requests
 }
 
-// nextMS returns the earliest time of a lease's end or a return, NeverMS if there is none. Each entry asks, so the
+// nextMS returns the earliest time of a lease's end or a return, NeverMS if both are absent. Each entry asks, so the
 // common case of empty indexes is fast.
 func (x *returnIndex) nextMS() int64 {
 	ms := NeverMS

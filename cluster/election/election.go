@@ -254,8 +254,7 @@ func (e *Election) lost(ctx context.Context) (dead Leader, isLost bool) {
 }
 
 // ended returns the leader of this node's term if it is the node and one of its Raft streams has just ended. The end
-// counts only in its term: the member's next process may lead in a later term, while the end of its earlier process is
-// still remembered.
+// counts only in its term, because the member's next process may lead in a later term.
 func (e *Election) ended(node string) (Leader, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -348,7 +347,7 @@ func (e *Election) promiseSelf(self standing, lost string) bool {
 	return free && e.promise(self, lost)
 }
 
-// suspectToo has this node campaign itself: it may not have seen the end of its stream yet.
+// suspectToo makes this node campaign itself, because it may not have seen the end of its stream yet.
 func (e *Election) suspectToo(lost Leader) {
 	if lost != (Leader{}) {
 		e.suspect(lost)
@@ -356,7 +355,7 @@ func (e *Election) suspectToo(lost Leader) {
 	e.news.Set()
 }
 
-// takeTurn begins this node's turn as the best candidate, or ends it earlier.
+// takeTurn starts this node's turn as the best candidate, or shortens it.
 func (e *Election) takeTurn(lasts time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -210,7 +210,7 @@ func (p *proposer) logNext(ctx context.Context) bool {
 		return false
 	}
 	// The callers of the last entry's commands are about to send their next commands. We let these goroutines run
-	// first, so that the first of these commands does not leave in an entry of its own.
+	// first, so that the first of these commands does not leave alone, in a separate entry.
 	runtime.Gosched()
 	p.pulse.Settle(ctx.Done())
 	if !p.gather(ctx) {
@@ -275,7 +275,7 @@ func (p *proposer) restOfFlight() time.Duration {
 
 // gather waits up to queuePatience while all waiting commands are a few acquires that join queues. It reports whether
 // the term continues. For example, when clients pass a lease around, the last holder asks again just as the new holder
-// releases. If the acquire had an entry of its own, the release would have to wait for another commit.
+// releases. If the acquire had a separate entry, the release would have to wait for another commit.
 func (p *proposer) gather(ctx context.Context) bool {
 	if !p.patient() {
 		return true

@@ -83,7 +83,7 @@ func New(config Config) *Counters {
 		NoticesGivenUp:   counter("notices_given_up_total", "Notices that this node, as the leader, has given up to deliver."),
 	}
 	for _, cause := range []fsm.Cause{fsm.CauseExpired, fsm.CauseEnded, fsm.CauseRevoked, fsm.CauseDeleted, fsm.CauseResized} {
-		m.released.counterOf(cause) // at 0 before the first release, so that a rate sees it
+		m.released.counterOf(cause) // starts at 0, so that a rate sees the first release
 	}
 	return m
 }
