@@ -37,8 +37,8 @@ func (m *Machine) nextChange() uint64 {
 	return m.changes
 }
 
-// jumpChanges makes the counter of changes skip numbers. A reader that has seen later changes of a lost state
-// recognises by the skipped numbers that this is another state.
+// jumpChanges makes the counter of changes skip numbers. From then on every index is at least the last skipped number,
+// so that a reader that has seen a lost state recognises another state.
 func (m *Machine) jumpChanges(by uint64) {
 	m.changes += by
 	if by > 0 {

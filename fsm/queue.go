@@ -178,8 +178,8 @@ func (m *Machine) leaveLanes(r *request) {
 	}
 }
 
-// leaveLine removes a request from one of its lines. It touches the line if the head changes, and the notices if the
-// line becomes empty.
+// leaveLine removes a request from one of its lines. It touches the line if the request was the head, because only then
+// may the next head be granted, or an empty line let notices become due.
 func (m *Machine) leaveLine(waiting ref, r *request, want member) {
 	s := m.semaphores.mut(want.semaphore)
 	in := m.lineIn(s, want)

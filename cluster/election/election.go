@@ -125,10 +125,11 @@ func New(self raft.ServerID, r Raft, candidate Candidate, times wake.Stretch, lo
 	}
 }
 
-// StreamEnded notes that a Raft stream from a process has ended, if the process leads. The caller reports it before
-// this node's Raft reads a message of the member's next process, which may lead in a later term. It does not block.
+// StreamEnded records that a Raft stream from a process has ended, if the process leads. The caller must report this
+// before this node's Raft reads a message of the member's next process, which may lead in a later term. It does not
+// block.
 func (e *Election) StreamEnded(process Process) {
-	term := e.raft.CurrentTerm() // first: if the leader changes meanwhile, the term is over
+	term := e.raft.CurrentTerm() // read first: if the leader changes now, its term is over
 	if _, leader := e.raft.LeaderWithID(); string(leader) == process.Node {
 		e.suspect(Leader{process, term})
 	}
@@ -141,7 +142,7 @@ func (e *Election) suspect(leader Leader) {
 	e.news.Set()
 }
 
-// Changed notes that Raft follows another leader, or that a candidate has requested this node's vote. It does not
+// Changed records that Raft follows another leader, or that a candidate has requested this node's vote. It does not
 // block.
 func (e *Election) Changed() {
 	e.mu.Lock()
@@ -150,7 +151,7 @@ func (e *Election) Changed() {
 	e.news.Set()
 }
 
-// settled reports whether no election is under way, as far as this node knows.
+// settled reports whether no election seems to be under way.
 func (e *Election) settled() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

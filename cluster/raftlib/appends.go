@@ -306,7 +306,7 @@ func (p *pace) noteMessage(entries []*raft.Log, took time.Duration, err error) {
 		p.least = took
 	}
 	took -= p.least
-	if total < appendMin && (err != nil || took > p.aim) { // its bytes are not the cause
+	if total < appendMin && (err != nil || took > p.aim) { // too few bytes to be the cause
 		return
 	}
 	switch {
@@ -376,8 +376,9 @@ func (a *announcement) noteSuccess(target raft.ServerAddress, args *raft.AppendE
 
 func (a *announcement) mark() { a.ackedAtMark = a.next.PrevLogEntry }
 
-// isDue reports whether the follower has acknowledged committed entries in the term, up to the mark, and was not sent
-// that they are committed. Later entries are left out, since the entries after them may still bring the commit index.
+// isDue reports whether the follower has acknowledged committed entries in the term, up to the mark, without knowing
+// that they are committed. Later entries are left out, because the next append may still bring the commit index for
+// them.
 func (a *announcement) isDue(term, commit uint64) bool {
 	return a.next.Term == term && a.sentCommit < min(commit, a.next.PrevLogEntry, a.ackedAtMark)
 }
