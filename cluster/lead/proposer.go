@@ -267,7 +267,7 @@ func (p *proposer) awaitFlight(ctx context.Context) bool {
 func (p *proposer) restOfFlight() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.slots) == 1 || p.queue.fills() { // the waiting commands already have a slot, or fill an entry
+	if len(p.slots) == 1 || p.queue.fills() { // a slot is taken for what waits
 		return 0
 	}
 	return time.Until(p.lastLog.Add(flightPatience))
@@ -359,7 +359,7 @@ func (p *proposer) trace(b batch, index uint64) {
 func (p *proposer) fail(b batch, err error) {
 	verdict := outcome.OfEntry(err)
 	if verdict.Again() {
-		p.admission.RaftRefused(p.term) // first, so that refused commands are not sent to this leader again
+		p.admission.RaftRefused(p.term) // first, so that what comes back isn't sent here at once
 	}
 	for _, q := range b.proposals {
 		q.Failed(verdict)

@@ -54,7 +54,7 @@ func (t *Transport) AppendEntries(
 	// append repeats a fast failure, since Raft would wait for its commit timeout, or for the next entry.
 	replied, err := t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
 	if !replied {
-		t.announcer.CloseStreams() // an idle stream to the follower's former process would delay the streams of its new process
+		t.announcer.CloseStreams() // an idle one to the follower's former process would keep its new process out for a while
 	}
 	hold := false
 	t.followers.update(id, func(f *follower) { hold = f.attempts.noteResult(replied, err == nil && resp.Success) })
@@ -72,7 +72,7 @@ func (t *Transport) sendHeartbeat(
 	t.followers.update(id, func(f *follower) { delay = f.heartbeats.delay(t.config.Stretch.Of(heartbeatAfter)) })
 	rest(t.closing, delay, t.config.Acks.Hurry())
 	err := t.send(t.NetworkTransport, id, target, args, resp)
-	if err == nil { // after an error the next heartbeat leaves at once, because followers campaign after a few missed heartbeats
+	if err == nil { // after an error the next heartbeat leaves at once: followers campaign after a few errors
 		t.followers.noteHeartbeat(id)
 	}
 	return err

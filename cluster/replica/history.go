@@ -242,7 +242,7 @@ func (h *Hashes) note(index uint64, hash [16]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if before := (index - 1) / HashEvery * HashEvery; h.known && before > h.last.index {
-		h.keep(stateHash{before, h.last.hash}) // the state got no entry at that index
+		h.keep(stateHash{before, h.last.hash}) // no entry of the state was there
 	}
 	if index%HashEvery == 0 {
 		h.keep(stateHash{index, hash})
