@@ -22,13 +22,13 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// stallLimit is how long a write of the local log may hang before this node falls silent to its followers: see
+// stallLimit is how long a write of the local log may hang before this node stops sending to its followers, see
 // raftlib.Transport.
 const stallLimit = 2 * time.Second
 
-// A leader whose disk hangs does not notice that it no longer leads: Raft's main loop waits for the write. Its
-// followers elect another leader, since this node falls silent to them. The commands that still wait in its queue then
-// go to the next leader; only the commands that Raft has accepted have no outcome yet.
+// A leader whose disk hangs does not notice that it no longer leads, because Raft's main loop waits for the write. This
+// node stops sending to its followers, so they elect another leader. The commands in its queue then go to that leader;
+// only commands that Raft has accepted have no outcome yet.
 
 // hung reports whether a write of the log takes so long that this node cannot lead.
 func (r *running) hung() bool { return r.stuckFor() > r.times.Of(stallLimit) }
@@ -211,7 +211,7 @@ func (l watchedLeader) GiveBack() {
 	if t == nil || !l.hung() {
 		return
 	}
-	l.router.Drop(t.Number()) // first, so that the commands aren't sent here at once
+	l.router.Drop(t.Number()) // first, so that the commands are not sent to this node again
 	t.GiveBack()
 	l.router.Look()
 }

@@ -95,13 +95,12 @@ func (n *Node) DrawSession() uint64 {
 // Do carries a command to the leader and blocks until it is committed and applied: the result survives as long as a
 // majority of disks.
 //
-// While there is no leader the command is held, up to 5 s. A call with a Waiting result listens as long as call.Wait.
-// After that, an ordinary session's request keeps its place, and Do returns Waiting, confirmed by a read index. The
-// machine ends the wait of a one-shot, and Do listens a little longer for that. When ctx ends, a one-shot without key
-// is ended in the background. A node that drains ends the waits: see Drain.
+// While there is no leader the command waits here, up to 5 s. A call with a Waiting result listens for call.Wait. After
+// that, an ordinary session's request keeps its place, and Do returns Waiting, confirmed by a read index. The machine
+// ends the wait of a one-shot, and Do listens a little longer for this. When ctx ends, Do ends a one-shot without a key
+// in the background. A node that drains ends the waits: see Drain.
 //
-// A ListDeliver that finds no ready entry on a list listens as long as call.Wait, and then returns NothingReady; the
-// list keeps its entries.
+// A ListDeliver without a ready entry listens for call.Wait, and then returns NothingReady; the list keeps its entries.
 //
 // Do fails with an error of package outcome, which says what is known about the command, or with the cause of ctx. If
 // the end of an ordinary session's wait could not be confirmed, Do returns the error and the Waiting reply from when
@@ -190,8 +189,8 @@ func (n *Node) propose(ctx context.Context, call *Call, q *requests.Request, rep
 	return n.takeOutcome(ctx, call, n.router.Carry(ctx, []*requests.Request{q})[0], reply)
 }
 
-// takeOutcome sets the reply of a call, which is empty if there is an error. It ends a one-shot whose caller is gone,
-// or may never learn its id.
+// takeOutcome sets the reply of a call, which is empty if there is an error. It ends a one-shot whose caller is gone or
+// may never learn its id.
 func (n *Node) takeOutcome(ctx context.Context, call *Call, got *requests.Settlement, reply *Reply) error {
 	err := got.Err()
 	listens := call.Wait > 0 && got.Result.Code == fsm.Waiting // asked.listen handles it
@@ -255,17 +254,17 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	return replies, errs
 }
 
-// abandon ends a one-shot without key, in the background: no other caller knows its id. It spares a one-shot with a
-// derived id, since the next request of the same client derives the id again, and may have found the lease by now. The
-// EndSession stays behind the command on every path to the log, so that it finds the session if the command made one. If
-// the EndSession fails, the session ends at its deadline.
+// abandon ends a one-shot without a key, in the background, because no other caller knows its id. It spares a one-shot
+// with a derived id: the client's next request derives the same id, and may already have the lease. The EndSession
+// stays behind the command on every path to the log, so that it finds the session. If the EndSession fails, the session
+// ends at its deadline.
 func (n *Node) abandon(call *Call) {
 	session := fsm.OneShotOf(call.Command)
 	if session == 0 || session >= fsm.DerivedSessions || call.Key != "" {
 		return
 	}
 	n.calls.active.Go(func() {
-		// Of the same class, so that it does not overtake the command.
+		// The same class, so that the end does not overtake the command.
 		end := n.requests.Build(fsm.EndSession{Session: session}, fsm.Envelope{Owner: call.Owner, Trace: call.Trace}, call.class(), nil)
 		err := n.router.Carry(n.stopping, []*requests.Request{end})[0].Err()
 		if err != nil && !errors.Is(err, context.Canceled) {

@@ -141,7 +141,7 @@ func describeMembers(m *membership.Members, s Status, room store.Space) []Member
 	seen := m.Seen()
 	commit := s.CommitIndex
 	for _, other := range seen {
-		commit = max(commit, other.Answer.Commit) // a node that is cut off knows only an old index
+		commit = max(commit, other.Answer.Commit) // a node that is disconnected knows only an old index
 	}
 	var members []Member
 	for _, server := range m.Servers() {
@@ -210,8 +210,8 @@ func (n *Node) RaiseLevel(ctx context.Context, level uint32) error {
 	return n.askLeader(ctx, &probe.Request{Kind: probe.Raise, Level: level})
 }
 
-// askLeader sends a request to the leader once this node's Raft runs. It waits for Raft as long as a command is held,
-// and then fails with ErrNoLeader.
+// askLeader sends a request to the leader after this node's Raft runs. It waits for Raft up to forward.HoldTimeout, and
+// then fails with ErrNoLeader.
 func (n *Node) askLeader(ctx context.Context, q *probe.Request) error {
 	waiting, cancel := context.WithTimeoutCause(ctx, n.times.Patience(forward.HoldTimeout), outcome.ErrNoLeader)
 	defer cancel()

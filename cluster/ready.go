@@ -137,8 +137,8 @@ func (k checker) storage() Check {
 	return c
 }
 
-// catchUp says whether a node's linearizable reads succeed. If they do, the node reaches the leader, and its machine is
-// not further behind than a read waits. One goroutine changes it.
+// catchUp says whether a node's linearizable reads succeed, which proves that the node reaches the leader and that its
+// machine is up to date. One goroutine changes it.
 type catchUp struct {
 	ok  bool
 	why string // the error of the last read, unless ok
@@ -165,14 +165,14 @@ func (k checker) caughtUp() Check {
 }
 
 // readProof sets a node's caughtUp by linearizable reads: a read must have succeeded since the node knows the leader,
-// and again recently. We need reads, since after a restart Raft knows neither the committed nor the applied index, so
-// that a node's own indexes prove too little. Only the goroutine of run uses its fields.
+// and again recently. The node's own indexes prove too little, because after a restart Raft knows neither the committed
+// nor the applied index. Only the goroutine of run uses its fields.
 type readProof struct {
 	node    *Node
 	running *running
 	results chan readResult // of the read under way
 	reading bool            // a read is under way
-	lost    int             // how often no leader was known so far
+	lost    int             // how often the leader has been lost
 	began   time.Time       // when the last read began
 	proven  time.Time       // when a read succeeded last
 }

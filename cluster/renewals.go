@@ -14,13 +14,13 @@ const (
 	// renewalDelay is how long a renewal may wait for others to share its entry. No other command is so frequent, and
 	// no other caller can wait so easily.
 	renewalDelay = 5 * time.Millisecond
-	// renewalsTogether renewals are sent at once, without further delay. A caller has at most that many, so a command
-	// stays below the 4,096 that the machine accepts.
+	// renewalsTogether is the number of renewals that are sent at once, without further delay. A caller has at most
+	// this many, so a command stays below the 4,096 that the machine accepts.
 	renewalsTogether = 1024
 )
 
-// renewals gathers the renewals of many callers of one owner into one command. They must have one owner, since a
-// command acts for one owner and finds only the sessions of that owner. Safe for concurrent use.
+// renewals gathers the renewals of many callers of one owner into one command, because a command acts for one owner.
+// Safe for concurrent use.
 type renewals struct {
 	// submit proposes a command for an owner and blocks for its reply.
 	submit func(owner string, renew fsm.Renew) (Reply, error)
@@ -65,7 +65,7 @@ func partOf(all *Reply, first, count int) Reply {
 	return part
 }
 
-// join adds renewals to the waiting batch of an owner, and returns the place of the first one in it.
+// join adds renewals to the waiting batch of an owner, and returns the index of the first of them.
 func (r *renewals) join(owner string, mine []fsm.Renewal) (b *renewalBatch, first int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +84,7 @@ func (r *renewals) join(owner string, mine []fsm.Renewal) (b *renewalBatch, firs
 	return b, first
 }
 
-// due sends a batch after renewalDelay, unless it was full before.
+// due sends a batch after renewalDelay, unless it was full earlier.
 func (r *renewals) due(b *renewalBatch) {
 	r.mu.Lock()
 	waits := r.gathered[b.owner] == b

@@ -155,7 +155,7 @@ func (r *running) takeSnapshots(ctx context.Context) {
 		err := wake.Await(ctx, func() error { return r.raft.Snapshot().Error() })
 		switch {
 		case err == nil, ctx.Err() != nil, outcome.NothingNew(err):
-		default: // the machine asks again after as many bytes
+		default: // the machine asks again later
 			r.log.Warn("no snapshot was taken", "error", err)
 		}
 	}
@@ -172,7 +172,7 @@ func (r *running) shutDown() error {
 		<-time.After(shutDownPause)
 		r.restorer.Close()
 		future := r.raft.Shutdown()
-		_ = r.transport.Close() // otherwise Raft would wait for messages to dead peers
+		_ = r.transport.Close() // otherwise Raft would wait for messages to unreachable peers
 		defer close(r.raftNews)
 		late := r.entries.Close()                // after the last message: no message reports the entries as stored
 		return errors.Join(late, future.Error()) // waits for Raft's goroutines

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// oneShotPatience is how much longer than its wait a one-shot's caller listens until the machine ends the wait.
-	// Cluster time stands still while there is no leader, and commands are held for as long.
+	// oneShotPatience is how long the caller of a one-shot listens beyond its wait until the machine ends the wait.
+	// While there is no leader, cluster time stands still, for up to forward.HoldTimeout.
 	oneShotPatience = forward.HoldTimeout
 	// waitingPatience bounds how long a reply waits for this node to know when its request
 	// was queued.
@@ -25,7 +25,7 @@ const (
 func (a *asked) listen(ctx context.Context, l *requests.Listener) error {
 	defer a.node.requests.Stop(l)
 	a.node.requests.Recheck(l, a.Index)
-	ownPlace := a.OneShot && !a.Joined // the machine ends it
+	ownPlace := a.OneShot && !a.Joined // the machine ends the wait
 	limit := a.call.Wait
 	if ownPlace {
 		limit += a.node.times.Patience(oneShotPatience)
@@ -36,7 +36,7 @@ func (a *asked) listen(ctx context.Context, l *requests.Listener) error {
 	case end := <-l.Concluded:
 		return a.concluded(ctx, end)
 	case <-timer.C:
-		if ownPlace { // no leader to end it
+		if ownPlace { // there is no leader to end the wait
 			a.node.abandon(&a.call)
 			return a.fail(outcome.ErrOutcomeUnknown)
 		}
@@ -62,7 +62,7 @@ func (a *asked) concluded(ctx context.Context, end *requests.Conclusion) error {
 	return nil
 }
 
-// hangUp ends a one-shot without key whose caller is gone: no other caller knows it.
+// hangUp ends a one-shot without a key whose caller is gone, because no other caller knows its id.
 func (a *asked) hangUp(ctx context.Context) error {
 	if a.OneShot {
 		a.node.abandon(&a.call)
@@ -70,9 +70,9 @@ func (a *asked) hangUp(ctx context.Context) error {
 	return a.fail(context.Cause(ctx))
 }
 
-// stillWaiting sets the reply to Waiting once a read index has confirmed it: otherwise this node could deny a grant
-// that another node has already reported. If the read fails, the reply stays as it was when the request was queued,
-// together with the error.
+// stillWaiting sets the reply to Waiting after a read index has confirmed that the request waits, because another node
+// may already have reported a grant. If the read fails, the reply stays as it was when the request was queued, with the
+// error.
 func (a *asked) stillWaiting(ctx context.Context, l *requests.Listener) error {
 	at, err := a.node.Read(ctx, Consistency{})
 	select {
@@ -100,9 +100,9 @@ func (a *asked) stillWaiting(ctx context.Context, l *requests.Listener) error {
 	return nil
 }
 
-// drained ends a wait because this node is about to stop. An ordinary session keeps its place, and its caller learns
-// that. A one-shot with a key keeps its place for the repeat on another node. A one-shot without a key is withdrawn,
-// and its client must ask again.
+// drained ends a wait because this node is about to stop. A request of an ordinary session keeps its place, and its
+// caller gets Waiting. A one-shot with a key keeps its place for a repeat on another node. A one-shot without a key is
+// withdrawn, and its client must ask again.
 func (a *asked) drained(ctx context.Context, l *requests.Listener) error {
 	if a.OneShot {
 		a.node.abandon(&a.call)
@@ -127,7 +127,7 @@ func fillWaiting(ctx context.Context, state *replica.Replica, replies ...*Reply)
 	}
 	ctx, cancel := context.WithTimeout(ctx, waitingPatience)
 	defer cancel()
-	_ = state.Await(ctx, last) // in vain: use the state as it is
+	_ = state.Await(ctx, last) // if it fails, use the state as it is
 	state.View(func(m *fsm.Machine) { setWaiting(m, replies...) })
 }
 
@@ -158,8 +158,8 @@ func setWaiting(m *fsm.Machine, replies ...*Reply) {
 func (a *asked) awaitEntry(ctx context.Context, session uint64) error {
 	timer := time.NewTimer(a.call.Wait)
 	defer timer.Stop()
-	a.call.Wait = 0                              // of one attempt
-	news, stop := a.node.replica.Listen(session) // first: news from now on are not missed
+	a.call.Wait = 0                              // for one attempt
+	news, stop := a.node.replica.Listen(session) // before the first attempt, so that no change is missed
 	defer stop()
 	err := a.attempt(ctx)
 	if err == nil && a.Code == fsm.NothingReady && a.Found {
@@ -187,8 +187,8 @@ func (a *asked) attempt(ctx context.Context) error {
 	return a.node.propose(ctx, &a.call, a.node.build(&a.call), &a.Reply)
 }
 
-// last ends a wait for an entry. A read index confirms that no entry is ready, as it confirms the end of every other
-// wait. If an entry has just become ready, last delivers it.
+// last ends a wait for an entry. A read index confirms that no entry is ready. If an entry has just become ready, last
+// delivers it.
 func (a *asked) last(ctx context.Context, session uint64) error {
 	at, err := a.node.Read(ctx, Consistency{})
 	switch {

@@ -9,10 +9,9 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// check returns the first invariant that the state breaks, or nil. It reads every record, in
-// the order of the slots, which is the order in memory and so the fastest: tests call it after
-// every step, Restore once. If an index is as long as its table and has each record of the
-// table, it has no other record.
+// check returns the first invariant that the state breaks, or nil. Tests call it after every step, Restore once. It
+// reads every record in the order of the slots, which is the order in memory and so the fastest. An index is correct if
+// it is as long as its table and has each record of the table.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
 		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkLanes, m.checkReturns, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries, m.checkItems, m.checkCounts,
@@ -24,7 +23,7 @@ func (m *Machine) check() error {
 	return nil
 }
 
-// checkCounts: what is counted is what a reader finds, without the leases of deleted semaphores.
+// checkCounts: the counters equal the numbers of records, without the leases of deleted semaphores.
 func (m *Machine) checkCounts() error {
 	left := 0
 	for _, l := range m.leases.all() {
@@ -109,8 +108,8 @@ func (m *Machine) checkSemaphores() error {
 	return nil
 }
 
-// checkLine: ranks agree with their requests, requests stand as they must, and no head that can be
-// granted is left, unless the next entry continues there.
+// checkLine: ranks agree with their requests, requests stand where they should, and no head that can be granted is left
+// unless the next entry continues there.
 func (m *Machine) checkLine(t target) error {
 	in := m.lineOf(t)
 	if in == nil {
@@ -139,8 +138,8 @@ func (m *Machine) checkLine(t target) error {
 	return nil
 }
 
-// checkStanding: a request for all of a list stands in the line of its pool exactly while it is ready
-// in its other lines, and is their front exactly then.
+// checkStanding: a request for all of a list is in the line of its pool, and is the front of its other lines, exactly
+// while it is ready in those.
 func (m *Machine) checkStanding(waiting ref, r *request, t target) error {
 	if !m.standsAside(r) {
 		if m.lineOf(t).front == waiting {
@@ -159,8 +158,8 @@ func (m *Machine) checkStanding(waiting ref, r *request, t target) error {
 	return nil
 }
 
-// checkLanes: a group has a lane exactly while something names it or it has its own limit, what
-// it uses is what its leases hold, and a pool has exactly the heads of its lines.
+// checkLanes: a group has a lane exactly while it is in use or has a limit from a group-put; its used permits are those
+// of its leases and returns; and a pool has exactly the heads of its lines.
 func (m *Machine) checkLanes() error {
 	held, users, filed := map[ref]int64{}, map[ref]int32{}, 0
 	for _, l := range m.leases.all() {
@@ -220,8 +219,7 @@ func (m *Machine) checkLanes() error {
 	return nil
 }
 
-// checkPool: the trees of a pool have its heads and no others, and no choice that can be granted is
-// left behind.
+// checkPool: the trees of a pool have exactly its heads, and no choice that can be granted is left.
 func (m *Machine) checkPool(r ref, s *semaphore) error {
 	heads, waiting, lines := 0, 0, 0
 	s.groups.byName.Scan(func(_ string, lane ref) bool {
@@ -297,8 +295,7 @@ func (m *Machine) checkSessions() error {
 	return nil
 }
 
-// checkLeases comes after checkSemaphores and checkSessions, which count the leases in the
-// lists and make sure that each belongs there.
+// checkLeases must run after checkSemaphores and checkSessions, which check that each lease is in the right lists.
 func (m *Machine) checkLeases() error {
 	sessions, semaphores := 0, 0
 	for r, l := range m.leases.all() {
@@ -407,7 +404,7 @@ func (m *Machine) checkWaits() error {
 	return nil
 }
 
-// members counts the requests, each as the groups in which it asks for a count.
+// members returns the number of requests; a request counts once for each group in which it asks for a count.
 func (a *askedCounts) members() (n int) {
 	a.byCount.Scan(func(_ int64, places *btree.Map[uint64, asking]) bool {
 		places.Scan(func(_ uint64, entry asking) bool {
@@ -468,8 +465,8 @@ func (m *Machine) checkMemory() error {
 	return nil
 }
 
-// checkEntries: every entry of a wait list is reachable from its session and, while its
-// semaphore exists, from the semaphore; its request refers to it.
+// checkEntries: every entry of a wait list can be found from its session and, while its semaphore exists, from the
+// semaphore; its request refers to it.
 func (m *Machine) checkEntries() error {
 	listed, filed := 0, 0
 	for owner, s := range m.sessions.all() {

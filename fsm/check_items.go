@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// checkItems: items and shades are filed by their names, a held item is in the list of its
-// session, and no number of a change is above the last number given.
+// checkItems: items and shades are filed by their names, a held item is in the list of its session, and no change has a
+// number above the counter.
 func (m *Machine) checkItems() error {
 	if max(m.itemChange, m.sessionChange, m.jumped) > m.changes {
 		return errors.New("a change that was never numbered")
@@ -68,7 +68,7 @@ func (m *Machine) checkItem(r ref, i *item) error {
 	return nil
 }
 
-// checkFolders: each folder has only names that lie in it, each once, the oldest delete first.
+// checkFolders: the names of a folder belong to it, occur once, and are in the order of their deletes.
 func (m *Machine) checkFolders() error {
 	names, order, atMS := 0, uint64(0), int64(0)
 	for r := m.folderOrder.first; r != 0; r = m.folders.at(r).inOrder.next {

@@ -71,8 +71,8 @@ func (m *Machine) checkOwners() error {
 	return nil
 }
 
-// countShares yields what each semaphore, notice, own limit of a group, return, item and about of a session counts
-// for its owner.
+// countShares yields the count of each record that counts in its owner's share: semaphores, notices, limits of groups,
+// returns, items and abouts of sessions.
 func (m *Machine) countShares(yield func(owner string, more owned)) {
 	for _, r := range m.everySemaphore() {
 		if s := m.semaphores.at(r); !s.deleted {

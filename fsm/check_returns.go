@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// checkReturns: the returning count of a semaphore or a group is the sum of its returns. Each return, and each lease that
-// ends by time, is in its index once.
+// checkReturns: the returning count of a semaphore or a group is the sum of its returns. The indexes have each return,
+// and each lease with an end time, once.
 func (m *Machine) checkReturns() error {
 	type counts struct {
 		returning     int64
@@ -77,8 +77,8 @@ func (m *Machine) checkReturns() error {
 	return nil
 }
 
-// checkSlots: no slot is named twice, leases and returns name no more than their permits, and exactly
-// what they name is taken.
+// checkSlots: the taken slots are the slots that leases and returns name, each is named once, and no record names more
+// slots than its permits.
 func (m *Machine) checkSlots() error {
 	named := map[ref]map[uint32]bool{}
 	name := func(semaphore ref, list *slotList, permits int64) error {

@@ -12,8 +12,7 @@ import (
 // length and bytes, lists as length and members.
 type encoder struct {
 	buf []byte
-	// clientOnly leaves out the members that a node chose (session ids) and the wait of
-	// this call: the fingerprint of a request covers the rest.
+	// clientOnly leaves out the session ids that a node drew and the wait of this call. Fingerprint encodes this way.
 	clientOnly bool
 	// feature is the feature level to encode at: members of later levels are left out.
 	feature uint32
@@ -55,7 +54,7 @@ func (e *encoder) wants(v []Want) {
 	}
 }
 
-// group appends the group and the head start of a request, and no byte if it has neither.
+// group appends the group and the head start of a request, or no byte if it has neither.
 func (e *encoder) group(group string, headStartMS int64) {
 	if group != "" || headStartMS != 0 {
 		e.string(group)
@@ -63,37 +62,35 @@ func (e *encoder) group(group string, headStartMS int64) {
 	}
 }
 
-// group reads what the encoder's group appends.
 func (d *decoder) group() (group string, headStartMS int64) {
 	if len(d.Rest) == 0 {
 		return "", 0
 	}
 	group, headStartMS = d.Text(), d.Int()
 	if group == "" && headStartMS == 0 {
-		d.Fail() // they have no bytes
+		d.Fail() // an absent group and head start are encoded as no bytes
 	}
 	return group, headStartMS
 }
 
-// groupName appends a group, and no byte for the empty group.
+// groupName appends a group, or no byte for the empty group.
 func (e *encoder) groupName(group string) {
 	if group != "" {
 		e.string(group)
 	}
 }
 
-// groupName reads what the encoder's groupName appends.
 func (d *decoder) groupName() (group string) {
 	if len(d.Rest) == 0 {
 		return ""
 	}
 	if group = d.Text(); group == "" {
-		d.Fail() // it has no bytes
+		d.Fail() // an empty group is encoded as no bytes
 	}
 	return group
 }
 
-// groups appends the groups of a list and its head start, and no byte if it has neither.
+// groups appends the groups of a list and its head start, or no byte if the list has neither.
 func (e *encoder) groups(list []Want, headStartMS int64) {
 	if headStartMS == 0 && !slices.ContainsFunc(list, func(w Want) bool { return w.Group != "" }) {
 		return
@@ -108,19 +105,19 @@ func (e *encoder) groupList(list []Want, headStartMS int64) {
 	}
 }
 
-// groups reads what the encoder's groups appends, into a list of the same length.
+// groups reads groups and a head start into a list of the same length.
 func (d *decoder) groups(list []Want) (headStartMS int64) {
 	if len(d.Rest) == 0 {
 		return 0
 	}
 	headStartMS, needed := d.groupList(list)
 	if !needed {
-		d.Fail() // they have no bytes
+		d.Fail() // absent groups and head start are encoded as no bytes
 	}
 	return headStartMS
 }
 
-// groupList reads what the encoder's groupList appends, and reports whether anything is in it.
+// groupList reads groups and a head start. needed is false if all of them are empty.
 func (d *decoder) groupList(list []Want) (headStartMS int64, needed bool) {
 	headStartMS = d.Int()
 	needed = headStartMS != 0
@@ -155,7 +152,6 @@ func (e *encoder) wait(ms int64) {
 // decoder reads the output of encoder.
 type decoder struct {
 	wire.Decoder
-	// feature is the feature level of the bytes.
 	feature uint32
 }
 
@@ -200,7 +196,7 @@ func (d *decoder) level() *int32 {
 	return &level
 }
 
-// featureLevel reads a feature level that this program must know.
+// feature level: unknown levels fail.
 func (d *decoder) featureLevel() uint32 {
 	level := d.Uint()
 	if d.Err == nil {
@@ -209,8 +205,7 @@ func (d *decoder) featureLevel() uint32 {
 	return uint32(level)
 }
 
-// encodeChange appends the value only if it is given, so that a value that is not given has
-// no influence.
+// encodeChange appends whether a value is given, and the value only then.
 func encodeChange[T any](e *encoder, c Change[T], value func(*encoder, T)) {
 	e.bool(c.Given)
 	if c.Given {
@@ -225,7 +220,7 @@ func decodeChange[T any](d *decoder, value func(*decoder) T) (c Change[T]) {
 	return c
 }
 
-// only appends whether a put may only create, or only change, a semaphore: a byte of two bits.
+// only appends whether a put may only create (isNew) or only change (existing) a semaphore, as a byte of two bits.
 func (e *encoder) only(isNew, existing bool) {
 	var bits byte
 	if isNew {
@@ -237,7 +232,6 @@ func (e *encoder) only(isNew, existing bool) {
 	e.byte(bits)
 }
 
-// only reads what the encoder's only appends.
 func (d *decoder) only() (isNew, existing bool) {
 	bits := d.Byte()
 	if bits > 3 {
@@ -246,11 +240,10 @@ func (d *decoder) only() (isNew, existing bool) {
 	return bits&1 != 0, bits&2 != 0
 }
 
-// A result is encoded as its code, a mask with a bit for each member that is not zero, and
-// those members in the order of their bits. A bit is never used again for another member,
-// and a new member takes a new bit, so that old results stay readable.
+// A result is encoded as its code, a mask with a bit for each member that is not zero, and these members in the order
+// of their bits. A bit is never reused for another member, so that old results stay readable.
 
-// resultMembers has the members of a result and of its refusal that are no lists, in the order of the bits.
+// resultMembers has the members of a result and of its refusal, except lists, in the order of the bits.
 type resultMembers struct {
 	flags   [8]*bool
 	ids     [5]*uint64
@@ -270,9 +263,9 @@ func (r *Result) members(why *Refusal) resultMembers {
 	}
 }
 
-// The first bit of each kind of member, with unused bits behind each kind.
+// The first bit of each kind of member. Unused bits follow each kind.
 const (
-	bitFlags     = 0  // the flags are bits of the mask only
+	bitFlags     = 0  // booleans, which have only their bits in the mask
 	bitIDs       = 8  //
 	bitNumbers   = 16 //
 	bitTexts     = 32 //
@@ -307,7 +300,7 @@ func (r *Result) mask(with *resultMembers) (mask uint64) {
 	return mask | r.listMask()
 }
 
-// maskOf returns the bits of the members that are not zero, where the first member has the bit first.
+// maskOf returns the bits of the members that are not zero. The bit of the first member is first.
 func maskOf[T comparable](first int, members []*T) (mask uint64) {
 	var zero T
 	for i, v := range members {
@@ -340,8 +333,7 @@ func (r *Result) listMask() (mask uint64) {
 	return mask
 }
 
-// AppendResult appends a result to buf in the form that snapshots, the state hash and the
-// peer port share.
+// AppendResult appends a result to buf, in the format of snapshots, the state hash and the peer port.
 func AppendResult(buf []byte, r *Result) []byte {
 	e := encoder{buf: buf}
 	e.result(r)
@@ -357,7 +349,7 @@ func DecodeResult(buf []byte) (Result, error) {
 
 func encodeResult(r Result) string { return string(AppendResult(nil, &r)) }
 
-// decodeResult reads an outcome that the machine stored itself.
+// decodeResult decodes an outcome that the machine itself stored.
 func decodeResult(text string) Result {
 	r, err := DecodeResult([]byte(text))
 	if err != nil {
@@ -447,7 +439,7 @@ func (e *encoder) resultLists(r *Result, mask uint64) {
 	}
 }
 
-// result reads a result. nested says whether it may contain others.
+// result reads a result. nested allows it to contain other results.
 func (d *decoder) result(nested bool) Result {
 	var r Result
 	var why Refusal
@@ -536,7 +528,7 @@ func (d *decoder) resultLists(r *Result, mask uint64, nested bool) {
 			return
 		}
 		if d.semaphoreSettings(r.Semaphore); !r.Semaphore.hasSettings() {
-			d.Fail() // they have no bytes
+			d.Fail() // absent members are encoded as no bytes
 		}
 	}
 	if has(bitTimes) {
@@ -555,7 +547,7 @@ func (d *decoder) resultLists(r *Result, mask uint64, nested bool) {
 	}
 	const lists = 1<<bitGroups | 1<<bitTimes | 1<<bitSlots
 	if mask&lists != r.listMask() {
-		d.Fail() // members that nothing has have no bytes
+		d.Fail() // members that are zero in all elements are encoded as no bytes
 	}
 }
 
@@ -579,7 +571,7 @@ func (d *decoder) semaphoreView() SemaphoreView {
 	return s
 }
 
-// hasSettings reports whether a view needs the members behind the ones that each semaphore has.
+// hasSettings reports whether a view needs the optional members at the end of its encoding.
 func (s *SemaphoreView) hasSettings() bool {
 	return s.Settings != (Settings{}) || s.Groups != 0 || s.Returns != 0
 }

@@ -52,13 +52,12 @@ const (
 	opCount           Op = 32
 )
 
-// operation is one row of the table of operations: the traits that this package and others read
-// in place of switches. A row lists all of them without their names, so that a row which lacks a
-// trait does not compile. TestRowsAreComplete compares the rows with the methods of the commands.
+// operation is one row of the table of operations. This package and others read these traits instead of switching over
+// operations. Rows are written without field names, so a row that lacks a trait does not compile.
 type operation struct {
 	name    string
 	decode  func(*decoder) Command
-	since   uint32 // the feature level that brought it, 0: the first
+	since   uint32 // the feature level that introduced it; 0: the first
 	class   Class
 	right   Right
 	growth  growth
@@ -67,17 +66,17 @@ type operation struct {
 	object  Object
 }
 
-// Class says what an operation does to what clients have. It decides the priority in the leader's queue.
+// Class groups operations by their priority in the leader's queue.
 type Class uint8
 
 const (
 	_            Class = iota
-	ClassRenewal       // keeps what a session has
-	ClassRelease       // gives back
-	ClassOther         // any other
+	ClassRenewal       // keeps a session alive
+	ClassRelease       // gives permits back
+	ClassOther         // other operations
 )
 
-// Right is what a command needs of an identity.
+// Right is the permission that a client needs for a command.
 type Right uint8
 
 const (
@@ -92,19 +91,19 @@ type Object uint8
 
 const (
 	_               Object = iota
-	ObjectNone             // there are no names
+	ObjectNone             // names no object
 	ObjectSemaphore        // of semaphores
 	ObjectItem             // of items, or prefixes of their names
 )
 
-// growth says what an operation may add to the state.
+// growth says which records an operation may add to the state.
 type growth uint8
 
 const (
 	_     growth = iota
-	keeps        // no record, see MayGrow
-	grows        // records, but see MayTake
-	takes        // a session, a lease or a waiting request of the owner
+	keeps        // adds no record, see MayGrow
+	grows        // adds records that do not count as the owner's, see MayTake
+	takes        // adds a session, a lease or a waiting request of the owner
 )
 
 // waitUse says whether the result of a command may be Waiting.
@@ -122,12 +121,12 @@ type sessionUse uint8
 const (
 	_ sessionUse = iota
 	noSession
-	opens     // makes a session, with an id that a node drew
-	oneShot   // makes a session for itself alone
+	opens     // makes a session, with an id that the node drew
+	oneShot   // makes a session for a single lease or request
 	goesOn    // names a session that its client continues
-	givesBack // names a session, and only gives back: see takeOver
-	reclaims  // gives back, and an admin may do so in the sessions of all
-	frees     // gives back what a session of an owner held that is gone, and an admin may do so for all
+	givesBack // names a session, and only gives permits back, see takeOver
+	reclaims  // gives permits back; an admin may do so in the sessions of all owners
+	frees     // returns permits of a session that has ended; an admin may do so for all owners
 )
 
 // operations has a row for each operation. Each operation also has one file and one script.
@@ -165,7 +164,7 @@ var operations = [opCount]operation{
 	OpRaiseTokens:     {"raise-tokens", decodeRaiseTokens, 0, ClassOther, RightAdmin, keeps, noWait, noSession, ObjectNone},
 }
 
-// row returns the row of an operation; it is empty for a number that is not an operation.
+// row returns the row of an operation, an empty row for an unknown number.
 func (op Op) row() *operation {
 	if op >= opCount {
 		op = 0
@@ -181,13 +180,12 @@ func (op Op) String() string {
 	return fmt.Sprintf("operation %d", uint64(op))
 }
 
-// Command is one operation with its parameters. This package has one Command type for each
-// operation. Commands are values, and safe to share.
+// Command is one operation with its parameters. Commands are values, and safe to share.
 type Command interface {
 	// Op returns the number of the operation.
 	Op() Op
-	names() []string // as Names
-	session() uint64 // the id of the session that it makes or names, 0: no session, or several
+	names() []string // see Names
+	session() uint64 // the id of the session that the command makes or names; 0: no session or several
 	encode(*encoder)
 	apply(*Machine) Result
 }
@@ -211,7 +209,7 @@ func SessionOf(c Command) uint64 {
 	return c.session()
 }
 
-// OneShotOf returns the session that a command makes for itself alone, or 0.
+// OneShotOf returns the session that a one-shot acquire makes, or 0.
 func OneShotOf(c Command) uint64 {
 	if c.Op().row().session != oneShot {
 		return 0
@@ -219,8 +217,7 @@ func OneShotOf(c Command) uint64 {
 	return c.session()
 }
 
-// Redraw replaces the session id that a node drew for a command. It reports whether the command
-// has such an id.
+// Redraw replaces the session id that a node drew for a command. It reports whether the command has such an id.
 func Redraw(c *Command, id uint64) bool {
 	drawn, ok := (*c).(interface{ redrawn(id uint64) Command })
 	if ok = ok && OneShotOf(*c) < DerivedSessions; ok {
@@ -245,8 +242,7 @@ func Permits(c Command) int64 {
 	return 0
 }
 
-// Reason returns the reason that an operator gives with a command. ok is false for a command
-// without one.
+// Reason returns the reason that an operator gives with a command. ok is false if the command has no reason.
 func Reason(c Command) (reason string, ok bool) {
 	if explained, ok := c.(interface{ reason() string }); ok {
 		return explained.reason(), true
@@ -254,7 +250,7 @@ func Reason(c Command) (reason string, ok bool) {
 	return "", false
 }
 
-// RightOf returns what a command needs of an identity.
+// RightOf returns the permission that a client needs for a command.
 func RightOf(c Command) Right {
 	if special, ok := c.(interface{ right() Right }); ok {
 		return special.right()
@@ -262,8 +258,7 @@ func RightOf(c Command) Right {
 	return c.Op().row().right
 }
 
-// OpOf returns the operation of a command that [Envelope.Encode] encoded, and 0 for bytes
-// that are no command. It reads the head alone.
+// OpOf returns the operation of an encoded command, 0 for malformed bytes. It decodes only the first four numbers.
 func OpOf(command []byte) Op {
 	var head [4]uint64 // level, origin, sequence, operation
 	for i := range head {
@@ -276,22 +271,20 @@ func OpOf(command []byte) Op {
 	return Op(head[3])
 }
 
-// MayGrow reports whether an operation may leave more records behind than it found. A
-// leader whose disk is nearly full takes only the other operations, which keep or end what
-// clients have.
+// MayGrow reports whether an operation may leave more records behind than it found. A leader whose disk is nearly full
+// refuses operations that may grow the state, so that clients can still renew and release.
 //
-// A grant that follows from a release does not count: the lease takes the place of a
-// waiting request and is no larger. Idempotency keys and marks of ended sessions do not
-// count either, nor do deleted items: all are bounded, and go after their time. Up counts
-// although its record does not grow: it makes permits, of which any number of leases may
-// follow. A release of an item may bring a longer value, once for each acquire before.
+// Growth that is bounded does not count: a release may cause a grant, but the lease replaces a waiting request and is
+// no larger; idempotency keys, marks of ended sessions and deleted items are removed after their time; a release of an
+// item may store a longer value, but only once for each acquire. Up counts, although its record does not grow, because
+// the permits that it adds allow any number of new leases.
 func (op Op) MayGrow() bool { return op.row().growth != keeps }
 
-// MayTake reports whether an operation may give its owner another session, lease or waiting
-// request, so that [OwnerLimits] bound it.
+// MayTake reports whether an operation may give its owner another session, lease or waiting request. [OwnerLimits]
+// bound such operations.
 func (op Op) MayTake() bool { return op.MayGrow() && op.row().growth != grows }
 
-// Class returns what an operation does to what clients have.
+// Class returns the priority class of an operation.
 func (op Op) Class() Class { return op.row().class }
 
 // Object returns what kind of thing the commands of an operation name.
@@ -300,11 +293,11 @@ func (op Op) Object() Object { return op.row().object }
 // Opens reports whether an operation makes a session.
 func (op Op) Opens() bool { return op.row().session == opens || op.row().session == oneShot }
 
-// Reclaims reports whether an admin may give an operation in the sessions of all owners.
+// Reclaims reports whether an admin may use an operation in the sessions of all owners.
 func (op Op) Reclaims() bool { return op.row().session == reclaims || op.row().session == frees }
 
-// entryVersion is the first byte of an entry and says how its commands are framed. A node halts at
-// a version that it does not know, since it can't apply the entry.
+// entryVersion is the first byte of an entry. A node halts at a version that it does not know, since it can't apply the
+// entry.
 const entryVersion = 1
 
 // The flags of a command announce optional parts, which follow in this order.
@@ -320,29 +313,27 @@ type Envelope struct {
 	Request RequestID
 	// Key is the Idempotency-Key, or empty. Two owners may use the same key for different requests.
 	Key string
-	// Owner is the identity on whose behalf the command acts, at most MaxOwnerBytes. It owns
-	// the sessions and keys that the command makes, and finds no session of another owner. An
-	// empty owner finds every session. The first owner that continues a session without an
-	// owner becomes its owner.
+	// Owner is the identity on whose behalf the command acts, at most MaxOwnerBytes. It owns the sessions and keys that
+	// the command makes, and can't use a session of another owner. The first owner that continues a session without an
+	// owner becomes its owner. A command with an empty owner can use every session.
 	Owner string
-	// Limits bound what the owner has. They are part of the command, so that a machine has
-	// no configuration of owners. Without an owner they have no effect.
+	// Limits bound what the owner has. The command carries them because the machine has no configuration of owners.
+	// They have no effect if Owner is empty.
 	Limits OwnerLimits
-	// Trace is a trace context, at most MaxTraceBytes. The machine passes it on, unread,
-	// with the grants that the command causes in its entry.
+	// Trace is a trace context, at most MaxTraceBytes. The machine copies it, unread, to the grants that the command
+	// causes in its entry.
 	Trace string
 }
 
-// FeatureLevel is the highest feature level that this program knows. The level of a cluster
-// is part of its state. Every rule, operation, member, record and code that is newer than
-// the first level is used only from its own level on, so that all members apply an entry alike, in
-// whichever order they were upgraded.
+// FeatureLevel is the highest feature level that this program knows. The cluster's own level is part of its state. A
+// rule, operation, member, record or code is used only from the level that introduced it, so that all members apply an
+// entry alike, in whichever order they were upgraded.
 const FeatureLevel uint32 = 1
 
-// firstLevel is the feature level of the first release, with which every state begins.
+// firstLevel is the feature level of the first release and of a new machine.
 const firstLevel uint32 = 1
 
-// CheckLevel returns an error for bytes of a feature level that this program does not know.
+// CheckLevel returns an error for a feature level that this program does not know.
 func CheckLevel(found uint64) error {
 	if found > uint64(FeatureLevel) {
 		return fmt.Errorf("feature level %d, this program knows %d: written by a newer version", found, FeatureLevel)
@@ -350,8 +341,8 @@ func CheckLevel(found uint64) error {
 	return nil
 }
 
-// Needs returns the lowest feature level at which a command may be proposed: the level of its
-// operation, or of the newest of its members that are set, as its method needs says.
+// Needs returns the lowest feature level at which a command may be proposed: the level of its operation or of the
+// newest member that is set.
 func Needs(c Command) uint32 {
 	level := max(firstLevel, c.Op().row().since)
 	if newer, ok := c.(interface{ needs() uint32 }); ok {
@@ -360,9 +351,8 @@ func Needs(c Command) uint32 {
 	return level
 }
 
-// Encode returns a command in the form in which it travels to the leader and stands in an
-// entry, encoded at the lowest feature level that can carry it: level | request id |
-// operation | flags | [key | fingerprint] | [owner] | [trace] | [limits] | parameters.
+// Encode returns a command as it travels to the leader and stands in an entry, at the lowest feature level that can
+// carry it: level | request id | operation | flags | [key | fingerprint] | [owner] | [trace] | [limits] | parameters.
 func (v Envelope) Encode(command Command) []byte {
 	level := Needs(command)
 	e := encoder{buf: make([]byte, 0, 96), feature: level}
@@ -401,10 +391,9 @@ func (v Envelope) encode(e *encoder, command Command) {
 // limited reports whether the command carries limits.
 func (v Envelope) limited() bool { return v.Owner != "" && v.Limits != OwnerLimits{} }
 
-// Fingerprint returns a 128-bit hash of the request of a client: the command without the
-// session ids that a node drew and without the wait of this call. It is encoded at the
-// level that the command needs, so that raising the level of the cluster changes no
-// fingerprint.
+// Fingerprint returns a 128-bit hash of the request of a client: the command without the session ids that a node drew
+// and without the wait of this call. Raising the level of the cluster changes no fingerprint, because the command is
+// encoded at the level that it needs.
 func Fingerprint(command Command) [16]byte {
 	e := encoder{buf: make([]byte, 0, 64), clientOnly: true, feature: Needs(command)}
 	e.uint(uint64(command.Op()))
@@ -435,15 +424,14 @@ func EncodeEntry(stampMS int64, commands [][]byte) []byte {
 // decoded is a command with its frame. command is nil if its parameters are malformed.
 type decoded struct {
 	Envelope
-	level       uint32 // of the encoding
+	level       uint32 // the feature level of the encoding
 	op          Op
 	fingerprint [16]byte
 	command     Command
 }
 
-// decodeCommand reads the output of Envelope.Encode, up to the end of d. Malformed bytes give a nil
-// command, which the machine refuses. An operation or a level that this program does not know is an
-// error, since the program can't compute the result that other members compute.
+// decodeCommand reads a command up to the end of d. Malformed bytes give a nil command, which the machine refuses. An
+// unknown operation or level is an error: this program can't compute the result that newer members compute.
 func decodeCommand(d *decoder) (decoded, error) {
 	var c decoded
 	level := d.Uint()
@@ -502,8 +490,8 @@ func (c *decoded) readFlagged(d *decoder, flags byte) {
 	}
 }
 
-// CommandLevel returns the feature level at which a command was encoded: only a cluster of
-// that level or above can take it. For bytes that are no command it is the highest level.
+// CommandLevel returns the feature level at which a command was encoded. Only a cluster at or above this level can
+// apply it. Malformed bytes give the highest level.
 func CommandLevel(buf []byte) uint32 {
 	d := decoder{Decoder: wire.Decoder{Rest: buf}}
 	level := d.Uint()
@@ -513,8 +501,7 @@ func CommandLevel(buf []byte) uint32 {
 	return uint32(min(level, math.MaxUint32))
 }
 
-// TraceOf returns the trace context of a command as [Envelope.Encode] made it, "" if the
-// command has no trace context or is malformed.
+// TraceOf returns the trace context of an encoded command, "" if it has no trace context or is malformed.
 func TraceOf(buf []byte) string {
 	d := newDecoder(buf)
 	var c decoded

@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// A reader that asks for changes since a number must also see deletes. So the machine remembers
-// for a while which change deleted which name: the last deletes of each folder by name, and of
-// the deletes before them only the highest number. The folder of a name is its text up to the
-// last slash.
+// A reader that asks for changes since a number must also see deletes. So the machine remembers for a while which
+// change deleted which name. A folder (the text of a name up to its last slash) has its last deletes by name, and only
+// the highest number of its earlier deletes.
 
 // folderOf returns the folder of a name, with the slash at its end.
 func folderOf(name string) string { return name[:strings.LastIndexByte(name, '/')+1] }
@@ -35,7 +34,7 @@ func (m *Machine) rememberDelete(name string, number uint64) {
 	} else if len(names) == maxFolderNames {
 		f.folded, names = names[0].number, names[1:]
 	}
-	f.names = append(names, deletedName{name, number}) // behind all that a frozen copy has of the slice
+	f.names = append(names, deletedName{name, number}) // appends behind the part of the array that a frozen copy uses
 	m.orders++
 	f.order, f.atMS = m.orders, m.nowMS
 	m.linkFolder(r)
@@ -44,7 +43,7 @@ func (m *Machine) rememberDelete(name string, number uint64) {
 	}
 }
 
-// linkFolder makes a folder the last to be forgotten, and counts its names.
+// linkFolder puts a folder at the end of the order in which folders are forgotten, and counts its names.
 func (m *Machine) linkFolder(r ref) {
 	m.folderOrder.push(r, m.folderInOrder)
 	m.deletedNames += len(m.folders.at(r).names)
@@ -60,9 +59,8 @@ func (m *Machine) forgetFolder(r ref) {
 	m.folders.remove(r)
 }
 
-// deletedIn returns the number of the last delete, in one folder, of a name that begins with a
-// prefix. If no remembered name does, it returns the number of the last delete whose name the
-// folder has forgotten, since that name may begin with the prefix.
+// deletedIn returns the number of the last delete of a name in one folder that begins with prefix. If the folder
+// remembers no such name, it returns the number of the last forgotten delete, whose name may begin with prefix.
 func (m *Machine) deletedIn(text, prefix string) uint64 {
 	r, ok := m.byFolder.Get(text)
 	if !ok {
@@ -77,7 +75,7 @@ func (m *Machine) deletedIn(text, prefix string) uint64 {
 	return f.folded
 }
 
-// deletedAt returns the number of the last delete of a name, as deletedIn.
+// deletedAt returns the number of the last delete of a name; for a forgotten name, see deletedIn.
 func (m *Machine) deletedAt(name string) uint64 {
 	r, ok := m.byFolder.Get(folderOf(name))
 	if !ok {
@@ -95,8 +93,8 @@ func (m *Machine) deletedAt(name string) uint64 {
 // folderLooks bounds the folders that one call of deletedBelow reads.
 const folderLooks = 10_000
 
-// deletedBelow returns the number of the last delete of a name that begins with a prefix, as deletedIn,
-// in up to folderLooks folders, beginning with from. next is the folder to continue with, or empty.
+// deletedBelow returns the number of the last delete of a name that begins with prefix, as deletedIn does. It reads up
+// to folderLooks folders, from the folder from on. next is the folder to continue with, or empty.
 func (m *Machine) deletedBelow(prefix, from string) (number uint64, next string) {
 	looks := 0
 	m.byFolder.Ascend(max(prefix, from), func(text string, r ref) bool {

@@ -1,34 +1,31 @@
-// Package fsm is the deterministic state machine of Signalbox: semaphores, sessions,
-// leases, lines of waiting requests, fencing tokens, idempotency keys and cluster time.
+// Package fsm is the deterministic state machine of Signalbox: semaphores, sessions, leases, queues of waiting requests
+// (called lines), fencing tokens, idempotency keys and cluster time.
 //
 // # Contract
 //
-// [Machine.Apply] takes the bytes of a log entry and returns the results of its commands,
-// the conclusions of waits that it ended, and the effects: each change that it made. The
-// same entries give the same results, conclusions, effects and snapshots on every replica
-// and at every replay, from the start of the log or from a snapshot. Therefore the package
-// reads no clock, no disk and no random source, starts no goroutine, and ranges over no map
-// whose order could show. The leader's reading of time and the session ids that a node
-// draws are part of the entry.
+// [Machine.Apply] applies a log entry. It returns the results of the entry's commands, the conclusions of the waits
+// that the entry ended, and the effects: every change of the state. The same entries give the same results,
+// conclusions, effects and snapshots on every replica and at every replay, from the start of the log or from a
+// snapshot. Therefore the package reads no clock, disk or random source, starts no goroutine, and ranges over no map
+// whose order could show. The entry itself contains the leader's clock reading and the session ids that a node drew.
 //
 //   - Tokens rise with each grant. The tokens of the leases of one semaphore never fall.
-//   - A line is served in the order of ranks: when a request began to wait, less its head start, then its place. No
-//     request overtakes the head of a line.
-//   - A pool of groups has a line for each group, and serves the head of the group that uses least.
+//   - A line is served in the order of ranks. The rank of a request is the time at which it began to wait, less its
+//     head start; equal times are ordered by place (a sequence number). No request overtakes the head of a line.
+//   - A pool of groups has a line for each group, and serves the head of the group that uses the fewest permits.
 //   - A session ends when its deadline passes, with all that it holds and waits for.
 //   - A refused command leaves the state as it is, except the ttl that an acquire gives its session.
 //   - A command with an idempotency key is applied once while the key is remembered.
-//   - One entry applies within 50 ms of processor time, whatever the state: [EntryWeight]
-//     and [EntryBytes] bound its commands, the machine bounds the rest and reports
+//   - One entry applies within 50 ms of processor time, whatever the state. [EntryWeight] and [EntryBytes] bound its
+//     commands. The machine bounds work that follows from them, and reports work left for later entries in
 //     [Applied.MoreDue].
 //
 // The package does not propose, forward, wait or speak HTTP: cluster/replica feeds it from
 // the Raft log; the other packages of the cluster, httpapi and cmd make commands and read
 // states and results. It imports internal/wire.
 //
-// One goroutine at a time may use a Machine. Its owner separates readers from the goroutine
-// that applies (cluster holds a RWMutex). A [Frozen] copy may be read while the machine
-// applies further entries.
+// One goroutine at a time may use a Machine, so the caller must lock out readers while it applies an entry. A [Frozen]
+// copy may be read while the machine applies further entries.
 //
 // # Files, in reading order
 //
@@ -43,23 +40,22 @@
 //   - sessions.go: sessions and their leases, from the limits to their ends
 //   - memory.go: the memory of ended sessions and of revoked leases
 //   - semaphores.go: finding, making and changing semaphores, ask and serve, which decide about grants
-//   - queue.go: requests in their lines, and the withdrawal of one
+//   - queue.go: requests in their lines, and the withdrawal of a request
 //   - settings.go: the optional settings of a semaphore
-//   - lane.go: groups and their lanes, and what a session has in a group
-//   - room.go: how much may be taken, in all and by a group
+//   - lane.go: the state of a semaphore's groups (lanes), and what a session has in a group
+//   - room.go: how many permits may still be taken, from a semaphore and by a group
 //   - pool.go: the choice of a pool among its groups (ADR 21)
 //   - fronts.go: requests for all of a list, which stand in the line of a pool only while ready in their other lines
 //   - sweep.go: how a new limit reaches all groups of a semaphore, over several entries
 //   - returns.go: permits that no lease holds and that come back later, and the ends of long holds (ADR 22)
-//   - windows.go: what is spent in a window, and receipts
+//   - windows.go: permits spent in a time window, and receipts
 //   - slots.go: which of the permits a lease has
-//   - work.go: the bounds of an entry's work: MoreDue, Cost; expire, which ends sessions past their deadline, one-shots
-//     too (ADR 7), before settle and serve (semaphores.go) grant
+//   - work.go: the bounds of an entry's work (MoreDue, Cost), and expire, which ends sessions past their deadline (ADR 7)
 //   - keys.go: idempotency keys, and the marks that replace the keys of ended one-shots
-//   - items.go: items and the sessions that hold them, shades (deleted items whose delay runs), the numbers of changes
+//   - items.go: items and the sessions that hold them, deleted items whose delay still runs (shades), change numbers
 //   - deletes.go: the memory of deleted items
 //   - waitlist.go: wait lists of sessions
-//   - notice.go: notices for refused downs
+//   - notice.go: notices that tell a caller whose down was refused that permits are available again
 //   - op_create.go: create a semaphore
 //   - op_put.go: create or change a semaphore
 //   - op_delete.go: delete a semaphore
@@ -82,24 +78,24 @@
 //   - op_notice_done.go: remove notices
 //   - op_start_term.go: begin a leader's term
 //   - op_raise_level.go: raise the feature level
-//   - op_raise_tokens.go: go on above the tokens of another cluster
+//   - op_raise_tokens.go: raise the last token above the tokens of another cluster
 //   - op_open_holder.go: open a session with terms for the items that it holds
 //   - op_item_put.go: write an item
 //   - op_item_acquire.go: give an item to a session
 //   - op_item_release.go: end the hold of a session on an item
 //   - op_item_delete.go: delete an item
 //   - op_item_delete_all.go: delete the items below a prefix
-//   - op_group_put.go: give a group its own limit
-//   - op_free_lost.go: bring back what a lost lease held
+//   - op_group_put.go: give a group a limit
+//   - op_free_lost.go: return the permits of a lost lease
 //   - view.go: what readers see of semaphores, keys and notices
 //   - view_sessions.go: what readers see of sessions
 //   - view_items.go: what readers see of items
 //   - snapshot.go: frozen copies, and the frame of a snapshot
 //   - snapshot_codec.go: the records of a snapshot
 //   - restore.go: a machine from a snapshot
-//   - succeed.go: a machine from a backup that takes the place of a running cluster's
+//   - succeed.go: a machine from a backup that replaces a running cluster
 //   - check.go: the invariants of the state
 //   - check_returns.go: the invariants of returns and slots
-//   - check_owners.go: the invariants of what owners have
+//   - check_owners.go: the invariants of the counts of each owner
 //   - check_items.go: the invariants of items
 package fsm

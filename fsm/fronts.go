@@ -1,10 +1,10 @@
 package fsm
 
-// A request for all of a list stands in the line of its pool only while it is ready in all of its
-// other lines: first there, with room. So a request that waits elsewhere delays
-// no other request in the pool. It is the front of these other lines then.
+// A request for all of a list stands in the line of its pool only while it is ready in all of its other lines: it is
+// the first there and has room. Otherwise it would delay requests of the pool while it waits elsewhere. While it stands
+// in the pool, the other lines name it as their front.
 
-// standsAside reports whether a request stands in the line of its pool only at times.
+// standsAside reports whether a request must wait aside in its pool until its other lines are ready.
 func (m *Machine) standsAside(r *request) bool {
 	return r.mode == All && len(r.members) > 1 && m.poolOf(r) >= 0
 }
@@ -19,14 +19,14 @@ func (m *Machine) poolOf(r *request) int {
 	return -1
 }
 
-// readyIn reports whether a request is first with room in a line that is no pool's.
+// readyIn reports whether a request is the first in a line outside of pools and has room there.
 func (m *Machine) readyIn(r *request, w member) bool {
 	s := m.semaphores.at(w.semaphore)
 	return m.isFirst(s, r, w) && m.hasRoom(s, r, w)
 }
 
-// restand makes requests stand or step aside after a change of a line that is no pool's. Whether a
-// request stands depends on the state alone, so that a machine from a snapshot agrees.
+// restand moves requests into or out of the line of their pool after a change of a line outside of pools. The outcome
+// depends on the state alone, so that a machine from a snapshot agrees.
 func (m *Machine) restand(t target, waiting *line) {
 	if waiting.front != 0 {
 		r := m.requests.at(waiting.front)
@@ -41,7 +41,7 @@ func (m *Machine) restand(t target, waiting *line) {
 	}
 }
 
-// readyElsewhere reports whether a request is ready in each of its lines that is no pool's.
+// readyElsewhere reports whether a request is ready in all of its lines outside of pools.
 func (m *Machine) readyElsewhere(r *request) bool {
 	pool := m.poolOf(r)
 	for i, w := range r.members {
@@ -52,8 +52,8 @@ func (m *Machine) readyElsewhere(r *request) bool {
 	return true
 }
 
-// stand puts a request into the line of its pool, at its rank. The requests that were the fronts of
-// its other lines step aside before: a head start may put one list before another.
+// stand puts a request into the line of its pool, at its rank. It first moves the previous fronts of the other lines
+// aside: a head start may put a newer request before them.
 func (m *Machine) stand(waiting ref) {
 	r := m.requests.at(waiting)
 	pool := m.poolOf(r)
@@ -75,7 +75,7 @@ func (m *Machine) stand(waiting ref) {
 	m.refile(w.lane)
 }
 
-// stepAside takes a front out of the line of its pool. It keeps its rank.
+// stepAside moves a front out of the line of its pool. The request keeps its rank.
 func (m *Machine) stepAside(waiting ref) {
 	r := m.requests.at(waiting)
 	w := r.members[m.poolOf(r)]
@@ -86,7 +86,7 @@ func (m *Machine) stepAside(waiting ref) {
 	m.refile(w.lane)
 }
 
-// leaveFronts makes a request the front of no line.
+// leaveFronts clears a request as the front of its lines.
 func (m *Machine) leaveFronts(r *request, waiting ref) {
 	if !m.standsAside(r) {
 		return

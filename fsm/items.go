@@ -8,15 +8,15 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// terms are what open-holder sets for a session and its items. They never change.
+// terms are what open-holder sets for a session and its items. They are immutable.
 type terms struct {
 	about   string // opaque to the machine
-	deletes bool   // the end of the session deletes its items, instead of releasing them
-	delayMS int64  // how long no session acquires an item that the end released or deleted
+	deletes bool   // the end of the session deletes its items; otherwise it releases them
+	delayMS int64  // how long after the session's end no session may acquire its items
 	made    uint64 // the number of the change that opened it
 }
 
-// bytes returns how much the terms count against maxItemBytes, as items do.
+// bytes returns the bytes of the terms that count against maxItemBytes.
 func (t *terms) bytes() int64 { return int64(len(t.about)) + itemOverhead }
 
 func (i *item) bytes() int64 { return int64(len(i.name)+len(i.value)) + itemOverhead }
@@ -26,20 +26,19 @@ func validAbout(about string) bool {
 	return len(about) <= MaxAboutBytes && utf8.ValidString(about)
 }
 
-// validItem reports whether a name is valid for an item (as for a semaphore), and a value,
-// which may be any bytes, is not too long.
+// validItem reports whether a name and a value are valid for an item. The value may have any bytes.
 func validItem(name, value string) bool { return ValidName(name) && len(value) <= MaxValueBytes }
 
-// nextChange returns the number of the next change of items. One command, or the end of one
-// session, has one number for all items that it changes.
+// nextChange returns the number of the next change of items. A command, or the end of a session, uses one number for
+// all items that it changes.
 func (m *Machine) nextChange() uint64 {
 	m.changes++
 	m.itemChange = m.changes
 	return m.changes
 }
 
-// jumpChanges makes the counter of changes skip numbers. From then on every index is at least the last
-// skipped number, so that a reader that has seen a lost state learns that this is another state.
+// jumpChanges makes the counter of changes skip numbers. From then on every index is at least the last skipped number,
+// so that a reader that has seen a lost state recognises another state.
 func (m *Machine) jumpChanges(by uint64) {
 	m.changes += by
 	if by > 0 {
@@ -47,7 +46,7 @@ func (m *Machine) jumpChanges(by uint64) {
 	}
 }
 
-// delayOf returns how long no session acquires the item of a name, in milliseconds.
+// delayOf returns for how long no session may acquire the item with this name, in milliseconds.
 func (m *Machine) delayOf(name string) int64 {
 	r, ok := m.itemNames.Get(name)
 	if !ok {
@@ -58,8 +57,8 @@ func (m *Machine) delayOf(name string) int64 {
 	return max(0, m.items.at(r).delayMS-m.nowMS)
 }
 
-// hasVersion reports whether an item has the version that a command expects; if not, result is
-// the refusal. An absent item has version 0.
+// hasVersion reports whether an item has the version that a command expects. If not, result is the refusal. An absent
+// item has version 0.
 func (i *item) hasVersion(expected Change[uint64], result *Result) bool {
 	switch {
 	case !expected.Given || expected.Value == i.version:
@@ -72,13 +71,13 @@ func (i *item) hasVersion(expected Change[uint64], result *Result) bool {
 	return false
 }
 
-// differs refuses a command because an item is not as the command needs it.
+// differs refuses a command because an item does not meet a condition of the command.
 func differs(rule Rule, version uint64) Result {
 	return Result{Code: ItemDiffers, Rule: rule, Version: version}
 }
 
-// roomForItems reports whether items may grow by bytes, and by one item if another is set, and
-// the records of the caller by change. It never refuses a change that does not make them grow.
+// roomForItems reports whether there is room for more bytes of items, for another item if another is set, and for
+// change in the caller's share. It never refuses a change without growth.
 func (m *Machine) roomForItems(another bool, bytes int64, change owned, result *Result) bool {
 	if another && !within(int64(m.items.live), maxItems, RuleItems, result) ||
 		bytes > 0 && !within(m.itemBytes+bytes-1, maxItemBytes, RuleItemBytes, result) {
@@ -89,11 +88,11 @@ func (m *Machine) roomForItems(another bool, bytes int64, change owned, result *
 		m.withinShare(has.itemBytes, change.itemBytes, maxItemBytes, RuleOwnerItemBytes, result)
 }
 
-// itemOf is what an item counts for its owner.
+// itemOf returns the count of an item for its owner; sign is 1 or -1.
 func itemOf(i *item, sign int64) owned { return owned{items: sign, itemBytes: sign * i.bytes()} }
 
-// changeItem sets the value and flags of an item, or creates the item. It asks holder which session holds the
-// item after the change; holder may refuse. before is the item before the change, with version 0 if absent.
+// changeItem sets the value and flags of an item, or creates it. holder returns the session that holds the item after
+// the change, and may refuse. before is the item before the change, with version 0 if absent.
 func (m *Machine) changeItem(set item, cause Cause, holder func(before *item, result *Result) (ref, bool)) (result Result) {
 	if !validItem(set.name, set.value) {
 		return Result{Code: Malformed}
@@ -109,9 +108,8 @@ func (m *Machine) changeItem(set item, cause Cause, holder func(before *item, re
 	return result
 }
 
-// setItem makes the change for changeItem. If value, flags and holder are as before, it writes
-// no record and uses no number. Without room, result is the refusal; otherwise result has the
-// version and the number of locks after the change.
+// setItem makes the change for changeItem. If value, flags and holder stay the same, it writes no record and uses no
+// number. Without room, result is the refusal; otherwise it has the version and the number of locks after the change.
 func (m *Machine) setItem(set item, cause Cause, result *Result) {
 	r, exists := m.itemNames.Get(set.name)
 	if !exists {
@@ -184,8 +182,8 @@ func (m *Machine) moveItem(r, from, to ref) {
 
 func (m *Machine) itemInSession(r ref) *links { return &m.items.mut(r).inSession }
 
-// deleteItem removes an item by the change with this number. While the item's delay runs it keeps a
-// shade with the name and the delay, since no session may acquire a new item of that name before.
+// deleteItem removes an item by the change with this number. If the item's delay still runs, a shade keeps its name and
+// delay, because no session may acquire a new item of that name before the delay ends.
 func (m *Machine) deleteItem(r ref, number uint64, cause Cause) {
 	gone := *m.items.at(r)
 	m.moveItem(r, gone.holder, 0)
@@ -205,8 +203,8 @@ func (m *Machine) deleteItem(r ref, number uint64, cause Cause) {
 	m.fileShade(r)
 }
 
-// endHolding releases or deletes the items of a session that ends, the oldest item first, as
-// one change, and starts their delay.
+// endHolding releases or deletes the items of an ending session, the oldest first, as one change. It starts their
+// delay.
 func (m *Machine) endHolding(r ref, cause Cause) {
 	s := *m.sessions.at(r)
 	number := m.changes + 1
@@ -236,8 +234,8 @@ func (m *Machine) endHolding(r ref, cause Cause) {
 	}
 }
 
-// itemsOf returns the items that a session holds, the oldest item first. It sorts them, because
-// the list has them in the order of their acquires, which a snapshot does not keep.
+// itemsOf returns the items that a session holds, the oldest first. It sorts them because the list is in the order of
+// the acquires, which a snapshot does not contain.
 func (m *Machine) itemsOf(s *session) []ref {
 	var held []ref
 	for r := s.items.first; r != 0; r = m.items.at(r).inSession.next {
@@ -247,7 +245,7 @@ func (m *Machine) itemsOf(s *session) []ref {
 	return held
 }
 
-// shade is a deleted item whose delay runs. Shades are sorted by the end of their delay.
+// shade is a deleted item whose delay still runs. Shades are sorted by the end of their delay.
 type shade struct {
 	delayMS int64
 	created uint64 // unique
@@ -283,7 +281,7 @@ func (m *Machine) dropShades() {
 	}
 }
 
-// moveItemTimes moves each cluster time in items and in the memory of deletes.
+// moveItemTimes applies move to each cluster time in items and folders.
 func (m *Machine) moveItemTimes(move func(*int64)) {
 	changeEach(&m.items, func(i *item) {
 		if i.delayMS != 0 {

@@ -9,8 +9,8 @@ func (n keyName) bytes() int64 { return int64(len(n.owner) + len(n.text) + keyOv
 
 func (k *key) bytes() int64 { return k.keyName.bytes() + int64(len(k.result)) + k.reserved }
 
-// applyKeyed applies a command once for its idempotency key: a repeat returns the recorded
-// outcome, or joins the request that still waits.
+// applyKeyed applies a command once for its idempotency key. A repeat returns the recorded outcome or joins the waiting
+// request.
 func (m *Machine) applyKeyed(c *decoded) Result {
 	name := keyName{c.Owner, c.Key}
 	if r, ok := m.byKey[name]; ok {
@@ -25,7 +25,7 @@ func (m *Machine) applyKeyed(c *decoded) Result {
 	if rule := m.roomForKey(name, outcomeBytes(c.command, &m.limits)); rule != RuleNone {
 		return Result{Code: LimitReached, Rule: rule}
 	}
-	if m.keysBeside(c.command) >= maxSessionKeys { // checked before the command runs, since a refusal must leave no request behind
+	if m.keysBeside(c.command) >= maxSessionKeys { // before the command runs, since a refused command must leave no request behind
 		return Result{Code: LimitReached, Rule: RuleKeys}
 	}
 	result := c.command.apply(m)
@@ -40,7 +40,7 @@ func (m *Machine) applyKeyed(c *decoded) Result {
 	}
 	k.place, k.session = result.Place, result.Session
 	waiting, ok := m.requestAt(k.session, k.place)
-	if !ok { // a ttl of 0 ended its session within this command
+	if !ok { // a ttl of 0 ended the session within this command
 		m.finishKey(m.addKey(k), encodeResult(m.conclusionOf(k.place)))
 		return result
 	}
@@ -57,9 +57,8 @@ func (m *Machine) applyKeyed(c *decoded) Result {
 	return result
 }
 
-// Bounds of stored outcomes, in bytes: a member of a list in addition to its name; the
-// outcome of a wait in addition to its members, with an operator's reason; any outcome in
-// addition to its members.
+// Bounds of stored outcomes, in bytes: of a list member in addition to its name; of the outcome of a wait, with an
+// operator's reason, in addition to its members; of any outcome in addition to its members.
 const (
 	memberBytes  = 64
 	waitBytes    = 256 + maxNameBytes
@@ -75,7 +74,7 @@ func outcomeBytes(c Command, l *Limits) int64 {
 	return answerBytes
 }
 
-// outcomeOf returns an upper bound of what leases add to an outcome.
+// outcomeOf returns an upper bound of the bytes that leases add to an outcome.
 func outcomeOf(wants []Want) (bytes int64) {
 	for _, want := range wants {
 		bytes += memberBytes + int64(len(want.Semaphore)+len(want.Group))
@@ -83,8 +82,8 @@ func outcomeOf(wants []Want) (bytes int64) {
 	return bytes
 }
 
-// recorded reports whether an outcome is kept for repeats of its key. Refusals that leave
-// it to the client to correct the request, or to wait for room, are not kept.
+// recorded reports whether an outcome is stored for repeats of the key. Refusals after which the client should correct
+// the request, or retry when there is room, are not stored.
 func (r *Result) recorded() bool {
 	switch r.Code {
 	case Malformed, InvalidCount, MixedLevels, PermitsRequired, LimitReached, SessionIDTaken, NothingReady:
@@ -93,7 +92,7 @@ func (r *Result) recorded() bool {
 	return true
 }
 
-// replay returns the result of a repeat of a key.
+// replay returns the result of a repeated command.
 func (m *Machine) replay(r ref, fingerprint [16]byte) Result {
 	k := m.keys.at(r)
 	if k.fingerprint != fingerprint {
@@ -117,8 +116,7 @@ func (m *Machine) replay(r ref, fingerprint [16]byte) Result {
 	return result
 }
 
-// refresh puts the present deadline of the lease into a replayed outcome, or 0 if the lease
-// is gone.
+// refresh sets the deadline in a replayed outcome to the lease's present deadline, or 0 if the lease is gone.
 func (m *Machine) refresh(result *Result) {
 	result.DeadlineMS = 0
 	r, ok := m.bySession.Get(result.Session)
@@ -166,8 +164,7 @@ func (m *Machine) addKey(k key) ref {
 	return r
 }
 
-// finishKey replaces the pending state of a key with the outcome. The time for which it is
-// kept starts now.
+// finishKey stores the outcome of a pending key. The time for which the key is kept starts now.
 func (m *Machine) finishKey(r ref, outcome string) {
 	k := m.keys.mut(r)
 	m.countKey(k, -1)
@@ -178,8 +175,8 @@ func (m *Machine) finishKey(r ref, outcome string) {
 	m.queueKey(r)
 }
 
-// queueKey makes a key with an outcome the last to be forgotten. A pending key stays until
-// its request has an outcome.
+// queueKey puts a key with an outcome at the end of the order in which keys are forgotten. Pending keys are not in this
+// order.
 func (m *Machine) queueKey(r ref) {
 	if m.keys.at(r).place == 0 {
 		m.outcomes.push(r, m.keyInOrder)
@@ -188,8 +185,7 @@ func (m *Machine) queueKey(r ref) {
 
 func (m *Machine) keyInOrder(r ref) *links { return &m.keys.mut(r).inOrder }
 
-// forgetKey drops a key whose time is over. The one-shot session that would end with it
-// lives on without a key.
+// forgetKey drops a key whose time has passed. The one-shot session that would have ended with the key lives on.
 func (m *Machine) forgetKey(r ref) {
 	if id := m.keys.at(r).session; id != 0 {
 		owner, _ := m.bySession.Get(id)
@@ -207,9 +203,8 @@ func (m *Machine) removeKey(r ref) {
 	m.keys.remove(r)
 }
 
-// roomForKey returns the rule that refuses a new key, or RuleNone. It refuses if the table is
-// full, or if the owner would use more than half of it. The empty owner may use all of it,
-// since it stands for any number of clients.
+// roomForKey returns the rule that refuses a new key, or RuleNone. It refuses if the table is full, or if the owner
+// would use more than half of it. The empty owner may use all of it, because it stands for any number of clients.
 func (m *Machine) roomForKey(name keyName, outcome int64) Rule {
 	more, l := name.bytes()+outcome, &m.limits
 	if int64(m.keys.live) >= l.Keys || m.keyBytes+more > l.KeyBytes {
@@ -225,14 +220,14 @@ func (m *Machine) roomForKey(name keyName, outcome int64) Rule {
 // half is the share of a limit that one owner may use, rounded up.
 func half(limit int64) int64 { return limit/2 + limit%2 }
 
-// countKey adds a key to the counters, with sign 1, or removes it, with sign -1.
+// countKey adds a key to the counters (sign 1) or subtracts it (sign -1).
 func (m *Machine) countKey(k *key, sign int64) {
 	m.keyBytes += sign * k.bytes()
 	m.count(k.owner, owned{keys: sign, keyBytes: sign * k.bytes()})
 }
 
-// keysBeside returns how many keys wait for outcomes in the session in which a command requests
-// leases. It is 0 for other commands, and for commands that open a session.
+// keysBeside returns the number of keys that wait for outcomes in the session in which a command requests leases; 0 for
+// other commands, and for commands that open a session.
 func (m *Machine) keysBeside(c Command) int {
 	id := uint64(0)
 	if len(Wants(c)) > 0 {
@@ -244,9 +239,8 @@ func (m *Machine) keysBeside(c Command) int {
 	return 0
 }
 
-// mark is the remainder of an idempotency key whose one-shot session has ended. A repeat is
-// refused with Over, and never gets a second lease. A mark takes about a tenth of the
-// memory of a key.
+// mark is what is left of an idempotency key after its one-shot session ended. A repeat is refused with Over, so that
+// it never gets a second lease. A mark needs about a tenth of the memory of a key.
 type mark struct {
 	hash [16]byte
 	atMS int64 // when the session ended, in cluster time
@@ -264,9 +258,9 @@ func (n keyName) hash() [16]byte {
 // marksLimit returns how many marks are kept.
 func (l *Limits) marksLimit() int64 { return min(l.Keys, 1<<40) * marksPerKey }
 
-// followOneShot ties a key with its outcome to the one-shot session that it was granted: both
-// end together. Only one key ends with a session, the first key that has an outcome, so that
-// the end of the session stays one step. Keys of further acquires in the session live on.
+// followOneShot ties a key with an outcome to its one-shot session, so that both end together. Only the first such key
+// of a session is tied, so that the end of the session has bounded work. Keys of further acquires in the session live
+// on.
 func (m *Machine) followOneShot(k ref, outcome *Result) {
 	if outcome.Code != OK || !outcome.OneShot || len(outcome.Grants) == 0 {
 		return
@@ -279,8 +273,7 @@ func (m *Machine) followOneShot(k ref, outcome *Result) {
 	m.keys.mut(k).session = outcome.Session
 }
 
-// shrinkKey turns the key of a session that ends into a mark. Without room for another
-// mark, the key stays as it is.
+// shrinkKey replaces the key of an ending session by a mark. If there is no room for a mark, the key stays.
 func (m *Machine) shrinkKey(owner *session) {
 	if owner.key == 0 {
 		return
@@ -296,7 +289,7 @@ func (m *Machine) shrinkKey(owner *session) {
 	m.removeKey(owner.key)
 }
 
-// isMarked reports whether only a mark is left of a key.
+// isMarked reports whether a key has been replaced by a mark.
 func (m *Machine) isMarked(name keyName) bool {
 	if len(m.marked) == 0 {
 		return false
@@ -319,8 +312,8 @@ func (m *Machine) forgetMarks() {
 
 const markPage = 1024
 
-// markQueue holds marks, the oldest first, in pages. Each slot of a page is written once,
-// so that a frozen copy can share the pages.
+// markQueue holds marks in pages, the oldest first. Each slot of a page is written once, so that a frozen copy can
+// share the pages.
 type markQueue struct {
 	pages  []*[markPage]mark
 	head   int // the index of the oldest mark in the first page

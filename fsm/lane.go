@@ -2,42 +2,42 @@ package fsm
 
 import "github.com/tidwall/btree"
 
-// A semaphore with groups has a lane for each group that is in use: its limit, what it uses, and
-// its line of waiting requests. A lane is created at its first use, and goes with the
-// last lease, request and entry that names its group, unless the group has its own limit.
+// A semaphore with groups has a lane for each group in use, with the group's limit, its used permits and its line of
+// waiting requests. A lane is created at its first use. It is removed with the last lease, request or entry that names
+// the group, unless a group-put gave the group a limit.
 
 // lane is the record of one group of a semaphore.
 type lane struct {
 	semaphore ref
 	group     string
 	limit     int64  // or NoLimit
-	own       bool   // the limit is the group's own, and not Settings.PerGroup
-	owner     string // of the limit: the identity that gave the group its first own limit
-	turn      uint64 // rises: drawn when the lane is filed, and at each grant to the group
+	own       bool   // limit comes from a group-put, not from Settings.PerGroup
+	owner     string // the identity that first gave the group a limit
+	turn      uint64 // set to the next turn number when the lane is filed and at each grant to the group
 
 	held  int64 // derived: the sum of its leases' counts
 	users int32 // derived: the leases, members of waiting requests, entries of wait lists and returns that name the group
-	filed bool  // derived: it is in the index of its semaphore; false for a group that a command names first
-	line  *line // derived: as of a semaphore
-	head  head  // derived: as it is in the trees of a pool, zero if it is not there
+	filed bool  // derived: it is in its semaphore's index; false for a lane that the current command created
+	line  *line // derived: the waiting requests of the group
+	head  head  // derived: its entry in the trees of a pool, zero if absent
 
-	returning int64 // derived: the sum of its returns
+	returning int64 // derived: the permits of its returns
 }
 
-// used returns what counts against the group's limit.
+// used returns the permits that count against the group's limit.
 func (l *lane) used() int64 { return l.held + l.returning }
 
-// groups has the lanes of one semaphore. It is derived, and nil for a semaphore without lanes.
+// groups has the lanes of one semaphore. It is derived, and nil if the semaphore has no lanes.
 type groups struct {
 	byName  btree.Map[string, ref]
-	waiting int         // members of requests that wait in the lines of all lanes
+	waiting int         // waiting requests in all lanes; a request counts once for each of its groups
 	lines   int         // lanes with a line
-	asked   askedCounts // the requests for leases among them
+	asked   askedCounts // counts of the requests for leases in all lanes
 	heads   heads       // of a pool
 }
 
-// target is what a session has at most one lease and one waiting request of: a group of a
-// semaphore, or a semaphore without groups.
+// target is a group of a semaphore, or a semaphore without groups. A session has at most one lease and one waiting
+// request for each target.
 type target uint32
 
 const laneBit target = 1 << 31
@@ -55,7 +55,7 @@ func (l *lease) target() target { return targetOf(l.semaphore, l.lane) }
 
 func (e *entry) target() target { return targetOf(e.semaphore, e.lane) }
 
-// with returns the settings of a semaphore, the zero value without any.
+// with returns the settings of a semaphore, the zero value if it has no settings.
 func (s *semaphore) with() Settings { return orZero(s.settings) }
 
 // detailsIn returns the details of an effect in a lane.
@@ -65,13 +65,13 @@ func (m *Machine) detailsIn(lane ref) *EffectDetails {
 
 func (s *semaphore) grouped() bool { return s.settings != nil && s.settings.Groups != NoGroups }
 
-// family reports whether each group is on its own: there are no permits in all.
+// family reports whether each group has separate permits, so that the semaphore has no total.
 func (s *semaphore) family() bool { return s.settings != nil && s.settings.Family }
 
 // pool reports whether the groups share permits.
 func (s *semaphore) pool() bool { return s.grouped() && !s.settings.Family }
 
-// groupCount returns the number of groups that are in use or have limits of their own.
+// groupCount returns the number of groups that are in use or have a limit from a group-put.
 func (s *semaphore) groupCount() int64 {
 	if s.groups == nil {
 		return 0
@@ -79,7 +79,7 @@ func (s *semaphore) groupCount() int64 {
 	return int64(s.groups.byName.Len())
 }
 
-// groupLimit returns the limit of a group without an own limit.
+// groupLimit returns the limit of a group without a limit from a group-put.
 func (s *semaphore) groupLimit() int64 {
 	if !s.grouped() || s.settings.PerGroup == 0 {
 		return NoLimit
@@ -96,9 +96,9 @@ func (s *semaphore) lane(group string) ref {
 	return r
 }
 
-// member returns what a request asks for, in its group. A lane that it makes here is not filed
-// yet: dropFresh removes it after the command unless the request is granted or waits. asker is the
-// session that asks, 0 for a new one. Without such a group result is the refusal.
+// member returns the target of a request, with its group's lane. If it has to create the lane, dropFresh removes the
+// lane after the command unless the request is granted or waits. asker is the session that asks, 0 for a new session.
+// If the request names no valid group, result is the refusal.
 func (m *Machine) member(semaphore, asker ref, want Want, result *Result) (member, bool) {
 	s := m.semaphores.at(semaphore)
 	if !s.grouped() {
@@ -110,8 +110,8 @@ func (m *Machine) member(semaphore, asker ref, want Want, result *Result) (membe
 	return member{semaphore: semaphore, lane: m.laneFor(semaphore, m.groupFor(s, asker, want.Group)), count: want.Count}, true
 }
 
-// groupFor returns the group of a request of a session, 0 for a new one: the group that it names,
-// or the identity that asks.
+// groupFor returns the group of a request: the group that it names, or with ByOwner the identity that asks. asker is 0
+// for a new session.
 func (m *Machine) groupFor(s *semaphore, asker ref, named string) string {
 	switch {
 	case s.settings.Groups == ByRequest:
@@ -122,7 +122,7 @@ func (m *Machine) groupFor(s *semaphore, asker ref, named string) string {
 	return m.caller.Owner
 }
 
-// laneFor returns the lane of a group, which it makes if it is absent.
+// laneFor returns the lane of a group, and creates it if it is absent.
 func (m *Machine) laneFor(semaphore ref, group string) ref {
 	s := m.semaphores.at(semaphore)
 	if r := s.lane(group); r != 0 {
@@ -149,7 +149,7 @@ func (m *Machine) fileLane(r ref) {
 	s.groups.byName.Set(l.group, r)
 }
 
-// useLane counts a record that names a group. The first one files the lane with the next turn.
+// useLane counts another record that names a group. The first record files the lane, with the next turn.
 func (m *Machine) useLane(r ref) {
 	if r == 0 {
 		return
@@ -162,7 +162,7 @@ func (m *Machine) useLane(r ref) {
 	m.lanes.mut(r).users++
 }
 
-// leaveLane is the end of a record that names a group.
+// leaveLane ends the count of a record that named a group.
 func (m *Machine) leaveLane(r ref) {
 	if r == 0 {
 		return
@@ -171,7 +171,7 @@ func (m *Machine) leaveLane(r ref) {
 	m.dropLane(r)
 }
 
-// dropLane removes the lane of a group that is not in use and has no own limit.
+// dropLane removes the lane of an unused group without a limit from a group-put.
 func (m *Machine) dropLane(r ref) {
 	l := m.lanes.at(r)
 	if l.users > 0 || l.own {
@@ -187,19 +187,19 @@ func (m *Machine) dropLane(r ref) {
 	m.lanes.remove(r)
 }
 
-// dropFresh removes the lanes that the command named first and did not use.
+// dropFresh removes the lanes that the command created and did not use.
 func (m *Machine) dropFresh() {
 	for _, r := range m.fresh {
-		if l := m.lanes.at(r); l.semaphore != 0 && !l.filed { // else its slot is free, or has another lane
+		if l := m.lanes.at(r); l.semaphore != 0 && !l.filed { // otherwise the slot is free or reused
 			m.dropLane(r)
 		}
 	}
 	m.fresh = m.fresh[:0]
 }
 
-// targets returns where a lease, a request or an entry of a session may be that a command names by
-// semaphore and group, in the order in which they are looked at: in the group; for the empty group
-// in the semaphore itself, from a time without groups; with ByOwner in the group of the session's owner.
+// targets returns the targets in which a command's semaphore and group may mean a lease, a request or an entry of a
+// session, in order of preference: the named group; for the empty group also the semaphore itself, since records from
+// before the semaphore had groups are there; and with ByOwner the group of the session's owner.
 func (m *Machine) targets(owner, semaphore ref, group string) (found [3]target, n int) {
 	s := m.semaphores.at(semaphore)
 	if lane := s.lane(group); lane != 0 {
@@ -236,8 +236,7 @@ func (m *Machine) leaseNamed(owner, semaphore ref, group string) (ref, bool) {
 	return 0, false
 }
 
-// waitNamed returns the waiting request of a session for a lease in a group of a semaphore, and
-// where it waits, or 0.
+// waitNamed returns the waiting request of a session for a lease in a group of a semaphore, and its target; or 0.
 func (m *Machine) waitNamed(owner, semaphore ref, group string) (waiting ref, in target) {
 	if m.lanes.live == 0 && group == "" {
 		return m.byWait[leaseKey{owner, target(semaphore)}], target(semaphore)
@@ -251,7 +250,7 @@ func (m *Machine) waitNamed(owner, semaphore ref, group string) (waiting ref, in
 	return 0, 0
 }
 
-// groupOf returns the group of a member, lease or entry, "" without one.
+// groupOf returns the group of a lane, "" for lane 0.
 func (m *Machine) groupOf(lane ref) string {
 	if lane == 0 {
 		return ""
@@ -259,7 +258,7 @@ func (m *Machine) groupOf(lane ref) string {
 	return m.lanes.at(lane).group
 }
 
-// lineIn returns the line of a member of a semaphore, nil while no request waits there.
+// lineIn returns the line of a member of a semaphore, nil if it is empty.
 func (m *Machine) lineIn(s *semaphore, w member) *line {
 	if w.lane != 0 {
 		return m.lanes.at(w.lane).line
@@ -267,7 +266,7 @@ func (m *Machine) lineIn(s *semaphore, w member) *line {
 	return s.line
 }
 
-// lineOf returns the line of a target, nil while no request waits there.
+// lineOf returns the line of a target, nil if it is empty.
 func (m *Machine) lineOf(t target) *line {
 	if t&laneBit != 0 {
 		return m.lanes.at(ref(t &^ laneBit)).line
@@ -275,7 +274,7 @@ func (m *Machine) lineOf(t target) *line {
 	return m.semaphores.at(ref(t)).line
 }
 
-// entryNamed returns the entry of a session's wait list for what a request asks for, or 0.
+// entryNamed returns the entry of a session's wait list for the target of want, or 0.
 func (m *Machine) entryNamed(owner ref, want member) ref {
 	found, n := m.targets(owner, want.semaphore, m.groupOf(want.lane))
 	for _, t := range found[:n] {
@@ -286,7 +285,7 @@ func (m *Machine) entryNamed(owner ref, want member) ref {
 	return 0
 }
 
-// hold adds to what a group's leases have, or takes away.
+// hold adds count, which may be negative, to the permits that a group's leases hold.
 func (m *Machine) hold(lane ref, count int64) {
 	if lane == 0 || count == 0 {
 		return

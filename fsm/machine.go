@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// state is the part of a snapshot that is no table.
+// state has the fields of a snapshot outside of the tables.
 type state struct {
 	index  uint64 // of the last entry applied
 	term   uint64 // of the last StartTerm
@@ -26,13 +26,12 @@ type state struct {
 	feature uint32    // the feature level in force; never goes down
 	cluster ClusterID // zero before the first StartTerm
 
-	// Of items.
 	changes       uint64 // the number of the last change; never goes back
 	itemChange    uint64 // the number of the last change of an item
 	sessionChange uint64 // the number of the last open or end of a session that open-holder opened
 	jumped        uint64 // the number at which the last jump ended, see jumpChanges
 
-	turns uint64 // the last turn of a group, see lane; never goes back
+	turns uint64 // the last turn number given to a group, see lane; never goes back
 }
 
 // tables hold the primary records.
@@ -53,28 +52,27 @@ type tables struct {
 	returns    table[timedReturn]
 }
 
-// leaseKey names a session and what it asks for: at most one lease, waiting request or entry of a
-// wait list has both.
+// leaseKey names a session and a semaphore or group. At most one lease, waiting request or wait-list entry has both.
 type leaseKey struct {
 	session ref
 	target  target
 }
 
-// listKey names a session and a list, see listHashOf: at most one waiting request has both.
+// listKey names a session and a list of semaphores, see listHashOf. At most one waiting request has both.
 type listKey struct {
 	session  ref
 	listHash uint64
 }
 
-// indexes are derived from the records. Restore rebuilds them, Freeze does not copy them.
+// indexes are derived from the records: Restore rebuilds them, a frozen copy lacks them.
 type indexes struct {
 	byName       map[string]ref
 	names        btree.Map[string, ref] // in order, for listings
-	unswept      btree.Map[uint64, ref] // the semaphores that are deleted, shrunk or swept, by epoch
-	unserved     *btree.BTreeG[waiter]  // heads of lines that an entry left ungranted
+	unswept      btree.Map[uint64, ref] // semaphores with work left for later entries because they were deleted, shrunk or swept, by epoch
+	unserved     *btree.BTreeG[waiter]  // heads of lines that could be granted, left for the next entry
 	bySession    btree.Map[uint64, ref]
 	byLease      map[leaseKey]ref // may lack the first lease of a session, see leaseOf
-	byWait       map[leaseKey]ref // requests for leases, by each of their members
+	byWait       map[leaseKey]ref // requests for leases, once for each semaphore of their list
 	byList       map[listKey]ref  // requests that list semaphores
 	byPlace      map[uint64]ref   // requests
 	byEntry      map[leaseKey]ref // entries of wait lists, while they have a semaphore
@@ -82,51 +80,50 @@ type indexes struct {
 	byEnded      map[uint64]ref
 	byKey        map[keyName]ref
 	byRevoked    map[revokedKey]ref
-	marked       map[[16]byte]struct{} // the marks' hashes
-	holdersBy    map[ref]*holderIndex  // of the semaphores with holderStride leases and more
+	marked       map[[16]byte]struct{} // hashes of the marks, see keys.go
+	holdersBy    map[ref]*holderIndex  // of the semaphores with at least holderStride leases
 	deadlines    deadlines
 	ends         [4]*ends               // ended sessions: by operators, by deadlines, by max_hold, others
-	patience     list                   // notices that end by time, the earliest first
-	revokedOrder [2]list                // of leases that operators revoked, and that max_hold ended; the oldest first
+	patience     list                   // notices with a time limit, the earliest first
+	revokedOrder [2]list                // leases revoked by operators, and leases ended by max_hold; the oldest first
 	outcomes     list                   // keys with an outcome, the oldest first
 	owned        map[string]owned       // by owner; the empty owner is not counted
 	itemNames    btree.Map[string, ref] // items, without shades
-	byShade      map[string]ref         // shades by name
+	byShade      map[string]ref         // shades (deleted items whose delay runs) by name
 	shades       *btree.BTreeG[shade]
 	byFolder     btree.Map[string, ref]
 	folderOrder  list    // the folder with the oldest last delete first
-	peaks        [15]int // of the maps among these, see trim
+	peaks        [15]int // the largest sizes of these maps, see trim
 	byReturn     returnIndex
 	deletedNames int   // invariant: the names of all folders
 	itemBytes    int64 // invariant: the sum of the bytes of items, shades and terms
 	keyBytes     int64 // invariant: the sum of the keys' bytes
-	reserved     int64 // invariant: the number of leases and returns that waiting requests may become
+	reserved     int64 // invariant: the largest number of leases and returns that waiting requests can become
 	members      int   // invariant: the members of all waiting requests
 	ownLimits    int64 // invariant: the number of groups that a group-put has given a limit
 }
 
-// Machine is the state machine. One goroutine at a time may use it, see the package
-// comment.
+// Machine is the state machine. One goroutine at a time may use it.
 type Machine struct {
 	state
 	tables
 	indexes
 
-	// Collected while an entry or a command is applied.
+	// These fields are used while an entry or a command is applied.
 	applied *Applied
 	caller  Envelope // of the command under way; zero between commands
-	done    work     // by the entry under way
-	touched []target // lines, and pools, whose head may have become servable
-	fresh   []ref    // lanes that the command named first, see member
-	freed   []ref    // semaphores whose notices may have become due
+	done    work     // work that this entry has done
+	touched []target // lines and pools in which a request may now be grantable
+	fresh   []ref    // lanes that this command created, see member
+	freed   []ref    // semaphores whose notices may now be due
 	endNow  []uint64 // sessions whose new deadline has passed; settle ends them last
 	output  encoder  // scratch space for the state hash
 	effects []Effect // scratch space for the effects of the entry under way
 
 	conclusions []Conclusion // scratch space for the ends of waits in the entry under way
-	spareLines  []*line      // without requests, see newLine
+	spareLines  []*line      // empty lines for reuse, see newLine
 
-	budget budget // equal on all replicas; tests lower it
+	budget budget // the bounds of an entry's work; equal on all replicas; tests lower it
 }
 
 // New returns an empty machine at cluster time 0 and the first feature level. The first StartTerm
@@ -159,9 +156,8 @@ func New() *Machine {
 	return m
 }
 
-// Apply applies the log entry at index and returns everything that it did. It panics with
-// index and operation if an invariant is broken or a newer version wrote the entry: the
-// node must stop then. Apply does not keep data.
+// Apply applies the log entry at index and returns its outcome. It panics with the index and the operation if an
+// invariant is broken or a newer version wrote the entry: the node must stop then. Apply does not retain data.
 func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	var op Op
 	defer func() {
@@ -199,8 +195,8 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	return applied
 }
 
-// applyCommand applies one command of an entry. It refuses a command of a later level than
-// the cluster's, except the first StartTerm, which brings the level.
+// applyCommand applies one command of an entry. It refuses a command that needs a higher feature level than the cluster
+// has. The first StartTerm is exempt because it sets the level.
 func (m *Machine) applyCommand(c *decoded) (result Result) {
 	if c.command == nil || c.level > m.feature && c.op != OpStartTerm {
 		return Result{Code: Malformed}
@@ -218,9 +214,8 @@ func (m *Machine) applyCommand(c *decoded) (result Result) {
 	return result
 }
 
-// chain advances the state hash: h ← H(h, index, entry, results, conclusions, effects), 128
-// bits of SHA-256. Its cost depends on the entry alone. Two machines with the same hash
-// have applied the same entries with the same results, conclusions and effects.
+// chain advances the state hash: h ← H(h, index, entry, results, conclusions, effects), 128 bits of SHA-256. Two
+// machines with the same hash applied the same entries with the same outcome. The cost depends on the entry alone.
 func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
 	e := &m.output
 	e.buf = append(e.buf[:0], m.hash[:]...)
@@ -243,26 +238,25 @@ func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
 	sum := sha256.Sum256(e.buf)
 	copy(m.hash[:], sum[:])
 	if cap(e.buf) > 1<<20 {
-		e.buf = nil // so that one huge entry does not pin its scratch space
+		e.buf = nil // so that a huge entry does not keep its buffer allocated
 	}
 }
 
-// effect records one change.
 func (m *Machine) effect(e Effect) { m.effects = append(m.effects, e) }
 
-// The next entry uses the scratch space again unless this entry had more effects or conclusions than:
+// An entry with more effects or conclusions than these limits gives its buffer away instead of a copy, see take.
 const (
 	maxScratchEffects     = 8192
 	maxScratchConclusions = 512
 )
 
-// take returns the content of scratch space: a copy, so that the next entry uses the space again; above limit, the space itself.
+// take returns a copy of the scratch buffer, or above limit the buffer itself.
 func take[T any](scratch *[]T, limit int) []T {
 	all := *scratch
 	if len(all) == 0 {
 		return nil
 	}
-	if len(all) > limit { // too many to copy, or to keep as scratch space
+	if len(all) > limit { // too large to copy, or to keep for the next entry
 		*scratch = nil
 		return all
 	}
@@ -278,8 +272,8 @@ func (m *Machine) NowMS() int64 { return m.nowMS }
 // Index returns the index of the last entry applied.
 func (m *Machine) Index() uint64 { return m.index }
 
-// HoldersIndex returns the number of the last open or end of a session that open-holder opened,
-// 0 before the first such session.
+// HoldersIndex returns the change number of the last open or end of a session that open-holder opened, 0 before the
+// first.
 func (m *Machine) HoldersIndex() uint64 { return m.sessionChange }
 
 // Term returns the term of the last StartTerm, 0 before the first.

@@ -6,11 +6,10 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// The machine remembers for a while how sessions ended, in four kinds: ends by operators and ends by max_hold,
-// which prevent a restore; ends by deadlines; and all others. Each kind has its own bound, so that a client, which
-// can cause all kinds but the first, pushes out no end by an operator.
-// Beyond the bound, the machine forgets the oldest end of the owner with the most ends, so that
-// an owner can't push out the end of an owner that has fewer.
+// The machine remembers for a while how sessions ended, in four kinds: ends by operators and ends by max_hold, which
+// prevent a restore; ends by deadlines; and all others. Each kind has its own bound. Clients can cause all kinds except
+// ends by operators, so they can't push those out. Beyond the bound, the machine forgets the oldest end of the owner
+// with the most ends, so that an owner can't push out the ends of owners with fewer.
 
 // ends has the remembered ends of one kind.
 type ends struct {
@@ -19,7 +18,7 @@ type ends struct {
 	sizes   *btree.BTreeG[endsOf]
 }
 
-// endsOf is how many ends of one kind an owner has.
+// endsOf is the number of ends of one kind that an owner has.
 type endsOf struct {
 	size  uint32
 	owner string
@@ -31,11 +30,10 @@ func newEnds() *ends {
 	}, btree.Options{NoLocks: true})}
 }
 
-// revokes reports whether a cause ends a session against the will of its client, so that no restore
-// brings the session back.
+// revokes reports whether a cause ends a session against the will of its client. Such a session can't be restored.
 func revokes(cause Cause) bool { return cause == CauseRevoked || cause == CauseMaxHold }
 
-// endsLike returns the ends of the kind of a cause.
+// endsLike returns the remembered ends of the same kind as a cause.
 func (m *Machine) endsLike(cause Cause) *ends {
 	switch cause {
 	case CauseRevoked:
@@ -70,7 +68,7 @@ func (m *Machine) fileEnded(e ended) {
 	kind.change(e.owner, func(l *list) { l.push(r, m.endedInOwner) })
 }
 
-// change changes the list of an owner.
+// change changes the list of an owner with by.
 func (s *ends) change(owner string, by func(*list)) {
 	l := s.byOwner[owner]
 	s.sizes.Delete(endsOf{l.size, owner})
@@ -102,8 +100,8 @@ func (m *Machine) forgetEnded(r ref) {
 	m.ended.remove(r)
 }
 
-// rememberRevoked records that a dropped lease was revoked, and forgets the oldest record of its kind
-// beyond maxRevoked. It ignores leases of deleted semaphores, which can't be restored.
+// rememberRevoked records that a dropped lease was revoked. Beyond maxRevoked it forgets the oldest record of the same
+// kind. It ignores leases of deleted semaphores, which can't be restored.
 func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 	if !l.revoked() || cause == CauseDeleted {
 		return
@@ -117,7 +115,7 @@ func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 	}
 }
 
-// revokedLike returns the remembered leases of the kind of a cause: max_hold ended them, or operators revoked them.
+// revokedLike returns the remembered leases that ended by max_hold, or for another cause those that operators revoked.
 func (m *Machine) revokedLike(cause Cause) *list {
 	if cause == CauseMaxHold {
 		return &m.revokedOrder[1]

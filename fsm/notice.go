@@ -1,6 +1,6 @@
 package fsm
 
-// addNotice makes a notice for a refused down.
+// addNotice stores a notice for a refused down.
 func (m *Machine) addNotice(semaphore ref, group string, c Down, result *Result) {
 	if !within(int64(m.notices.live), maxNotices, RuleNotices, result) ||
 		!within(int64(m.semaphores.at(semaphore).notices.length()), maxNoticesHere, RuleNotices, result) {
@@ -35,15 +35,15 @@ func (m *Machine) linkNotice(r ref) {
 	if n.semaphore != 0 {
 		m.semaphores.mut(n.semaphore).notices.push(r, m.noticeInSemaphore)
 	}
-	if !n.due { // a due notice ends when it is delivered or given up
+	if !n.due { // a due notice has no time limit
 		m.patience.push(r, m.noticeInOrder)
 	}
 }
 
 func (m *Machine) noticeInSemaphore(r ref) *links { return &m.notices.mut(r).inSemaphore }
 
-// wakeNotices makes the notices of freed semaphores due whose count is available while the
-// line is empty. It runs at the end of settle.
+// wakeNotices makes notices of freed semaphores due if their count is available and the line is empty. It runs at the
+// end of settle.
 func (m *Machine) wakeNotices() {
 	var looked map[ref]bool // a semaphore may be freed several times
 	if len(m.freed) > 1 {
@@ -58,7 +58,7 @@ func (m *Machine) wakeNotices() {
 		}
 		s := m.semaphores.at(semaphore)
 		if s.epoch == 0 {
-			continue // deleted since
+			continue // deleted meanwhile
 		}
 		for r := s.notices.first; r != 0; r = m.notices.at(r).inSemaphore.next {
 			if n := m.notices.at(r); !n.due && m.wouldServe(n) {
@@ -69,8 +69,7 @@ func (m *Machine) wakeNotices() {
 	m.freed = m.freed[:0]
 }
 
-// wouldServe reports whether a new down of the count of a notice, in its group, would be granted at
-// once.
+// wouldServe reports whether a new down with the count and group of a notice would be granted at once.
 func (m *Machine) wouldServe(n *notice) bool {
 	s := m.semaphores.at(n.semaphore)
 	w := member{semaphore: n.semaphore, count: n.count}
@@ -87,7 +86,7 @@ func (m *Machine) noticeDue(r ref) {
 	m.effect(Effect{Kind: EffectNoticeDue, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
 }
 
-// orphanNotice makes a notice due because its semaphore is being deleted.
+// orphanNotice makes a notice due because its semaphore was deleted.
 func (m *Machine) orphanNotice(r ref) {
 	m.detachNotice(r)
 	if !m.notices.at(r).due {
@@ -104,7 +103,7 @@ func (m *Machine) detachNotice(r ref) {
 
 func (m *Machine) noticeInOrder(r ref) *links { return &m.notices.mut(r).inOrder }
 
-// outlast takes a notice that is not due out of the list of notices that end by time.
+// outlast removes a notice from the list of notices with a time limit.
 func (m *Machine) outlast(r ref) {
 	if !m.notices.at(r).due {
 		m.patience.unlink(r, m.noticeInOrder)
@@ -122,7 +121,7 @@ func (m *Machine) removeNotice(r ref) {
 	m.notices.remove(r)
 }
 
-// endNotice ends a notice that has not become due in time.
+// endNotice ends a notice that did not become due in time.
 func (m *Machine) endNotice(r ref) {
 	n := m.notices.at(r)
 	m.effect(Effect{Kind: EffectNoticeEnded, Cause: CauseExpired, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})

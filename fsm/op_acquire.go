@@ -12,12 +12,12 @@ type Acquire struct {
 	Session uint64
 	Name    string
 	Count   int64
-	TTLMS   int64 // of the session from now on, even if the acquire is refused; or KeepTTL
+	TTLMS   int64 // ttl of the session from now on, even if the acquire is refused; or KeepTTL
 	Try     bool  // don't wait
 	Epoch   uint64
 
 	Group       string // of a semaphore with groups
-	HeadStartMS int64  // how much earlier its place in the line dates, up to Settings.HeadStartMS
+	HeadStartMS int64  // the request is placed in the line as if it had come this much earlier, up to Settings.HeadStartMS
 }
 
 // Op is OpAcquire.
@@ -28,7 +28,7 @@ func (c Acquire) wants() []Want             { return []Want{{c.Name, c.Count, c.
 func (c Acquire) permits() int64            { return c.Count }
 func (c Acquire) cost(size SessionSize) int { return 1 + size.Records/walkedPerUnit }
 
-// queue returns what it may wait for.
+// queue returns the lease for which the command may wait, zero if it does not wait.
 func (c Acquire) queue() (want Want) {
 	if !c.Try {
 		want = Want{c.Name, c.Count, c.Group}
@@ -116,8 +116,7 @@ func (m *Machine) acquire(owner ref, want member, c Acquire) (result Result) {
 	return m.ask(&d)
 }
 
-// acquireHeld returns the result of an acquire of a semaphore of which the session has a
-// lease.
+// acquireHeld returns the result of an acquire when the session has a lease of the semaphore.
 func (m *Machine) acquireHeld(held ref, count int64) Result {
 	l := m.leases.at(held)
 	if l.revoked() || l.count != count {
@@ -126,7 +125,7 @@ func (m *Machine) acquireHeld(held ref, count int64) Result {
 	return Result{Code: OK, Found: true, Epoch: m.semaphores.at(l.semaphore).epoch, Grants: []Grant{m.grantOf(l)}}
 }
 
-// refuseHeld refuses a request for a semaphore of which the session has a lease.
+// refuseHeld refuses a request because the session has a lease of the semaphore.
 func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 	l := m.leases.at(held)
 	want := member{l.semaphore, l.lane, count}
@@ -134,7 +133,7 @@ func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 		m.refuseRevoked(&result, want, l.reason)
 	} else {
 		m.refuse(&result, LeaseExists, want)
-		if l.count != 0 { // of a receipt that was settled to 0
+		if l.count != 0 { // 0 is a receipt that was settled to 0
 			result.explain().Holding = l.count
 		}
 	}
@@ -156,11 +155,10 @@ func validAsk(group string, headStartMS int64) bool {
 	return ValidGroup(group) && headStartMS >= 0 && headStartMS <= MaxTTLMS
 }
 
-// mayAsk applies the rule of levels to each member of a request. A session may request a
-// semaphore with a level only if that level is strictly below the lowest level that it
-// holds, and only while it has no other waiting request with a level. So every wait leads
-// to holders that wait only further down, and there is no cycle. It walks through the
-// leases and requests of the session at most once.
+// mayAsk applies the rule of levels to each member of a request. A session may request a semaphore with a level only if
+// that level is below all levels that it holds, and only while it has no other waiting request with a level. So each
+// session waits only for a level below those that it holds, which excludes a cycle of waits. mayAsk reads the leases
+// and requests of the session at most once.
 func (m *Machine) mayAsk(owner ref, members []member, result *Result) bool {
 	var held, waited *int32
 	looked := false
@@ -218,9 +216,8 @@ func (m *Machine) levelWaitedFor(owner ref) *int32 {
 	return nil
 }
 
-// MayWait returns what an acquire asks for that may wait, and its session, from the output of
-// [Envelope.Encode]. For any other command, and for other bytes, the name is empty. An
-// [AcquireOnce] has no session yet, so its session is 0.
+// MayWait returns the lease for which an encoded acquire may wait, and its session. The name is empty for another
+// command and for malformed bytes. The session is 0 for an [AcquireOnce], which has no session yet.
 func MayWait(command []byte) (want Want, session uint64) {
 	if OpOf(command).row().waits != mayWait {
 		return Want{}, 0
@@ -235,8 +232,8 @@ func MayWait(command []byte) (want Want, session uint64) {
 	return want, session
 }
 
-// JoinsQueue reports whether an acquire would join a queue in which others wait. A session that has
-// its lease there would not.
+// JoinsQueue reports whether an acquire would join a line in which requests wait. It is false if the session already
+// has the lease.
 func (m *Machine) JoinsQueue(want Want, session uint64) bool {
 	r, ok := m.byName[want.Semaphore]
 	if !ok || m.semaphores.at(r).waiting() == 0 {

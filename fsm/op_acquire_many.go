@@ -5,18 +5,17 @@ import (
 	"encoding/binary"
 )
 
-// AcquireMany requests several semaphores in a session: all of them in one step, or any
-// one, the first in the list's order that can be granted. The same list with the same mode
-// in the same session is the same request.
+// AcquireMany requests several semaphores in a session: all in one step, or any (the first in the list's order that can
+// be granted). A command with the same list and mode in the same session repeats the request.
 //
 // Codes: as Acquire, and MixedLevels. Grants are in the order of the list.
 type AcquireMany struct {
 	Session uint64
-	Wants   []Want // 1 … MaxMembers, no group of a semaphore twice
+	Wants   []Want // 1 … MaxMembers; a group of a semaphore occurs once at most
 	Mode    Mode
 	Try     bool // don't wait
 
-	HeadStartMS int64 // as in Acquire, up to the shortest that the semaphores of its list allow
+	HeadStartMS int64 // as in Acquire; the semaphore with the shortest limit decides
 }
 
 // Op is OpAcquireMany.
@@ -27,7 +26,7 @@ func (c AcquireMany) wants() []Want         { return c.Wants }
 func (c AcquireMany) weight() int           { return len(c.Wants) }
 func (c AcquireMany) outcome(*Limits) int64 { return outcomeOf(c.Wants) }
 
-// cost counts an earlier request for the same list, which it may end.
+// cost includes an earlier request for the same list, which the command may end.
 func (c AcquireMany) cost(size SessionSize) int {
 	return Weight(c) + size.Records/walkedPerUnit + size.keysOfRequest()/keysPerUnit
 }
@@ -55,7 +54,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 	if owner, ok := m.ownSession(c.Session); ok {
 		m.endOrphan(owner, listHash)
 	}
-	known, isKnown := m.ownSession(c.Session) // a one-shot may have ended with the orphan
+	known, isKnown := m.ownSession(c.Session) // endOrphan may have ended a one-shot
 	if isKnown {
 		if same, ok := m.askedBefore(known, c.Wants, c.Mode, listHash); ok {
 			m.takeOver(known, &same)
@@ -144,8 +143,8 @@ func (m *Machine) possible(members []member, mode Mode, result *Result) []member
 	return kept
 }
 
-// askedBefore finds the same request of the same session: still waiting, or granted with
-// all leases still held. An "any" request may have lost a semaphore since, by its deletion.
+// askedBefore finds an earlier request for the same list in the session that still waits, or whose leases are all still
+// held. An "any" request may have lost deleted semaphores since.
 func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, listHash uint64) (Result, bool) {
 	if waiting, ok := m.byList[listKey{owner, listHash}]; ok {
 		return m.waitingResult(waiting), true
@@ -177,9 +176,9 @@ func repeats(wants []Want) bool {
 	return false
 }
 
-// listsWell reports whether a request may have these members: no group of a semaphore twice, which
-// may happen with the identity as the group, and for "all" at most one group of a pool, since two
-// requests could wait for each other in two pools for ever. If not, result is the refusal.
+// listsWell reports whether a request may have these members. Each group of a semaphore may occur once; with the
+// identity as the group it could occur twice. An "all" request may have a group of at most one pool, since two requests
+// could wait for each other in two pools for ever. Otherwise result is the refusal.
 func (m *Machine) listsWell(members []member, mode Mode) (result Result, ok bool) {
 	pools := 0
 	for i, w := range members {
@@ -199,8 +198,7 @@ func (m *Machine) listsWell(members []member, mode Mode) (result Result, ok bool
 	return Result{}, true
 }
 
-// listHashOf identifies a list and its mode, so that a repeat of the request in the same
-// session is recognized, whether it waits or was granted. It is never 0.
+// listHashOf identifies a list and its mode, by which a repeated request is recognised. It is never 0.
 func listHashOf(mode Mode, list []Want) uint64 {
 	e := encoder{buf: make([]byte, 0, 64)}
 	e.byte(byte(mode))

@@ -1,8 +1,7 @@
 package fsm
 
-// AcquireOnce acquires with one call: it makes a one-shot session with one lease, at once
-// or within WaitMS, or leaves no session behind. While it waits, the deadline of the
-// session is the end of the wait; the grant sets it to now + ttl.
+// AcquireOnce makes a one-shot session with one lease, at once or within WaitMS, or leaves no session behind. While it
+// waits, the deadline of the session is the end of the wait; the grant sets it to now + ttl.
 //
 // Codes: as Acquire, and SessionIDTaken. A wait ends with OK, Unavailable, Never, Deleted,
 // Revoked or Withdrawn.

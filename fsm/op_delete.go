@@ -9,7 +9,7 @@ package fsm
 type DeleteSemaphore struct {
 	Name    string
 	Epoch   uint64         // of the semaphore, 0: any
-	Version Change[uint64] // expected of the settings
+	Version Change[uint64] // the expected version of the settings
 }
 
 // Op is OpDeleteSemaphore.

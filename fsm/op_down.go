@@ -1,8 +1,7 @@
 package fsm
 
-// Down takes permits without an owner. With WaitMS it waits in the same line as requests
-// for leases, in a one-shot session that ends with the wait. Partial takes fewer permits if
-// fewer are available, at least one.
+// Down takes permits without an owner. With WaitMS it waits in the same line as requests for leases, in a one-shot
+// session that ends with the wait. Partial takes at least one permit, and fewer than Count if fewer are available.
 //
 // Codes: OK (Granted, Value), Waiting (Session, Place), Unavailable, UnknownSemaphore,
 // EpochMismatch, InvalidCount, Malformed, SessionIDTaken, LimitReached. The wait ends with
@@ -14,9 +13,8 @@ type Down struct {
 	Epoch   uint64 // of the semaphore, 0: any
 	WaitMS  int64
 	Session uint64 // drawn by the node; 0 if WaitMS is 0
-	// Notice is the address of a callback for a refused down: it is due when Count is
-	// available again and the line is empty. It excludes a wait. Result.Place is the id of
-	// the notice.
+	// Notice is the address of a callback if the down is refused. The notice becomes due when Count is available and
+	// the line is empty. It excludes a wait. Result.Place is the id of the notice.
 	Notice string
 
 	Group       string // of a semaphore with groups: the line in which it waits

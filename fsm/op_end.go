@@ -5,7 +5,7 @@ package fsm
 // Codes: OK (Found: it existed), Malformed.
 type EndSession struct {
 	Session  uint64
-	Operator bool   // an operator ends it: later calls of the session are refused with Revoked and the reason
+	Operator bool   // an operator ends it: later calls of the session are refused with Revoked and Reason
 	Reason   string // the operator's
 }
 

@@ -1,7 +1,6 @@
 package fsm
 
-// FreeLost brings back now what a lost lease held. Its holder may, who knows the token, and an
-// operator who has looked.
+// FreeLost returns the permits of a lost lease at once. The former holder uses it, who knows the token, or an operator.
 //
 // Codes: OK (Found, Granted: the permits), Malformed, UnknownSemaphore, EpochMismatch, NotLost.
 type FreeLost struct {

@@ -1,15 +1,14 @@
 package fsm
 
-// GroupPut gives a group of a semaphore its own limit, or ends that limit. A higher limit
-// serves the group's waiting requests at once; requests that can't be granted any more end with
-// Never. A lower limit takes no lease away.
+// GroupPut gives a group of a semaphore a limit, or removes this limit. A higher limit may grant waiting requests at
+// once. Requests that can't be granted any more end with Never. A lower limit ends no lease.
 //
 // Codes: OK, Malformed (RuleGroup: a plain semaphore), UnknownSemaphore, EpochMismatch,
 // LimitReached.
 type GroupPut struct {
 	Name  string
 	Group string
-	Limit int64  // 0 or more; NoLimit: the group has the limit of Settings.PerGroup again
+	Limit int64  // 0 or more; NoLimit: the group gets the limit of Settings.PerGroup again
 	Epoch uint64 // of the semaphore, 0: any
 }
 
@@ -39,7 +38,7 @@ func (c GroupPut) apply(m *Machine) Result {
 		return result
 	}
 	s := m.semaphores.at(r)
-	if !s.grouped() && (c.Limit != NoLimit || s.lane(c.Group) == 0) { // a limit from a time with groups may end
+	if !s.grouped() && (c.Limit != NoLimit || s.lane(c.Group) == 0) { // without groups, only a limit from an earlier time with groups may be removed
 		return Result{Code: Malformed, Rule: RuleGroup, Subject: c.Name, Epoch: s.epoch}
 	}
 	at := m.laneFor(r, c.Group)
@@ -66,19 +65,19 @@ func (c GroupPut) apply(m *Machine) Result {
 	return result
 }
 
-// roomForOwnLimit reports whether there is room for one more group with its own limit.
+// roomForOwnLimit reports whether another group may get a limit.
 func (m *Machine) roomForOwnLimit(result *Result) bool {
 	return m.withinShare(m.owned[m.caller.Owner].ownLimits, 1, maxOwnLimits, RuleOwnerOwnLimits, result) &&
 		within(m.ownLimits, maxOwnLimits, RuleOwnLimits, result)
 }
 
-// countOwnLimit counts groups with their own limits, as its owner's.
+// countOwnLimit counts groups with limits, in all and for the owner of the limit.
 func (m *Machine) countOwnLimit(owner string, more int64) {
 	m.ownLimits += more
 	m.count(owner, owned{ownLimits: more})
 }
 
-// setOwnLimit gives a group its own limit, or the limit of its semaphore again.
+// setOwnLimit gives a group a limit, or removes it so that Settings.PerGroup applies again.
 func (m *Machine) setOwnLimit(r ref, hasLimit bool, limit int64) {
 	m.useLane(r)
 	l := m.lanes.mut(r)

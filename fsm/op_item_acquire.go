@@ -1,7 +1,7 @@
 package fsm
 
-// ItemAcquire gives an item to a session, and sets its value and flags. It creates a missing
-// item. If the session holds the item already, only value and flags change, as by ItemPut.
+// ItemAcquire gives an item to a session, and sets its value and flags. It creates a missing item. If the session holds
+// the item already, only value and flags change.
 //
 // Codes, in the order of the checks: Malformed, ItemDiffers (RuleDelay, with DelayMS),
 // UnknownSession (ExpiredSession, Revoked), ItemDiffers (RuleHeld, with the Version),

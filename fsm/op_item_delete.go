@@ -1,12 +1,12 @@
 package fsm
 
-// ItemDelete removes an item, held or not. It starts no delay; a delay that runs continues.
+// ItemDelete removes an item, held or not. It starts no delay; a running delay continues.
 //
 // Codes: OK (Found: it existed, with the Version of the delete), Malformed, ItemDiffers
 // (RuleVersion, with the Version).
 type ItemDelete struct {
 	Name    string
-	Version Change[uint64] // expected; an item that does not exist has any
+	Version Change[uint64] // the expected version; ignored if the item does not exist
 }
 
 // Op is OpItemDelete.

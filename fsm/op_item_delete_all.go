@@ -2,8 +2,8 @@ package fsm
 
 import "strings"
 
-// ItemDeleteAll removes the items whose names begin with a prefix, in the order of their names
-// and as one change, up to 8,192. Its caller repeats it for the rest.
+// ItemDeleteAll removes up to 8,192 items whose names begin with a prefix, in the order of their names and as one
+// change. The caller repeats it for the rest.
 //
 // Codes: OK (Value: how many; Version: of the delete, if any; More: others are left), Malformed.
 type ItemDeleteAll struct {

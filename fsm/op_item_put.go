@@ -9,7 +9,7 @@ type ItemPut struct {
 	Name    string
 	Value   string // any bytes, up to 512 KiB
 	Flags   uint64
-	Version Change[uint64] // expected; 0: there is no such item
+	Version Change[uint64] // the expected version; 0: the item must not exist
 }
 
 // Op is OpItemPut.

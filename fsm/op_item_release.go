@@ -1,7 +1,6 @@
 package fsm
 
-// ItemRelease ends the hold of a session on an item, with a new value and flags. No delay
-// follows.
+// ItemRelease ends the hold of a session on an item, and sets its value and flags. It starts no delay.
 //
 // Codes: OK (Version, Locks, Found), Malformed, ItemDiffers (RuleAbsent; RuleNotHolder, with
 // the Version, also for a session that is not known), LimitReached (RuleItemBytes).

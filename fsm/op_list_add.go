@@ -1,9 +1,9 @@
 package fsm
 
-// ListAdd adds a request for permits to the wait list of a session. It is granted at once,
-// partially too, if the line is empty and permits are available; else it waits in the line.
-// Another ListAdd raises the count of a request that waits, which keeps its place; after a
-// grant it is a new request, and its grant is added to the earlier one.
+// ListAdd adds a request for permits to the wait list of a session. The request is granted at once, even partially, if
+// the line is empty and permits are available; otherwise it waits in the line. Another ListAdd raises the count of the
+// waiting request, which keeps its place. After a grant, ListAdd makes a new request, and both grants are delivered
+// together.
 //
 // Codes: OK (Granted: not delivered yet, Asked: still wanted, Place), UnknownSemaphore,
 // EpochMismatch, UnknownSession (ExpiredSession, Revoked), InvalidCount, Overflow,
@@ -90,8 +90,8 @@ func (c ListAdd) apply(m *Machine) Result {
 	return result
 }
 
-// wantMore raises the count of a request of an entry. That makes no grant possible, since one available
-// permit is enough to grant such a request, whatever its count. The caller has checked the sum.
+// wantMore raises the count of an entry's request. This makes no grant possible, because one available permit would
+// already have granted the request. The caller must have checked the sum.
 func (m *Machine) wantMore(r ref, count int64) (result Result) {
 	waiting := m.entries.at(r).waiting
 	q := m.requests.mut(waiting)

@@ -1,8 +1,8 @@
 package fsm
 
-// ListDeliver returns and removes every entry of a session's wait list that has a grant or
-// whose semaphore was deleted, in the order of the list, beginning after the entry
-// delivered last. It withdraws what these entries still wait for.
+// ListDeliver returns and removes the entries of a session's wait list that have a grant or whose semaphore was
+// deleted. It follows the order of the list, from the entry after the last delivered entry. It withdraws what these
+// entries still wait for.
 //
 // Codes: OK (Completed), NothingReady (Found: the list is not empty), UnknownSession
 // (ExpiredSession, Revoked).
@@ -52,8 +52,7 @@ func (c ListDeliver) apply(m *Machine) Result {
 	return result
 }
 
-// readyEntries returns the ready entries, round robin: first those behind the entry
-// delivered last.
+// readyEntries returns the ready entries in list order, starting after the last delivered entry.
 func (m *Machine) readyEntries(owner ref) []ref {
 	s := m.sessions.at(owner)
 	var before, after []ref

@@ -1,13 +1,13 @@
 package fsm
 
-// ListRemove removes the entries of a name from a session's wait list. Their requests are
-// withdrawn. Permits that were granted and not delivered are given back, and serve others.
+// ListRemove removes the entries of a name from a session's wait list. It withdraws their requests, and returns
+// undelivered permits to the semaphore.
 //
 // Codes: OK (Found), UnknownSession (ExpiredSession, Revoked).
 type ListRemove struct {
 	Session uint64
 	Name    string
-	Epoch   uint64 // of the semaphore, 0: every entry of that name and group
+	Epoch   uint64 // of the semaphore, 0: the entries of all epochs
 	Group   string
 }
 

@@ -1,8 +1,8 @@
 package fsm
 
-// NoticeDone removes notices that were delivered or given up.
+// NoticeDone removes notices whose delivery succeeded or was given up.
 //
-// Codes: OK (Found: one of them existed), Malformed.
+// Codes: OK (Found: at least one notice existed), Malformed.
 type NoticeDone struct {
 	IDs []uint64 // 1 … 1,024
 }

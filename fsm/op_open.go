@@ -1,14 +1,13 @@
 package fsm
 
-// OpenSession opens a session with a deadline after its ttl. A ttl of 0 ends it as the last
-// step.
+// OpenSession opens a session whose deadline is its ttl from now. With ttl 0 the session ends within the command.
 //
 // Codes: OK (Session), Malformed, SessionIDTaken, LimitReached.
 type OpenSession struct {
 	Session  uint64 // drawn by the node
 	TTLMS    int64
 	Metadata []Pair
-	Keep     bool // its end does not give back the undelivered grants of its wait list
+	Keep     bool // its end does not return the undelivered grants of its wait list
 }
 
 // Op is OpOpenSession.

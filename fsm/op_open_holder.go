@@ -1,8 +1,7 @@
 package fsm
 
-// OpenHolder opens a session with terms for the items that it holds: its end deletes or
-// releases them, and for a while after that no session may acquire them. Any session may hold
-// items; a session that OpenSession opened releases its items at its end without a delay.
+// OpenHolder opens a session with terms for its items: its end deletes or releases them, and for DelayMS after the end
+// no session may acquire them. A session of OpenSession may hold items too; its end releases them without a delay.
 //
 // Codes: OK (Session, Version: the number of the change), Malformed, SessionIDTaken,
 // LimitReached.
@@ -10,7 +9,7 @@ type OpenHolder struct {
 	Session     uint64 // drawn by the node
 	TTLMS       int64
 	About       string // opaque to the machine, up to 8 KiB of UTF-8
-	DeleteItems bool   // at its end, instead of releasing them
+	DeleteItems bool   // its end deletes the items; otherwise it releases them
 	DelayMS     int64  // of its items after its end, up to a minute
 }
 

@@ -2,9 +2,8 @@ package fsm
 
 import "slices"
 
-// PutSemaphore creates a semaphore, or changes its given members. A new semaphore needs
-// Permits. More permits serve waiting requests at once; requests that can't be granted any
-// more end with Never. A repeat changes no setting.
+// PutSemaphore creates a semaphore, which needs Permits, or changes its given members. More permits may grant waiting
+// requests at once. Requests that can't be granted any more end with Never. A repeat changes no setting.
 //
 // Codes: OK (Created, Semaphore), Malformed, AlreadyExists, EpochMismatch, UnknownSemaphore
 // (it must exist, or an epoch or a version was named), VersionMismatch, PermitsRequired, Overflow,
@@ -16,7 +15,7 @@ type PutSemaphore struct {
 	Metadata Change[[]Pair]
 	OnlyNew  bool           // refuse if the semaphore exists
 	Epoch    uint64         // of the semaphore, 0: any
-	Version  Change[uint64] // expected of the settings
+	Version  Change[uint64] // the expected version of the settings
 
 	OnlyExisting bool // refuse if the semaphore does not exist
 

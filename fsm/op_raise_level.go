@@ -1,10 +1,9 @@
 package fsm
 
-// RaiseLevel raises the feature level of the cluster, for ever. Its proposer has checked that
-// every member knows the level, since a member that does not know it would halt. A level that
-// is already in force leaves the state as it is.
+// RaiseLevel raises the feature level of the cluster for ever. The proposer must have checked that every member knows
+// the level, because other members would halt. A level already in force leaves the state as it is.
 //
-// Codes: OK (Found: it was in force already).
+// Codes: OK (Found: the level was already in force).
 type RaiseLevel struct {
 	Level uint32
 }

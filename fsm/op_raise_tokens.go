@@ -1,11 +1,11 @@
 package fsm
 
-// MaxRaise bounds RaiseTokens.Above: the tokens above it last for 142 years of a million grants a second.
+// MaxRaise bounds RaiseTokens.Above. The tokens above it last for 142 years at a million grants a second.
 const MaxRaise = (maxToken + 1) / 2
 
-// RaiseTokens makes each later token higher than Above. A name that moves here from another cluster
-// keeps the promise that its tokens rise: Above is the highest token of the other cluster. With 0 it
-// only tells the highest token.
+// RaiseTokens makes each later token higher than Above. For example, when semaphores move here from another cluster,
+// Above is that cluster's highest token, so that their tokens keep rising. With Above 0 it only returns the highest
+// token.
 //
 // Codes: OK (Value: the highest token so far), Malformed.
 type RaiseTokens struct {

@@ -1,12 +1,11 @@
 package fsm
 
-// Release gives a lease back, or withdraws the whole request that waits for the semaphore.
-// Without a lease and a request it succeeds too. A release with a token ends only the lease of
-// that token: a newer lease stays, and so does a waiting request, so that a late repeat does
-// not end a newer acquire.
+// Release ends a lease, or withdraws the whole request that waits for the semaphore. It also succeeds without a lease
+// or a request. A release with a token ends only the lease with that token, so that a late repeat does not end a newer
+// lease or waiting request.
 //
-// Codes: OK (Found; Grants: the lease that was released, Place: of the request that was
-// withdrawn), UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession, Revoked).
+// Codes: OK (Found; Grants: the released lease; Place: of the withdrawn request), UnknownSemaphore, EpochMismatch,
+// UnknownSession (ExpiredSession, Revoked).
 type Release struct {
 	Session uint64
 	Name    string
@@ -20,7 +19,7 @@ func (Release) Op() Op            { return OpRelease }
 func (c Release) names() []string { return []string{c.Name} }
 func (c Release) session() uint64 { return c.Session }
 
-// cost counts the request that it may withdraw.
+// cost includes the request that it may withdraw.
 func (Release) cost(size SessionSize) int { return costRelease + size.keysOfRequest()/keysPerUnit }
 
 func (c Release) encode(e *encoder) {

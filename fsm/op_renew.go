@@ -3,8 +3,8 @@ package fsm
 // maxRenewals bounds the sessions that one command may renew.
 const maxRenewals = 4096
 
-// Renew moves the deadlines of sessions to ttl from now. Many renewals share one command.
-// Each has its own result in Result.Each, and does not depend on the others.
+// Renew moves the deadlines of sessions to ttl from now. Many renewals share one command; each has an independent
+// result in Result.Each.
 //
 // Codes of each: OK, UnknownSession (ExpiredSession, Revoked).
 type Renew struct {
@@ -14,13 +14,13 @@ type Renew struct {
 // Renewal is one session of a Renew.
 type Renewal struct {
 	Session uint64
-	TTLMS   int64 // of the session from now on, possibly shorter; or KeepTTL
+	TTLMS   int64 // ttl of the session from now on, possibly shorter; or KeepTTL
 }
 
 // Op is OpRenew.
 func (Renew) Op() Op                  { return OpRenew }
 func (Renew) names() []string         { return nil }
-func (c Renew) weight() int           { return (len(c.Renewals) + 3) / 4 } // four of them are one command
+func (c Renew) weight() int           { return (len(c.Renewals) + 3) / 4 } // four renewals cost as much as one command
 func (c Renew) outcome(*Limits) int64 { return int64(len(c.Renewals)) * maxEachBytes }
 
 func (c Renew) session() uint64 {

@@ -1,11 +1,11 @@
 package fsm
 
-// ResizeLease gives part of a lease back. The token stays. A command with a token finds
-// only the lease of that token. Of a receipt it sets what was really spent, from 0 on, less or more than before.
+// ResizeLease gives back part of a lease, which keeps its token. A command with a token finds only the lease with that
+// token. For a receipt, Count is the number of permits really spent; it may be 0, less or more than before.
 //
-// Codes: OK (Grants; Found, unless what a receipt spent came back before), UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession,
-// Revoked), InvalidCount, NotHeld, Revoked, LeaseExists (a lease can't grow: that is a new
-// request in another session), Overflow (a receipt), LimitReached (a part that comes back later).
+// Codes: OK (Grants; Found, unless the spent permits have come back), UnknownSemaphore, EpochMismatch, UnknownSession
+// (ExpiredSession, Revoked), InvalidCount, NotHeld, Revoked, LeaseExists (a lease can't grow: use a request in another
+// session), Overflow (a receipt), LimitReached (a part that comes back later).
 type ResizeLease struct {
 	Session uint64
 	Name    string

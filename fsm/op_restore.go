@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// RestoreSession makes a session that a client remembers, with its leases, beyond permits
-// and levels. Each lease gets a new token; a receipt takes no permits. Available may become negative, until enough
-// leases end. A living session with exactly these leases and no waiting request stays as it
-// is. Leases that an operator revoked are not restored.
+// RestoreSession makes a session that a client remembers, with its leases, without regard to available permits and
+// levels. Available may become negative until enough leases end. Each lease gets a new token; a receipt takes no
+// permits. A living session with exactly these leases and no waiting request stays as it is. Leases that an operator
+// revoked are not restored.
 //
 // Codes: OK (Session, Grants in list order), Malformed, UnknownSemaphore, InvalidCount,
 // Revoked, SessionExists, Overflow, SlotsNeeded, SlotTaken, LimitReached.
 type RestoreSession struct {
 	Session  uint64
 	TTLMS    int64
-	Leases   []Want // no group of a semaphore twice; may be empty
+	Leases   []Want // a group of a semaphore occurs once at most; may be empty
 	Metadata []Pair
-	Slots    [][]uint32 // of each of the leases, in their order; nil: without slots
+	Slots    [][]uint32 // for each lease, in their order; nil: without slots
 }
 
 // Op is OpRestoreSession.
@@ -26,7 +26,7 @@ func (c RestoreSession) names() []string { return namesOf(c.Leases) }
 func (c RestoreSession) session() uint64 { return c.Session }
 func (c RestoreSession) weight() int     { return len(c.Leases) }
 
-// cost counts the records in which it looks for leases of deleted semaphores.
+// cost includes the records that it searches for leases of deleted semaphores.
 func (c RestoreSession) cost(size SessionSize) int { return Weight(c) + size.Records/walkedPerUnit }
 
 func (c RestoreSession) outcome(*Limits) int64 { return outcomeOf(c.Leases) }
@@ -59,7 +59,7 @@ func decodeRestoreSession(d *decoder) Command {
 		}
 	}
 	if headStartMS != 0 || !grouped && !c.namesSlots() || c.Slots != nil && !c.namesSlots() {
-		d.Fail() // they have no bytes
+		d.Fail() // absent slots are encoded as no bytes
 	}
 	return c
 }
@@ -104,7 +104,7 @@ func (c RestoreSession) apply(m *Machine) Result {
 	if r, ok := m.byEnded[c.Session]; ok && m.mayFind(m.ended.at(r).owner) && revokes(m.ended.at(r).cause) {
 		return Result{Code: Revoked, Session: c.Session, Refusal: Refusal{Reason: m.ended.at(r).reason}.ifSet()}
 	} else if ok && !m.mayFind(m.ended.at(r).owner) {
-		return Result{Code: SessionExists, Session: c.Session} // only another owner may restore it
+		return Result{Code: SessionExists, Session: c.Session} // the session has another owner
 	}
 	if living, ok := m.ownSession(c.Session); ok {
 		return m.restoreLiving(living, members)
@@ -140,7 +140,7 @@ func (m *Machine) restoreLiving(living ref, members []member) Result {
 
 func (c RestoreSession) restore(m *Machine, members []member) Result {
 	var result Result
-	more, slots := map[ref]int64{}, false // of a semaphore that is no family, by the groups before
+	more, slots := map[ref]int64{}, false // counts for semaphores other than families, summed over their groups
 	for _, want := range members {
 		s := m.semaphores.at(want.semaphore)
 		if slots = slots || s.hasSlots(); s.with().WindowMS != 0 {
@@ -176,7 +176,7 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 		}
 		restored := lease{slots: named[i]}
 		if m.semaphores.at(want.semaphore).with().WindowMS != 0 {
-			restored.due = max(m.nowMS, 1) // a receipt, whose permits are back
+			restored.due = max(m.nowMS, 1) // a receipt whose permits have come back
 		}
 		m.markSlots(want.semaphore, named[i])
 		m.fileLease(&wanted, want, &restored, &result)
@@ -188,14 +188,14 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 	return result
 }
 
-// namedSlots returns the slots of each lease, nil for a semaphore without slots. If a lease names
-// other slots than it needs, or taken ones, result is the refusal.
+// namedSlots returns the slots of each lease, nil for a semaphore without slots. If a lease names too many, too few or
+// taken slots, result is the refusal.
 func (c RestoreSession) namedSlots(m *Machine, members []member, result *Result) (named []*slotList, ok bool) {
 	type slotOf struct {
 		semaphore ref
 		slot      uint32
 	}
-	seen := map[slotOf]bool{} // of the groups before
+	seen := map[slotOf]bool{} // slots of the leases before
 	named = make([]*slotList, len(members))
 	for i, want := range members {
 		s := m.semaphores.at(want.semaphore)

@@ -1,7 +1,7 @@
 package fsm
 
-// RevokeLease ends one lease for an operator, with a reason that every later call on the lease
-// returns. A one-shot session ends with its lease.
+// RevokeLease ends a lease for an operator, with a reason that later calls of the session on the lease return. A
+// one-shot session ends with its lease.
 //
 // Codes: OK (Grants: the lease), Malformed, UnknownSemaphore, EpochMismatch, UnknownSession
 // (ExpiredSession, Revoked), NotHeld.
@@ -19,7 +19,7 @@ func (c RevokeLease) names() []string { return []string{c.Name} }
 func (c RevokeLease) session() uint64 { return c.Session }
 func (c RevokeLease) reason() string  { return c.Reason }
 
-// cost counts a one-shot session, which ends with its lease.
+// cost includes the end of a one-shot session.
 func (RevokeLease) cost(size SessionSize) int { return 1 + size.Records/recordsPerUnit }
 
 func (c RevokeLease) encode(e *encoder) {
@@ -52,7 +52,7 @@ func (c RevokeLease) apply(m *Machine) Result {
 	}
 	result.Session, result.Found = c.Session, true
 	result.Grants = []Grant{m.grantOf(m.leases.at(held))}
-	if !m.leases.at(held).revoked() { // else the first reason stays
+	if !m.leases.at(held).revoked() { // a revoked lease keeps its first reason
 		m.revoke(held, CauseRevoked, c.Reason)
 	}
 	m.settle()

@@ -1,7 +1,7 @@
 package fsm
 
-// SetValue sets the available permits: offset = value + held + returning - permits. Of a plain
-// semaphore it forgets what is spent.
+// SetValue sets the available permits: offset = value + held + returning - permits. For a semaphore that is not a pool
+// it also forgets the permits spent in a window.
 //
 // Codes: OK (Value after the grants that it caused), UnknownSemaphore, EpochMismatch,
 // InvalidCount (a negative value), NoTotal, Overflow.
@@ -42,7 +42,7 @@ func (c SetValue) apply(m *Machine) Result {
 	if !m.needsTotal(w, false, &result) {
 		return result
 	}
-	if with.WindowMS != 0 && s.pool() { // what each group spent can't be told from what a set means
+	if with.WindowMS != 0 && s.pool() { // for a pool it is unclear which group's spends a set should drop
 		m.refuse(&result, NoTotal, w)
 		return result
 	}
@@ -56,11 +56,10 @@ func (c SetValue) apply(m *Machine) Result {
 		m.refuse(&result, Overflow, w)
 		return result
 	}
-	// value + taken is permits + offset; both are 0 … 2^63-1, so their
-	// difference, the offset, fits too.
+	// value + taken is permits + offset. Both are 0 … 2^63-1, so the offset fits too.
 	offset := c.Value + taken - s.permits
 	if m.forgetSpends(r, spends); spent > 0 && offset == s.offset {
-		m.changed(r) // what is available changes all the same
+		m.changed(r) // the available permits change although the offset may not
 	}
 	return m.moveOffset(r, offset)
 }

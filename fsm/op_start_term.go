@@ -5,18 +5,16 @@ import (
 	"fmt"
 )
 
-// StartTerm is the first entry of each leader. It names the term, so that every node knows
-// that commands proposed in an earlier term can't be applied any more, and brings the
-// limits of the leader.
+// StartTerm is the first entry of each leader. It names the term, so that every node knows that commands proposed in
+// earlier terms will not be applied any more. It carries the leader's limits.
 type StartTerm struct {
 	Term   uint64
 	Leader string // node id
 	Limits Limits
-	// Jump is set once after a recovery that may have lost entries: the counters of
-	// tokens, places and epochs skip 2^40, so that no value is used twice.
+	// Jump is set once after a recovery that may have lost entries: the counters of tokens, places and epochs skip
+	// 2^40, so that no value is used twice.
 	Jump bool
-	// Cluster is the id of the cluster. A machine without an id takes it;
-	// a machine with another id halts.
+	// Cluster is the id of the cluster. A machine without an id adopts it; a machine with another id halts.
 	Cluster ClusterID
 	// Level is the feature level at which a cluster without an id begins.
 	Level uint32
@@ -60,10 +58,9 @@ func (c StartTerm) apply(m *Machine) Result {
 	return Result{Code: OK}
 }
 
-// jump makes the counters skip all numbers that lost entries may have given out. Lost entries may
-// contain jumps too, so a jump is larger than all jumps that may be lost with it. Succeed skips the
-// least. A StartTerm with a jump, after the folders of all nodes were put back, may follow the loss of
-// a Succeed; Recovered, which continues from a single folder, the loss of both.
+// jump makes the counters skip all numbers that lost entries may have used. Lost entries may contain jumps too, so a
+// jump must be larger than the jumps that it may follow: Succeed has the smallest; a StartTerm with a jump (the folders
+// of all nodes were put back) may follow a lost Succeed; Recovered (one folder is left) may follow both.
 func (m *Machine) jump(by uint64) {
 	m.tokens += by
 	m.places += by
@@ -71,10 +68,9 @@ func (m *Machine) jump(by uint64) {
 	m.jumpChanges(by)
 }
 
-// Recovered turns the state into the first state of another cluster. Entries after this state
-// may be lost, so the counters of tokens, places and epochs jump. It is not an operation: only
-// a state that becomes the first snapshot of that cluster may be changed so, since no replica
-// may apply entries of the former cluster to it.
+// Recovered turns the state into the first state of another cluster. Entries after this state may be lost, so the
+// counters of tokens, places and epochs jump. It is not an operation: the caller must make the state the first snapshot
+// of that cluster, because replicas of the former cluster do not apply this change.
 func (m *Machine) Recovered(cluster ClusterID) {
 	m.jump(recoveredJump)
 	m.cluster = cluster

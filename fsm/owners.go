@@ -2,11 +2,10 @@ package fsm
 
 import "math"
 
-// OwnerLimits bound the records of one owner: the sessions that it has opened, with all that
-// they hold and wait for. 0 is no bound.
+// OwnerLimits bound the records of one owner: its sessions, and what they hold and wait for. 0 is no bound.
 type OwnerLimits struct {
 	Sessions int64 // sessions, including one-shots
-	Leases   int64 // leases, including revoked leases and leases that waiting requests may become
+	Leases   int64 // leases, including revoked leases and the leases that waiting requests can become
 	Waiting  int64 // waiting requests; a request for a list counts once for each member
 }
 
@@ -31,16 +30,15 @@ func (d *decoder) ownerLimits() (l OwnerLimits) {
 
 // owned counts the records of one owner.
 //
-// A waiting request is counted as the leases that it may become, from its arrival on. So a
-// grant from a line adds no lease to this count, and the count stays within the limit
-// without a check at the grant, which has no caller that it could refuse.
+// A waiting request counts from its arrival as the leases that it can become. A grant therefore adds no lease to the
+// count, and needs no check: there would be no caller to refuse.
 type owned struct {
 	keys, keyBytes, sessions, leases, waiting int64
 	semaphores, notices, items, itemBytes     int64
 	ownLimits, returns                        int64
 }
 
-// count adds to the counts of an owner, and forgets an owner that has no record left.
+// count adds to the counts of an owner. It drops the counts of an owner without records.
 func (m *Machine) count(owner string, more owned) {
 	if owner == "" {
 		return
@@ -72,9 +70,8 @@ func (m *Machine) ownerOf(r *request) string {
 	return m.caller.Owner
 }
 
-// ownerHasRoom reports whether the caller's limits allow that many records more in a
-// session; nil is a new one. A session without an owner counts as the caller's, if the
-// request takes it over.
+// ownerHasRoom reports whether the caller's limits allow more records in a session; nil is a new session. If the
+// request takes over a session without an owner, the session's present records count too.
 func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
 	has, limits := m.owned[m.caller.Owner], &m.caller.Limits
 	if in != nil && in.owner != m.caller.Owner {
@@ -90,8 +87,8 @@ func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
 		withinOwn(has.waiting, more.waiting, limits.Waiting, RuleOwnerWaiting, result)
 }
 
-// withinOwn reports whether an owner may have more of one kind. A limit that was lowered
-// below the present count refuses only what adds to it.
+// withinOwn reports whether an owner may have more records of one kind. If the limit was lowered below the present
+// count, the records stay, but more are refused.
 func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 	if more == 0 || limit == 0 || within(has+more-1, limit, rule, result) {
 		return true
@@ -100,13 +97,13 @@ func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 	return false
 }
 
-// withinShare reports whether the caller may have more records of a kind that all owners share: an identity may
-// have up to half of the limit. The empty owner may have all, since it stands for any number of clients.
+// withinShare reports whether the caller may have more records of a kind that all owners share. An identity may have up
+// to half of the limit. The empty owner may have all, because it stands for any number of clients.
 func (m *Machine) withinShare(has, more, limit int64, rule Rule, result *Result) bool {
 	return m.caller.Owner == "" || withinOwn(has, more, half(limit), rule, result)
 }
 
-// records counts what a session adds to the records of its owner.
+// records counts the records of a session for its owner.
 func (s *session) records() owned {
 	has := owned{sessions: 1, leases: int64(s.leases.length()) + int64(s.reserved), waiting: int64(s.members)}
 	if s.terms != nil {
@@ -115,7 +112,7 @@ func (s *session) records() owned {
 	return has
 }
 
-// ownSession returns the living session with an id, if the caller may find it.
+// ownSession returns the living session with an id, if the caller may use it.
 func (m *Machine) ownSession(id uint64) (ref, bool) {
 	r, ok := m.bySession.Get(id)
 	if !ok || !m.mayFind(m.sessions.at(r).owner) {
@@ -124,10 +121,8 @@ func (m *Machine) ownSession(id uint64) (ref, bool) {
 	return r, true
 }
 
-// takeOver makes the caller the owner of a session without an owner, if the result of its
-// command is a success. Only commands with which a client continues its session call it.
-// Commands that only give back, such as Release, do not call it, since an operator may give
-// them too.
+// takeOver makes the caller the owner of a session without an owner, if the command succeeded. Commands that only give
+// back, such as Release, must not call takeOver, because an operator may use them too.
 func (m *Machine) takeOver(r ref, result *Result) {
 	if !m.adopts() || m.sessions.at(r).owner != "" || result.Code != OK && result.Code != Waiting {
 		return
@@ -138,13 +133,12 @@ func (m *Machine) takeOver(r ref, result *Result) {
 	result.TookOver = true
 }
 
-// adopts reports whether the caller takes over sessions and keys without an owner: they were
-// made before the cluster had identities, and their client has an identity now.
+// adopts reports whether the caller takes over sessions and keys without an owner. These were made before the cluster
+// had identities; now the caller has an identity.
 func (m *Machine) adopts() bool { return m.caller.Owner != "" }
 
-// replayUnowned returns the result of a repeat of a key without an owner, and takes over the
-// session that the key led to. A key whose session another identity has taken over is not
-// the caller's.
+// replayUnowned returns the result of a repeated key without an owner, and takes over the session of the key. ok is
+// false if another identity has taken over that session.
 func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 	r, ok := m.byKey[keyName{text: c.Key}]
 	if !ok || !m.adopts() || m.keys.at(r).fingerprint != c.fingerprint {
@@ -161,15 +155,13 @@ func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 	return result, true
 }
 
-// mayFind reports whether the caller's identity finds the sessions of an owner. Every
-// caller finds sessions without an owner, see takeOver.
+// mayFind reports whether the caller may use the sessions of an owner. Every caller may use sessions without an owner.
 func (m *Machine) mayFind(owner string) bool { return finds(m.caller.Owner, owner) }
 
-// finds reports whether an identity ("": no identity) finds the sessions of an owner.
+// finds reports whether an identity ("": no identity) may use the sessions of an owner.
 func finds(as, owner string) bool { return as == "" || owner == "" || as == owner }
 
-// FindsSession reports whether a session lives that a command of an identity ("": no identity)
-// would find at this moment.
+// FindsSession reports whether a living session has the id and an identity ("": no identity) may use it.
 func (m *Machine) FindsSession(as string, id uint64) bool {
 	r, lives := m.bySession.Get(id)
 	return lives && finds(as, m.sessions.at(r).owner)

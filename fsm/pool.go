@@ -6,16 +6,15 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// A pool has a line for each group. The first request of a line is a head if its group has room for
-// it. The pool serves one head at a time: the head of the group that uses least; among equals, of
-// the group whose last turn is longest ago. So a group with a thousand waiting requests takes no
-// more than its turn. After passedAtMost grants to other heads in a row, the choice is the head that
-// waits longest.
+// A pool has a line for each group. The first request of a line is a head if its group has room for it. The pool serves
+// the head of the group that uses the fewest permits; among equals, the group whose last turn is longest ago. So a
+// group with a thousand waiting requests gets no more turns than the others. After passedAtMost consecutive grants to
+// other heads, the pool serves the head with the lowest rank.
 
-// passedAtMost bounds how often in a row the head of lowest rank is passed.
+// passedAtMost bounds how many consecutive grants may pass the head of lowest rank.
 const passedAtMost = 1_000
 
-// head is the first standing request of a group, if the group has room for it.
+// head is the first request in the order of a group's line, if the group has room for it.
 type head struct {
 	used int64
 	turn uint64
@@ -23,8 +22,8 @@ type head struct {
 	lane ref // 0: no head
 }
 
-// chosenBefore reports whether h comes before other in the choice of a pool that passed the head of
-// lowest rank so often.
+// chosenBefore reports whether a pool chooses h before other. passed is the number of consecutive grants that passed
+// the head of lowest rank.
 func (h head) chosenBefore(other head, passed uint16) bool {
 	if passed >= passedAtMost {
 		return h.waitsLonger(other)
@@ -32,7 +31,7 @@ func (h head) chosenBefore(other head, passed uint16) bool {
 	return h.usesLess(other)
 }
 
-// waitsLonger is the order of ranks; one request of any may be the head of several groups.
+// waitsLonger orders heads by rank. An "any" request may be the head of several groups.
 func (h head) waitsLonger(other head) bool {
 	return h.rank.before(other.rank) || h.rank == other.rank && h.usesLess(other)
 }
@@ -51,7 +50,7 @@ func newHeads() heads {
 	}
 }
 
-// choice returns the head that a pool serves next, without a lane if it has no head.
+// choice returns the head that a pool serves next; its lane is 0 if the pool has no head.
 func (s *semaphore) choice() head {
 	if s.groups == nil {
 		return head{}
@@ -64,8 +63,8 @@ func (s *semaphore) choice() head {
 	return h
 }
 
-// refile brings the head of a pool's group up to date: after a change of its line, of what it uses,
-// of its limit or of its turn.
+// refile updates the head of a pool's group. It must run after each change of the group's line, used permits, limit or
+// turn.
 func (m *Machine) refile(r ref) {
 	l := m.lanes.at(r)
 	s := m.semaphores.at(l.semaphore)
@@ -94,21 +93,20 @@ func (m *Machine) refile(r ref) {
 	m.touch(member{semaphore: l.semaphore, lane: r})
 }
 
-// isChoice reports whether a request is the choice of a pool, or would be if it stood first in the
-// line of its group.
+// isChoice reports whether a pool would choose a request if it were the first in the line of its group.
 func (m *Machine) isChoice(s *semaphore, r *request, w member) bool {
 	return m.groupHasRoom(w.lane, r) && !m.otherBefore(s, r, w)
 }
 
-// otherBefore reports whether a pool chooses the head of another group before a request, when this is
-// the first of its group and has room there.
+// otherBefore reports whether a pool chooses another group's head before a request that is first in its group and has
+// room.
 func (m *Machine) otherBefore(s *semaphore, r *request, w member) bool {
 	l, best := m.lanes.at(w.lane), s.choice()
 	return best.lane != 0 && best.lane != w.lane && !head{l.used(), l.turn, r.rank(), w.lane}.chosenBefore(best, s.passed)
 }
 
-// drawTurn records a grant to a group: the group gets the latest turn, and the pool counts the
-// grants in a row that passed the head of lowest rank.
+// drawTurn records a grant to a group: the group gets the latest turn, and the pool counts the consecutive grants that
+// passed the head of lowest rank.
 func (m *Machine) drawTurn(r *request, w member) {
 	defer m.takeTurn(w.lane)
 	s := m.semaphores.at(w.semaphore)
@@ -116,7 +114,7 @@ func (m *Machine) drawTurn(r *request, w member) {
 		return
 	}
 	passed, at := uint16(0), r.rank()
-	if at.place == 0 { // it did not wait
+	if at.place == 0 { // the request did not wait
 		at.place = m.places + 1
 	}
 	if s.groups != nil {
@@ -127,7 +125,7 @@ func (m *Machine) drawTurn(r *request, w member) {
 	}
 	if before := s.passed; before != passed {
 		m.semaphores.mut(w.semaphore).passed = passed
-		if max(before, passed) >= passedAtMost { // the other order holds now
+		if max(before, passed) >= passedAtMost { // the pool chose by rank
 			m.touch(w)
 		}
 	}
@@ -140,8 +138,7 @@ func (m *Machine) takeTurn(lane ref) {
 	m.refile(lane)
 }
 
-// groupsAhead returns how many groups of a pool are chosen before a group, or would be: 0 for a
-// group without a head.
+// groupsAhead returns how many groups of a pool are chosen before a group; 0 for a group without a head.
 func (m *Machine) groupsAhead(lane ref) int64 {
 	l := m.lanes.at(lane)
 	s := m.semaphores.at(l.semaphore)

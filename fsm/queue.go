@@ -6,8 +6,8 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// rank is the order within a line, and the order in which heads of several lines are served. A request
-// with a higher place comes first only if it was granted a head start.
+// rank is the order within a line, and the order in which heads of several lines are served. Only a head start lets a
+// later request come first.
 type rank struct {
 	ms    int64 // when the request began to wait, less its head start
 	place uint64
@@ -20,7 +20,7 @@ func (r rank) before(other rank) bool {
 	return r.ms < other.ms || r.ms == other.ms && r.place < other.place
 }
 
-// lowestRank returns a rank before every request: a head start may reach back to before the cluster began.
+// lowestRank returns a rank below the rank of every request.
 func lowestRank() rank { return rank{ms: math.MinInt64} }
 
 // next returns the lowest rank after r.
@@ -41,8 +41,8 @@ func newWaiters() *btree.BTreeG[waiter] {
 	return btree.NewBTreeGOptions(func(a, b waiter) bool { return a.rank.before(b.rank) }, btree.Options{NoLocks: true})
 }
 
-// isFirst reports whether a request is the first in one of its lines, or would be if it is new. In
-// a pool it is the choice.
+// isFirst reports whether a request is the first in one of its lines, or would be if it is new. In a pool it must be
+// the request that the pool chooses.
 func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
 	if waiting := m.lineIn(s, w); waiting != nil {
 		if first, ok := waiting.first(); ok && first.rank.before(r.rank()) {
@@ -52,8 +52,8 @@ func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
 	return !s.pool() || m.isChoice(s, r, w)
 }
 
-// enqueue gives a request the next place, and so the end of each of its lines. opened says that
-// its session was opened for it alone.
+// enqueue adds a request to the end of its lines, with the next place. opened says that its session was opened for it
+// alone.
 func (m *Machine) enqueue(r request, opened bool) ref {
 	m.places++
 	r.place, r.enqueuedMS = m.places, m.nowMS
@@ -68,13 +68,13 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 		in := m.lineIn(s, want)
 		m.waits(&r, want)
 		if first, ok := in.first(); in.front != 0 || ok && first.request == waiting && r.mode == All {
-			m.touch(want) // a front may have lost its place, or the request may stand in a pool
+			m.touch(want) // the request may have become a head, or taken the place of the head
 		}
 	}
 	return waiting
 }
 
-// waits records, as an effect, how a request waits in one of its lines.
+// waits records the effect that a request waits in one of its lines.
 func (m *Machine) waits(r *request, want member) {
 	s := m.semaphores.at(want.semaphore)
 	m.effect(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != 0, Semaphore: s.name,
@@ -109,8 +109,8 @@ func (m *Machine) linkRequest(waiting ref) {
 	}
 }
 
-// joinLine adds a request to one of its lines. A request that stands in the line only while it is
-// ready elsewhere waits aside at first: see restand.
+// joinLine adds a request to one of its lines. A request that may stand in the line only while it is ready in its other
+// lines joins line.aside first, see restand.
 func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
 	s := m.semaphores.mut(want.semaphore)
 	in := m.lineIn(s, want)
@@ -144,8 +144,8 @@ func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
 
 func (m *Machine) requestInSession(r ref) *links { return &m.requests.mut(r).inSession }
 
-// unlinkRequest removes a request everywhere and touches the lines that have a new head. The caller
-// calls leaveLanes once it needs the groups of the request no more.
+// unlinkRequest removes a request from all lines and indexes, and touches the lines that have a new head. The caller
+// must call leaveLanes when it no longer needs the groups of the request.
 func (m *Machine) unlinkRequest(waiting ref) {
 	r := *m.requests.at(waiting)
 	m.leaveFronts(&r, waiting)
@@ -171,15 +171,15 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	m.requests.remove(waiting)
 }
 
-// leaveLanes is the end of a request in its groups.
+// leaveLanes ends a request's use of its groups.
 func (m *Machine) leaveLanes(r *request) {
 	for _, want := range r.members {
 		m.leaveLane(want.lane)
 	}
 }
 
-// leaveLine takes a request out of one of its lines. Only the next head may be granted by that,
-// and only an empty line lets notices become due.
+// leaveLine removes a request from one of its lines. It touches the line if the request was the head, because only then
+// may the next head be granted, or an empty line let notices become due.
 func (m *Machine) leaveLine(waiting ref, r *request, want member) {
 	s := m.semaphores.mut(want.semaphore)
 	in := m.lineIn(s, want)
@@ -232,9 +232,9 @@ func (m *Machine) withdrawn(r *request, want member, cause Cause) {
 		Session: m.sessionID(r.session), Count: want.count, Details: m.detailsIn(want.lane)})
 }
 
-// loseMember ends a request's wait in one of its lines, with the code as the reason. An "any"
-// request keeps waiting for its other members; every other request ends. The entry of a wait list
-// that has no permits then leaves its list.
+// loseMember ends a request's wait in one of its lines, with the code as the reason. An "any" request keeps waiting for
+// its other members; every other request ends. If the request belongs to a wait-list entry without permits, the entry
+// is removed.
 func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
 	r := m.requests.at(waiting)
 	lost := memberOf(r.members, in)
@@ -272,7 +272,7 @@ func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
 	m.leaveLane(lost.lane)
 }
 
-// memberOf returns the member of a list that asks for a target, zero if it is absent.
+// memberOf returns the member of a list that asks for a target, zero if there is no such member.
 func memberOf(members []member, t target) member {
 	for _, want := range members {
 		if want.target() == t {
@@ -284,13 +284,13 @@ func memberOf(members []member, t target) member {
 
 func countOf(members []member, t target) int64 { return memberOf(members, t).count }
 
-// conclude records the outcome of a wait, also for the keys that wait for it.
+// conclude records the outcome of a wait, and stores it in the keys that wait for it.
 func (m *Machine) conclude(r *request, outcome Result) {
 	m.conclusions = append(m.conclusions, Conclusion{r.place, outcome})
 	if len(r.keys) == 0 {
 		return
 	}
-	recorded := encodeResult(outcome) // encoded once, since all keys share it
+	recorded := encodeResult(outcome) // all keys share one encoding
 	for _, k := range r.keys {
 		m.finishKey(k, recorded)
 		m.followOneShot(k, &outcome)
@@ -313,16 +313,16 @@ func (m *Machine) waitingResult(waiting ref) Result {
 
 // line has the waiting requests of a semaphore, or of one of its groups, by their ranks.
 type line struct {
-	order *btree.BTreeG[waiter] // the requests that stand in it
-	aside *btree.BTreeG[waiter] // of a pool: the requests that wait until they are ready elsewhere; nil: not used so far
-	front ref                   // of no pool: the request in it that stands in a pool since it is ready here, or 0
-	asked askedCounts           // the requests for leases among them
+	order *btree.BTreeG[waiter] // the requests that can be served here
+	aside *btree.BTreeG[waiter] // of a pool: requests that wait until they are ready in their other lines; nil: not used so far
+	front ref                   // outside of pools: the first request, if it also stands in a pool because it is ready here; or 0
+	asked askedCounts           // counts of the requests for leases
 }
 
-// maxSpareLines bounds the lines that a machine keeps for later.
+// maxSpareLines bounds the empty lines that a machine keeps for reuse.
 const maxSpareLines = 256
 
-// newLine returns a line without requests. In a busy semaphore, lines come and go: an earlier one is used again.
+// newLine returns an empty line. It reuses lines, since the lines of a busy semaphore come and go.
 func (m *Machine) newLine() *line {
 	last := len(m.spareLines) - 1
 	if last < 0 {
@@ -333,17 +333,17 @@ func (m *Machine) newLine() *line {
 	return spare
 }
 
-// keepLine keeps a line whose last request has left it.
+// keepLine keeps an empty line for reuse.
 func (m *Machine) keepLine(in *line) {
 	if in.aside == nil && len(m.spareLines) < maxSpareLines {
 		m.spareLines = append(m.spareLines, in)
 	}
 }
 
-// first returns the standing request of lowest rank.
+// first returns the request of lowest rank in order.
 func (l *line) first() (waiter, bool) { return l.order.Min() }
 
-// lowest returns the request of lowest rank, standing or not.
+// lowest returns the request of lowest rank in order or aside.
 func (l *line) lowest() waiter {
 	first, ok := l.order.Min()
 	if l.aside != nil {
@@ -354,7 +354,7 @@ func (l *line) lowest() waiter {
 	return first
 }
 
-// length returns the number of its requests; it is 0 for no line.
+// length returns the number of requests; 0 for a nil line.
 func (l *line) length() int {
 	switch {
 	case l == nil:
@@ -378,7 +378,7 @@ func (l *line) remove(w waiter) {
 	}
 }
 
-// position returns the number of requests that come before a rank, and 1.
+// position returns the position of a rank in the line, from 1.
 func (l *line) position(r rank) int64 {
 	before := ranksBefore(l.order, r)
 	if l.aside != nil {
@@ -402,13 +402,13 @@ func ranksBefore(waiters *btree.BTreeG[waiter], r rank) int {
 	return low
 }
 
-// askedCounts has the requests for leases of one line, or of one pool, by their counts, so that
-// requests that can't be granted any more are found without a walk through the line.
+// askedCounts indexes the requests for leases of a line or a pool by their counts, to find requests that can't be
+// granted any more without a walk through the line.
 type askedCounts struct {
 	byCount btree.Map[int64, *btree.Map[uint64, asking]] // by count, then by place
 }
 
-// asking is a request that asks for a count, in so many groups of a pool.
+// asking is a request and the number of groups of a pool in which it asks for a count.
 type asking struct {
 	request ref
 	members int
@@ -435,8 +435,7 @@ func (a *askedCounts) remove(count int64, place uint64) {
 	}
 }
 
-// above returns up to limit requests for more than count: the requests with the largest counts,
-// in the order of their places.
+// above returns up to limit requests for more than count, the largest counts first; the result is ordered by place.
 func (a *askedCounts) above(count int64, limit int) []ref {
 	var found btree.Map[uint64, ref] // by place
 	a.byCount.Reverse(func(requested int64, places *btree.Map[uint64, asking]) bool {
@@ -458,8 +457,8 @@ func (a *askedCounts) largest() int64 {
 	return count
 }
 
-// roomToWait reports whether a request may join its lines. owner is nil for a new one-shot
-// session. A request counts as its members, since its end costs that much.
+// roomToWait reports whether a request may join its lines. owner is nil for a new one-shot session. A request counts
+// once for each semaphore of its list, since its end costs that much.
 func (m *Machine) roomToWait(owner *session, newcomer *request, result *Result) bool {
 	all, more := m.members, len(newcomer.members)-1
 	if !m.roomToHold(owner, newcomer, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) ||

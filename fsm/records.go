@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// The primary records. They hold refs and immutable slices only, so that a frozen page is a
-// true copy. Restore rebuilds the members marked as derived, and a snapshot does not
-// contain them.
+// The primary records. They contain only refs and immutable slices, so that copying a page is a true copy. A snapshot
+// does not contain members marked as derived; Restore computes them.
 
 type semaphore struct {
 	// Each acquire and release reads these.
@@ -18,30 +17,30 @@ type semaphore struct {
 	permits   int64     // 0 … 2^63-1; only put changes it
 	offset    int64     // only up, down and set change it
 	held      int64     // invariant: the sum of its leases' counts
-	returning int64     // derived: the permits that come back later
+	returning int64     // derived: the permits that no lease holds and that come back later
 	settings  *Settings // immutable; nil: no settings
 	level     *int32    // immutable
 	modified  uint64    // index of the last entry that changed permits, offset, leases or waiters
 
-	// line and groups are derived: its waiting requests without groups, nil while no request waits,
-	// and its groups. They belong to the live machine: a frozen copy must not read them.
+	// line has the waiting requests outside of groups, nil while no request waits there; groups has the groups. Both are derived
+	// and change in place, so a frozen copy must not read them.
 	line    *line
 	groups  *groups
 	holders list // derived: its leases, oldest first
 	notices list // derived: oldest first
-	deleted bool // no longer in the index of names; sweep empties it
-	shrunk  bool // its line has requests that can't be granted any more; sweep ends them
+	deleted bool // no longer in the index of names; sweep removes its records over several entries
+	shrunk  bool // the permits were lowered; sweep ends requests that can't be granted any more
 
-	passed    uint16   // of a pool: grants in a row that passed the head of lowest rank
-	entries   list     // derived: entries of wait lists for it, oldest first
-	returns   int32    // derived: the records of the returning permits
-	lost      int32    // derived: the records among them of lost leases
-	slots     *slotSet // derived: the taken slots, nil until the first is taken; it belongs to the live machine
+	passed    uint16   // of a pool: consecutive grants that passed the waiting request of lowest rank
+	entries   list     // derived: entries of wait lists that name it, oldest first
+	returns   int32    // derived: the number of returns, see returns.go
+	lost      int32    // derived: the number of lost leases among the returns
+	slots     *slotSet // derived: the taken slots, nil until the first is taken; it changes in place, so a frozen copy must not read it
 	metadata  []Pair   // immutable
 	version   uint64   // of permits, level, metadata and settings: starts at 1, rises at each change
-	owner     string   // the identity that made it, which has a share of the names
-	sweep     *string  // immutable: the first group that does not have its limit yet; nil: no sweep
-	forgotten uint64   // receipts with tokens up to this one are void: a set forgot what they spent
+	owner     string   // the identity that made it and whose share of the semaphores it counts in
+	sweep     *string  // immutable: the first group to which sweep has not given the new limit; nil: no sweep runs
+	forgotten uint64   // receipts with tokens up to this are void, because a set forgot what they had spent
 }
 
 type session struct {
@@ -49,28 +48,28 @@ type session struct {
 	ttlMS      int64
 	deadlineMS int64
 	metadata   []Pair // immutable
-	owner      string // the identity that opened it; if empty, every caller finds it
-	first      uint64 // the place of a one-shot's own request while it waits, else 0
-	delivered  uint64 // the order of the entry of its wait list that was delivered last
+	owner      string // the identity that opened it; if empty, every caller may use it
+	first      uint64 // the place of the request for which a one-shot was opened, while the request waits; else 0
+	delivered  uint64 // the order of the last delivered entry of its wait list
 
 	key      ref   // derived: the idempotency key that ends with this one-shot session, or 0
 	leases   list  // derived: oldest first, revoked ones too
 	requests list  // derived: lowest place first
 	entries  list  // derived: its wait list, in the order added
-	reserved int32 // derived: the number of leases that its requests may become
-	members  int32 // derived: the members of its requests
+	reserved int32 // derived: the number of leases that its requests can become
+	members  int32 // derived: the semaphores that its requests list
 	keys     int32 // derived: the keys that wait for its requests
 
 	items list   // derived: the items that it holds
 	terms *terms // immutable; nil unless open-holder opened it
 
 	oneShot bool // ends with its last lease or request
-	keep    bool // its end does not give back the undelivered grants of its wait list
-	leased  bool // it has held a lease, so that its client knows its id
+	keep    bool // its end does not return the undelivered grants of its wait list
+	leased  bool // it has had a lease, so its client knows its id
 }
 
-// awaitsFirst reports whether the session is a one-shot whose own request still waits. Its
-// deadline is the end of that wait then, and only the grant moves it.
+// awaitsFirst reports whether the session is a one-shot whose first request still waits. The deadline of the session is
+// then the end of that wait, and only the grant changes it.
 func (s *session) awaitsFirst() bool { return s.first != 0 }
 
 type lease struct {
@@ -79,18 +78,18 @@ type lease struct {
 	count     int64
 	token     uint64 // unique; leases are ordered by it
 	grantedMS int64
-	listHash  uint64 // of the list that asked for it, see listHashOf; 0: a single acquire
+	listHash  uint64 // of the list of semaphores that was requested, see listHashOf; 0: a single acquire
 	lane      ref    // its group, or 0
-	endCause  Cause  // CauseRevoked or CauseMaxHold: it holds no permits any more, and held does not include its count; or 0
+	endCause  Cause  // CauseRevoked or CauseMaxHold: it holds no permits any more, so semaphore.held excludes its count; 0: it holds them
 	reason    string
 	ends      int64     // when it ends, in cluster time; 0: with its session
-	due       int64     // of a receipt: when what it spent comes back, in cluster time; 0: it holds its permits
-	slots     *slotList // which permits it has; nil: it does not say
+	due       int64     // of a receipt: when the permits spent in a window come back, in cluster time; 0: it holds its permits
+	slots     *slotList // which permits it has; nil: the semaphore has no slots
 
 	inSession, inSemaphore links // derived
 }
 
-// revoked reports whether the lease was ended against the will of its session, which has not dropped it yet.
+// revoked reports whether the lease was revoked or ended by max_hold. Its record stays until its session drops it.
 func (l *lease) revoked() bool { return l.endCause != 0 }
 
 // holds returns the permits that the lease holds.
@@ -110,21 +109,21 @@ type member struct {
 type request struct {
 	place      uint64 // unique, rises with each request
 	session    ref
-	members    []member // immutable; an "any" request gets a new slice when it loses one
+	members    []member // immutable; an "any" request that loses a member gets a new slice
 	mode       Mode     // 0: a single semaphore
-	unowned    bool     // a down: takes permits from the offset, makes no lease
+	unowned    bool     // a down: takes permits from the offset and makes no lease
 	partial    bool     // unowned only: takes less than count if less is available
-	spends     uint8    // the returns that its grant may make, for which room is reserved
+	spends     uint8    // the number of returns that its grant may make
 	listHash   uint64   // see listHashOf
 	enqueuedMS int64
-	rankMS     int64 // enqueuedMS less its head start, see rank
+	rankMS     int64 // enqueuedMS less the head start, see rank
 	keys       []ref // immutable: idempotency keys that wait for its outcome
-	entry      ref   // of a wait list, or 0; with an entry it is unowned and partial
+	entry      ref   // the entry of a wait list that it belongs to, or 0; such a request is unowned and partial
 
 	inSession links // derived
 }
 
-// leases returns the number of leases that a request may become.
+// leases returns the largest number of leases that a request can become.
 func (r *request) leases() int64 {
 	switch {
 	case r.unowned:
@@ -135,65 +134,65 @@ func (r *request) leases() int64 {
 	return 1
 }
 
-// reserves returns the number of leases and returns that a request may become.
+// reserves returns the largest number of leases and returns that a request can become.
 func (r *request) reserves() int64 { return r.leases() + int64(r.spends) }
 
-// entry is one semaphore on the wait list of a session, with the request that waits in
-// the background and the permits that were granted and not yet delivered.
+// entry is one semaphore on the wait list of a session. It has the request that waits for the semaphore, and the
+// permits that were granted and not yet delivered.
 type entry struct {
 	order     uint64 // unique; entries of a list are ordered by it
 	session   ref
-	semaphore ref // 0 once it is deleted
+	semaphore ref // 0 after it was deleted
 	lane      ref // its group, or 0
 	name      string
 	epoch     uint64
 	group     string // of the semaphore
-	granted   int64  // taken, not yet delivered
-	spent     int64  // of these in a window; the others from the offset
+	granted   int64  // permits granted and not yet delivered
+	spent     int64  // the part of granted that a window counts; the rest was taken from the offset
 	token     uint64 // of the last grant
 	waiting   ref    // derived: its request, or 0
 
 	inSession, inSemaphore links // derived
 }
 
-// notice is the wish of a refused down to be notified when permits are available again.
+// notice tells a caller whose down was refused when permits are available again.
 type notice struct {
 	place     uint64 // unique: its id
-	semaphore ref    // 0 once it is deleted
+	semaphore ref    // 0 after it was deleted
 	name      string
 	epoch     uint64
 	url       string
-	count     int64 // it is due when so much is available and the line is empty
+	count     int64 // it is due when this many permits are available and no request waits
 	dueMS     int64 // when it became due, in cluster time; 0 before that
 	due       bool
-	endsMS    int64 // when it ends unless it is due by then, in cluster time
+	endsMS    int64 // when a notice that is not due ends, in cluster time
 	owner     string
 	group     string // of the semaphore
 
 	inSemaphore links // derived
-	inOrder     links // derived: among the notices that end by time
+	inOrder     links // derived: among the notices with a time limit
 }
 
-// ended is the memory of how a session ended.
+// ended records how a session ended.
 type ended struct {
 	id     uint64
 	order  uint64 // rises with each ended session
 	atMS   int64
 	cause  Cause
 	reason string
-	owner  string // the session's
+	owner  string // of the session
 
 	inOrder, inOwner links // derived: in the lists of its kind and of its owner
 }
 
-// key is an idempotency key. It is pending, without a result, while its request waits.
+// key is an idempotency key. It has no result while its request waits.
 type key struct {
 	keyName
 	order       uint64 // rises with each recording
 	atMS        int64  // when it was last recorded
 	fingerprint [16]byte
-	place       uint64 // of the request that it waits for, 0 once it has an outcome
-	session     uint64 // of that request; with an outcome, the one-shot session that it ends with, or 0
+	place       uint64 // of its waiting request; 0 after the outcome
+	session     uint64 // of its waiting request; after the outcome, the one-shot session with which the key ends, or 0
 	result      string // the encoded outcome
 	reserved    int64  // bytes kept free for the outcome while the request waits
 
@@ -203,14 +202,13 @@ type key struct {
 // keyName names a key: each owner has its own keys.
 type keyName struct{ owner, text string }
 
-// revoked is the memory of a lease that was revoked, or that max_hold ended, and that its session has
-// dropped since, by its end or by a release. A restore of the session does not bring
-// the lease back.
+// revoked records a lease that was revoked or ended by max_hold, after its session has dropped it. Because of the
+// record, a restore of the session does not bring the lease back.
 type revoked struct {
 	session uint64
 	epoch   uint64 // of the semaphore
 	group   string // of the semaphore
-	order   uint64 // rises with each; ended sessions and keys share the counter
+	order   uint64 // rises with each record; ended sessions and keys share the counter
 	atMS    int64
 	cause   Cause
 	reason  string
@@ -218,68 +216,65 @@ type revoked struct {
 	inOrder links // derived
 }
 
-// item is a small named value that a session may hold. A deleted item whose delay runs stays as
-// a shade, which readers don't see; a new item of its name takes over its record and its delay.
+// item is a small named value that a session may hold. A deleted item whose delay still runs stays as a shade, which
+// readers don't see. A new item of the same name reuses the shade's record and delay.
 type item struct {
 	name    string
 	value   string
 	flags   uint64
 	holder  ref    // a session, or 0
 	locks   uint64 // how often a session acquired it while no session held it
-	created uint64 // the number of the change that made it; no other item has it
+	created uint64 // the number of the change that made it; unique
 	version uint64 // the number of its last change
-	delayMS int64  // no session acquires it before this, in cluster time; 0: at any time
-	owner   string // the identity that made it, or last made it longer
+	delayMS int64  // no session may acquire it before this cluster time; 0: no delay
+	owner   string // the identity that made it or last made it longer
 
 	inSession links // derived
 
-	shade bool // it has name, created, delayMS and owner alone
+	shade bool // a deleted item; only name, created, delayMS and owner are set
 }
 
-// folder is the memory of the items that were deleted from one folder of names.
+// folder records the items that were deleted from one folder of names.
 type folder struct {
-	text   string // of the names up to the last slash, with it
+	text   string // the common start of the names, up to and including the last slash
 	order  uint64 // rises with each delete; ended sessions and keys share the counter
 	atMS   int64  // of the last delete
-	folded uint64 // the number of the last delete that is not in names any more, or 0
+	folded uint64 // the number of the last delete that was dropped from names, or 0
 	names  []deletedName
 
 	inOrder links // derived
 }
 
-// deletedName is one delete. A folder has each name once, in the order of the deletes. Changes
-// of the list append to its array or make another array, so that a frozen copy may share it.
+// deletedName is one delete. A folder lists each name once, in the order of the deletes. A change appends to the list
+// or makes a new array, so that a frozen copy may share the array.
 type deletedName struct {
 	name   string
 	number uint64 // of the change
 }
 
-// revokedKey names the memory of a lease.
 type revokedKey struct {
 	session, epoch uint64
 	group          string
 }
 
-// pageSize is the number of records in a page, the unit of copy-on-write. A frozen copy
-// costs one pointer for each page; the first change to a page after it costs a copy of the
-// page. docs/adr/0006 has the measurements.
+// pageSize is the number of records in a page, the unit of copy-on-write. A frozen copy costs one pointer for each
+// page. The first change to a page after the freeze copies the page. docs/adr/0006 has the measurements.
 const pageSize = 32
 
-// ref names a record of a table: its slot + 1. 0 is no record. Slots are used again and
-// appear in no output, so that replicas may differ in them.
+// ref names a record of a table: its slot + 1, or 0 for no record. Slots are reused, and replicas may differ in them,
+// so refs appear in no output.
 type ref uint32
 
-// table holds records of one kind in pages that a frozen copy shares until they change.
-// Separate indexes find records by anything but their ref.
+// table stores records of one kind in pages that a frozen copy shares until they change.
 type table[T any] struct {
 	pages []*page[T] // nil: all of its slots are free
-	roomy []int32    // each page that has a free slot, nil ones too, once; the last one is used first
-	spare int        // empty pages that are kept, so that one record that comes and goes makes no page each time
+	roomy []int32    // each page that has a free slot, once, including nil pages; the last is used first
+	spare int        // empty pages kept, so that a single record that comes and goes does not allocate a page each time
 	live  int
-	// generation marks the pages that this table may change in place. A frozen copy shares
-	// the pages of other generations.
+	// generation marks the pages that this table may change in place. It shares pages of other generations with frozen
+	// copies.
 	generation uint64
-	// touches counts the records looked up if a test asks for it, else it is nil.
+	// touches counts the lookups of records if a test sets it.
 	touches *int
 }
 
@@ -291,8 +286,8 @@ type page[T any] struct {
 
 const fullPage uint32 = 1<<pageSize - 1
 
-// at returns a record for reading, for a free slot the zero record. The pointer is valid until the
-// next change to the table.
+// at returns a record for reading; a free slot gives the zero record. The pointer is valid until the next change to the
+// table.
 func (t *table[T]) at(r ref) *T {
 	if t.touches != nil {
 		*t.touches++
@@ -305,7 +300,7 @@ func (t *table[T]) at(r ref) *T {
 	return &p.records[slot%pageSize]
 }
 
-// mut returns a record for changing, on a page of this table alone.
+// mut returns a record for changing. It first copies a page that a frozen copy shares.
 func (t *table[T]) mut(r ref) *T {
 	if t.touches != nil {
 		*t.touches++
@@ -348,8 +343,7 @@ func (t *table[T]) add(record T) ref {
 	return ref(i*pageSize + at + 1)
 }
 
-// remove frees the slot and clears the record, so that it pins no memory. A page without records
-// is given back.
+// remove frees the slot and clears the record, so that it keeps no memory alive. It frees a page without records.
 func (t *table[T]) remove(r ref) {
 	i, at := int((r-1)/pageSize), (r-1)%pageSize
 	p := t.own(i)
@@ -394,8 +388,7 @@ func (t *table[T]) all() func(yield func(ref, *T) bool) {
 	}
 }
 
-// refs returns the refs of all live records in the order of their keys. Keys are unique, so
-// that the order does not depend on slots.
+// refs returns the refs of all live records in the order of their unique keys.
 func (t *table[T]) refs(key func(*T) uint64) []ref {
 	found := make([]ref, 0, t.live)
 	for r := range t.all() {
@@ -405,10 +398,9 @@ func (t *table[T]) refs(key func(*T) uint64) []ref {
 	return found
 }
 
-// listPage is the number of values in a page of a paged list.
 const listPage = 1024
 
-// paged is a list that grows without copying its values, and frees pages that it does not need.
+// paged is a list that grows without copying its values, and frees unused pages.
 type paged[T any] struct {
 	pages  []*[listPage]T
 	length int
@@ -424,7 +416,7 @@ func (l *paged[T]) push(value T) {
 	*l.at(l.length - 1) = value
 }
 
-// pop removes the last value. One page more than is needed stays.
+// pop removes the last value. It keeps one unused page.
 func (l *paged[T]) pop() T {
 	l.length--
 	last := *l.at(l.length)
@@ -435,11 +427,11 @@ func (l *paged[T]) pop() T {
 	return last
 }
 
-// trimAtOnce bounds the records of an index that an entry puts into a smaller map.
+// trimAtOnce is the largest index that trim copies in one entry.
 const trimAtOnce = 1 << 16
 
-// trim copies an index into a smaller map if the index has had eight times as many records, since a Go map
-// never shrinks, and reports whether it did. peak is the highest number of records since the last copy.
+// trim copies an index into a smaller map if the index once had eight times as many records, because a Go map never
+// shrinks. It reports whether it copied. peak is the largest size since the last copy.
 func trim[K comparable, V any](index *map[K]V, peak *int) bool {
 	records := len(*index)
 	*peak = max(*peak, records)
@@ -452,7 +444,7 @@ func trim[K comparable, V any](index *map[K]V, peak *int) bool {
 	return true
 }
 
-// trim gives back the room of one index that has become much smaller.
+// trim shrinks one index that has become much smaller.
 func (m *Machine) trim() {
 	p := &m.peaks
 	_ = trim(&m.byName, &p[0]) || trim(&m.byLease, &p[1]) || trim(&m.byWait, &p[2]) || trim(&m.byList, &p[3]) ||
@@ -461,7 +453,7 @@ func (m *Machine) trim() {
 		trim(&m.owned, &p[12]) || trim(&m.byShade, &p[13]) || trim(&m.byReturn.spends, &p[14])
 }
 
-// links and list chain the records of one table in the order of arrival.
+// links and list chain records of one table in insertion order.
 type (
 	links struct{ previous, next ref }
 	list  struct {
@@ -470,7 +462,6 @@ type (
 	}
 )
 
-// length returns the number of records in the list.
 func (l *list) length() int { return int(l.size) }
 
 // push appends r. at returns the links of a record for changing.

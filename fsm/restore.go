@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// Restore reads a snapshot into a new machine. It returns an error for bytes that are no
-// snapshot, of another version or damaged, and for a state that breaks an invariant.
+// Restore reads a snapshot into a new machine. It returns an error if the bytes are not a snapshot, are damaged or have
+// another format version, or if the state breaks an invariant.
 func Restore(r io.Reader) (*Machine, error) { return restore(bufio.NewReaderSize(r, 256<<10)) }
 
 func restore(r *bufio.Reader) (*Machine, error) {
@@ -43,8 +43,8 @@ type builder struct {
 	lastGroup string // of the section's last group
 }
 
-// ReadStanding reads the Standing of a state from the beginning of its snapshot. It buffers,
-// and so may read more of r than it needs.
+// ReadStanding reads the Standing from the beginning of a snapshot. Because it buffers, it may read more of r than it
+// needs.
 func ReadStanding(r io.Reader) (Standing, error) {
 	b := &builder{m: New(), in: &snapshotReader{r: bufio.NewReader(r)}}
 	err := b.begin()
@@ -64,7 +64,7 @@ func ReadStanding(r io.Reader) (Standing, error) {
 	return b.m.Standing(), nil
 }
 
-// begin reads what is before the sections.
+// begin reads the part before the sections.
 func (b *builder) begin() error {
 	header := make([]byte, len(snapshotMagic)+1)
 	if err := b.in.full(header); err != nil {
@@ -105,15 +105,15 @@ func (b *builder) read() error {
 }
 
 const (
-	// roomAfter is the number of records of a section after which we allocate room for the
-	// rest: the number in the section's head alone may be wrong.
+	// roomAfter is the number of records of a section after which we allocate space for the rest. Until then the number
+	// in the section's head may be wrong.
 	roomAfter = 1 << 14
-	// roomFor bounds the records for which we allocate room in advance.
+	// roomFor bounds the records for which we allocate space in advance.
 	roomFor = 1 << 20
 )
 
-// makeRoom allocates the largest index for all of its records, since growing it costs a part of
-// the time to read a large state.
+// makeRoom allocates the largest index for all of its records, because growing it would slow down the reading of a
+// large state.
 func (b *builder) makeRoom(tag byte, records int) {
 	if tag == sectionKeys {
 		byKey := make(map[keyName]ref, records)
@@ -137,8 +137,7 @@ func (b *builder) trailer() error {
 	return nil
 }
 
-// record reads one record of a section and files it. Records come in the order in which the
-// live machine filed them.
+// record reads and files one record of a section. Records come in the order in which the live machine filed them.
 func (b *builder) record(tag byte) error {
 	if err := b.in.record(&b.buf); err != nil {
 		return err
@@ -184,7 +183,7 @@ func (b *builder) record(tag byte) error {
 	return d.Done()
 }
 
-// findUnserved finds the heads that the last entry left over.
+// findUnserved finds the heads that the last entry left ungranted.
 func (b *builder) findUnserved() {
 	for r := range b.m.semaphores.all() {
 		b.m.addCandidate(target(r))
@@ -196,7 +195,7 @@ func (b *builder) findUnserved() {
 	}
 }
 
-// standUp makes the requests stand in pools that are ready elsewhere.
+// standUp moves requests into the lines of pools if they are ready in their other lines.
 func (b *builder) standUp() {
 	for r, s := range b.m.semaphores.all() {
 		if s.line != nil {
@@ -247,7 +246,7 @@ func (b *builder) addReturn(d *decoder) {
 	}
 }
 
-// lane reads the name of a group that is there.
+// lane reads the name of an existing group.
 func (b *builder) lane(d *decoder, semaphore ref) ref { return b.laneOf(d, semaphore, d.Text()) }
 
 func (b *builder) laneOf(d *decoder, semaphore ref, group string) ref {
@@ -262,8 +261,8 @@ func (b *builder) laneOf(d *decoder, semaphore ref, group string) ref {
 	return r
 }
 
-// valid reports whether a record was read, follows the last record in the canonical order, and
-// does not conflict with an earlier record.
+// valid reports whether a record was read without an error, follows the last record in canonical order, and does not
+// conflict with an earlier record.
 func (b *builder) valid(d *decoder, key uint64, conflict bool) bool {
 	if key <= b.last || conflict {
 		d.Fail()
@@ -296,7 +295,7 @@ func (b *builder) addSession(d *decoder) {
 		return
 	}
 	r := b.m.sessions.add(s)
-	b.m.bySession.Load(s.id, r) // they rise
+	b.m.bySession.Load(s.id, r) // the ids rise
 	b.m.count(s.owner, s.records())
 	b.m.deadlines.set(r, s.id, s.deadlineMS)
 	if s.terms != nil {
@@ -332,7 +331,7 @@ func (b *builder) addKey(d *decoder) {
 	b.m.queueKey(r)
 }
 
-// followOneShot ties a key with an outcome to the session with which it ends.
+// followOneShot ties a key with an outcome to the session with which the key ends.
 func (b *builder) followOneShot(d *decoder, r ref, k *key) {
 	if k.place != 0 || k.session == 0 {
 		return

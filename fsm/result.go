@@ -1,30 +1,29 @@
 package fsm
 
-// Code says how a command ended. The numbers are in results in the log, in snapshots and on
-// the peer port: a number is never used again.
+// Code says how a command ended. A number is never reused, because results are stored in the log, in snapshots and on
+// the peer port.
 type Code uint8
 
-// The codes. OK and Waiting are successes, the others are refusals: a refused command left the
-// state as it was, except that an acquire gives its session the ttl (semantics, Order of
-// checks).
+// The codes. OK and Waiting are successes, all others are refusals. A refused command leaves the state as it was,
+// except that an acquire gives its session the ttl.
 const (
 	OK               Code = 0
 	Waiting          Code = 1  // queued; the place is in Result.Place
-	Malformed        Code = 2  // the bytes or the combination make no command
+	Malformed        Code = 2  // the bytes or the combination of parameters are not a command
 	InvalidCount     Code = 3  // count < 1
 	UnknownSemaphore Code = 4  //
 	UnknownSession   Code = 5  // never existed, or its client ended it, or its end is forgotten
 	ExpiredSession   Code = 6  // its deadline passed; remembered for a while
 	Revoked          Code = 7  // an operator ended it, see Reason
 	Never            Code = 8  // more than the semaphore could ever grant
-	LeaseExists      Code = 9  // held or requested with another count, see Holding
-	Hierarchy        Code = 10 // level rule, see Rule
-	Unavailable      Code = 11 // not free now, and the request does not wait, or no longer
-	AlreadyExists    Code = 12 // create-only, and the semaphore exists
+	LeaseExists      Code = 9  // the session has or requests a lease with another count, see Holding
+	Hierarchy        Code = 10 // breaks the rule of levels, see Rule
+	Unavailable      Code = 11 // not free now, and the request does not wait or waits no longer
+	AlreadyExists    Code = 12 // a create-only command, but the semaphore exists
 	EpochMismatch    Code = 13 // the command names another epoch, see Epoch
 	Overflow         Code = 14 // a counter would leave its range
-	SessionExists    Code = 15 // restore of a living session that differs
-	SessionIDTaken   Code = 16 // the drawn id is in use: draw again
+	SessionExists    Code = 15 // restore: a living session with this id differs
+	SessionIDTaken   Code = 16 // the drawn session id is in use: draw another id
 	LimitReached     Code = 17 // a configured limit, see Rule
 	KeyReused        Code = 18 // the key was used with another request
 	Deleted          Code = 19 // the semaphore was deleted during the wait
@@ -34,15 +33,15 @@ const (
 	PermitsRequired  Code = 23 // a new semaphore needs permits
 	NothingReady     Code = 24 // deliver: no entry of the wait list is ready, see Found
 	VersionMismatch  Code = 25 // the command names another version, see Version
-	Over             Code = 26 // the lease that this key was granted is over
-	ItemDiffers      Code = 27 // an item is not as the command needs it, see Rule
-	LineFull         Code = 28 // as many requests wait in the line as may, see Settings.MaxWaiting
-	Superseded       Code = 29 // a newer request took its place in a full line
-	NoTotal          Code = 30 // a family has no permits in all that could be added, taken or set
-	RequestsWaiting  Code = 31 // groups and permits: null change only while no request waits
-	NotLost          Code = 32 // the semaphore has no lost hold of this token
-	SlotsNeeded      Code = 33 // restore: a lease of a semaphore with slots names other than Count slots
-	SlotTaken        Code = 34 // restore: a slot that another lease or a return names
+	Over             Code = 26 // the lease that was granted for this idempotency key has ended
+	ItemDiffers      Code = 27 // the item does not meet a condition of the command, see Rule
+	LineFull         Code = 28 // the line has Settings.MaxWaiting requests
+	Superseded       Code = 29 // a newer request took the place of this request in a full line
+	NoTotal          Code = 30 // the semaphore is a family: only its groups have permits
+	RequestsWaiting  Code = 31 // groups and permits: null can change only while no request waits
+	NotLost          Code = 32 // no lost lease of the semaphore has this token
+	SlotsNeeded      Code = 33 // restore: a lease of a semaphore with slots must name Count slots
+	SlotTaken        Code = 34 // restore: another lease or a return has the slot
 	codeCount             = 35
 )
 
@@ -61,7 +60,7 @@ func (c Code) String() string { return nameOfNumber(int(c), codeNames[:]...) }
 // Rule names the rule or limit that a refusal comes from.
 type Rule uint8
 
-// The rules; the numbers are in stored results and must never change meaning.
+// The rules. A number never changes its meaning, because results are stored.
 const (
 	RuleNone          Rule = 0
 	RuleHolds         Rule = 1  // hierarchy: because of a lease of the session
@@ -83,13 +82,13 @@ const (
 	RuleItems         Rule = 17 // limit: how many items and shades
 	RuleItemBytes     Rule = 18 // limit: bytes of items
 	RuleSessionItems  Rule = 19 // limit: how many items one session holds
-	RuleVersion       Rule = 20 // item-differs: it has another version
-	RuleAbsent        Rule = 21 // item-differs: it does not exist
-	RuleHeld          Rule = 22 // item-differs: another session holds it
-	RuleDelay         Rule = 23 // item-differs: no session acquires it yet, see DelayMS
-	RuleNotHolder     Rule = 24 // item-differs: the session does not hold it
+	RuleVersion       Rule = 20 // item-differs: the item has another version
+	RuleAbsent        Rule = 21 // item-differs: the item does not exist
+	RuleHeld          Rule = 22 // item-differs: another session holds the item
+	RuleDelay         Rule = 23 // item-differs: no session may acquire the item yet, see DelayMS
+	RuleNotHolder     Rule = 24 // item-differs: the session does not hold the item
 
-	// Each owner may have a share of what all owners share, see withinShare.
+	// Limits of one owner's share, see withinShare.
 	RuleOwnerSemaphores Rule = 25 // limit: how many semaphores one owner made
 	RuleOwnerNotices    Rule = 26 // limit: one owner's notices, in all or for one semaphore
 	RuleOwnerItems      Rule = 27 // limit: one owner's items
@@ -101,14 +100,14 @@ const (
 	RulePaused      Rule = 32 // malformed: a family can't be paused; unavailable: the semaphore is paused, see Reason
 	RuleWhenFull    Rule = 33 // malformed: when_full needs max_waiting
 	RulePools       Rule = 34 // malformed: an "all" request lists two pools
-	RuleGroupLimit  Rule = 35 // unavailable, never: the group may use no more, see Limit and Used
+	RuleGroupLimit  Rule = 35 // unavailable, never: the group's limit, see Limit and Used
 	RuleOtherGroups Rule = 36 // unavailable: another group of the pool comes first
 	RuleOwnLimits   Rule = 37 // limit: how many groups have limits of their own
 	RuleWindow      Rule = 38 // malformed: window excludes slots, cooldown, on_lost and max_hold
 	RuleSlots       Rule = 39 // malformed: a family has no slots
 
-	RuleOwnerOwnLimits Rule = 40 // limit: how many groups one owner gave their own limits, see withinShare
-	RuleOwnerReturns   Rule = 41 // limit: one owner's returns and leases, before a lease that may leave a return, see withinShare
+	RuleOwnerOwnLimits Rule = 40 // limit: how many groups one owner gave limits, see withinShare
+	RuleOwnerReturns   Rule = 41 // limit: one owner's returns, with the leases that may leave returns, see withinShare
 	ruleCount               = 42
 )
 
@@ -125,19 +124,19 @@ var ruleNames = [ruleCount]string{
 // String returns the stable name of the rule.
 func (r Rule) String() string { return nameOfNumber(int(r), ruleNames[:]...) }
 
-// Result is the outcome of one command, in machine values. The operation and the code
-// determine which members are set; the others are zero.
+// Result is the outcome of one command. The operation and the code determine which members are set; the others are
+// zero.
 type Result struct {
 	Code     Code
 	Rule     Rule // explains a refusal
 	Replayed bool // the recorded outcome of an idempotency key; the command was not applied again
-	Joined   bool // the request of the key still waits, at the same place
+	Joined   bool // the request of the same idempotency key still waits, at the same place
 	Waiting  bool // the session still has a waiting request
 	Created  bool // a new semaphore, session or item was made
 	Found    bool // end, release, delete: the session, lease, semaphore or item was there
 	OneShot  bool // Session ends with its last lease or request
 	TookOver bool // the caller has become the owner of the session, which had no owner
-	More     bool // item-delete-all: others are left
+	More     bool // item-delete-all: items are left
 
 	Session    uint64
 	TTLMS      int64 // the session's ttl
@@ -147,30 +146,31 @@ type Result struct {
 	Position int64  // of the request in its (first) line, from 1
 
 	Epoch   uint64 // of the semaphore
-	Version uint64 // of its settings: put, create and VersionMismatch. Of an item, or of the change that opened a session
+	Version uint64 // of the settings: put, create and VersionMismatch; or of an item; or of the change that opened a session
 	Granted int64  // down: permits taken
-	Value   int64  // up, down, set: available after the grants that it caused; item-delete-all: items deleted
+	Value   int64  // up, down, set: the available permits after the grants that the command caused; item-delete-all: items deleted
 	Locks   uint64 // how often a session acquired the item while no session held it
 
-	Trace string // of the command that caused a waiting request's grant
+	Trace string // trace context of the command that caused the grant
 
 	Grants    []Grant        // leases held by this request, in list order
 	Semaphore *SemaphoreView // put, create
 	Each      []Result       // renew: one for each renewal, in order
 	Completed []Completion   // deliver: the ready entries of the wait list
 
-	// Of a request that waits or is refused.
+	// The next members belong to a request that waits or is refused.
 	Subject     string // the semaphore
 	Asked       int64  // the count asked
 	QueueLength int64
-	Refusal     *Refusal // nil: no member is set. Read it by Why
+	Refusal     *Refusal // nil: no member is set; read it with Why
 }
 
-// Refusal has the members of a result that most results don't have: they explain why a request is refused or waits.
+// Refusal explains why a request is refused or waits. Its members are not part of Result because most results lack
+// them.
 type Refusal struct {
 	Reason      string // the operator's, for Revoked
-	Limit       int64  // of the owner or of the group, for its rules
-	Holding     int64  // the count held or requested before
+	Limit       int64  // the limit of the owner or of the group
+	Holding     int64  // the count that the session already has or requests
 	Permits     int64
 	Full        int64 // permits + max(offset, 0): the largest grant possible
 	Available   int64
@@ -181,13 +181,13 @@ type Refusal struct {
 	Used        int64  // RuleGroupLimit: what the group uses
 }
 
-// Why returns the refusal of a result, the zero value without one.
+// Why returns the refusal of a result, the zero value if it has no refusal.
 func (r *Result) Why() Refusal { return orZero(r.Refusal) }
 
-// explain returns the refusal of a result, to set a member to a value that is not zero.
+// explain returns the refusal of a result for writing, and allocates it if needed.
 func (r *Result) explain() *Refusal { return orNew(&r.Refusal) }
 
-// ifSet returns nil if no member is set: a result has the same pointers after it was written and read.
+// ifSet returns nil if no member is set, so that encoding and decoding does not change which pointers are nil.
 func (f Refusal) ifSet() *Refusal {
 	if f == (Refusal{}) {
 		return nil
@@ -203,21 +203,21 @@ type Grant struct {
 	Count     int64
 	Token     uint64
 	GrantedMS int64         // cluster time of the grant
-	Details   *GrantDetails // nil: no member is set. Read them by With
+	Details   *GrantDetails // nil: no member is set; read them with With
 }
 
-// GrantDetails has the members of a grant that most grants don't have.
+// GrantDetails has the members that most grants lack.
 type GrantDetails struct {
 	Group  string    // of the semaphore
-	DueMS  int64     // when what it spent in a window comes back, in cluster time; 0: the lease holds its permits
-	EndsMS int64     // when it ends, see Settings.MaxHoldMS, in cluster time; 0: with its session
+	DueMS  int64     // when the permits spent in a window come back, in cluster time; 0: the lease holds its permits
+	EndsMS int64     // when max_hold ends the lease, in cluster time; 0: it ends with its session
 	Slots  []SlotRun // which permits it has, ascending; immutable
 }
 
-// With returns the details of a grant, the zero value without any.
+// With returns the details of a grant, the zero value if it has no details.
 func (g *Grant) With() GrantDetails { return orZero(g.Details) }
 
-// details returns the details of a grant, to set a member to a value that is not zero.
+// details returns the details of a grant for writing, and allocates them if needed.
 func (g *Grant) details() *GrantDetails { return orNew(&g.Details) }
 
 // Completion describes one delivered entry of a wait list.
@@ -225,13 +225,13 @@ type Completion struct {
 	Semaphore string
 	Epoch     uint64
 	Granted   int64
-	Token     uint64 // of its last grant; 0 without one
+	Token     uint64 // the token of the last grant; 0: there was no grant
 	Deleted   bool   // the semaphore is gone, and Granted is 0
 	Group     string // of the semaphore
 }
 
-// Conclusion is the end of one waiting request: OK if it was granted, else the reason. It
-// occurs once, in the entry that ended the wait.
+// Conclusion is the end of one waiting request: OK if it was granted, else the reason. It occurs once, in the entry
+// that ended the wait.
 type Conclusion struct {
 	Place  uint64
 	Result Result
@@ -247,22 +247,22 @@ const (
 	EffectDeleted        EffectKind = 3  // a semaphore was deleted
 	EffectGranted        EffectKind = 4  // a lease, or (Unowned) permits taken by a waiting down
 	EffectReleased       EffectKind = 5  // a lease ended or became smaller, see Cause; Count is 0 if it was revoked before
-	EffectWaiting        EffectKind = 6  // a request joined a line, or (with the Place it has) asks for another Count
+	EffectWaiting        EffectKind = 6  // a request joined a line, or (with its old Place) asks for another Count
 	EffectWithdrawn      EffectKind = 7  // a request left a line without a grant, see Cause
 	EffectSessionEnded   EffectKind = 8  // see Cause
 	EffectSessionOpen    EffectKind = 9  // opened or restored: TTLMS, DeadlineMS, OneShot, Metadata
 	EffectListReady      EffectKind = 10 // an entry of a wait list can be delivered
 	EffectNoticeDue      EffectKind = 11 // a notice is to be delivered: Place is its id
-	EffectSessionRenewed EffectKind = 12 // another ttl or deadline: TTLMS, DeadlineMS
+	EffectSessionRenewed EffectKind = 12 // a ttl or deadline changed: TTLMS, DeadlineMS
 	EffectListLeft       EffectKind = 13 // an entry left a wait list, delivered or removed
 	EffectNoticeEnded    EffectKind = 14 // a notice did not become due in time: Place is its id
 	EffectItemChanged    EffectKind = 15 // an item was made or changed, see Cause: Item, Version, Session holds it
 	EffectItemDeleted    EffectKind = 16 // an item was deleted, see Cause: Item, Version of the delete, Session held it
-	EffectGroupChanged   EffectKind = 17 // the limit of a group's own: Group, Limit
-	EffectReturned       EffectKind = 18 // permits came back that no lease held: Count
-	EffectLost           EffectKind = 19 // a lease ended unasked, and its permits stay away: Token, Session, Count, DueMS
-	EffectFreed          EffectKind = 20 // they came back by a FreeLost: Token, Session, Count, Reason
-	EffectSettled        EffectKind = 21 // a receipt: Count is what it spent, in place of what it said before
+	EffectGroupChanged   EffectKind = 17 // the limit of a group: Group, Limit
+	EffectReturned       EffectKind = 18 // permits that no lease held came back: Count
+	EffectLost           EffectKind = 19 // a lease was lost, and its permits do not come back yet: Token, Session, Count, DueMS
+	EffectFreed          EffectKind = 20 // the permits of a lost lease came back by a FreeLost: Token, Session, Count, Reason
+	EffectSettled        EffectKind = 21 // a receipt changed the count that a lease spent to Count
 )
 
 // String returns the stable name of the kind.
@@ -272,9 +272,8 @@ func (k EffectKind) String() string {
 		"notice-ended", "item-changed", "item-deleted", "group-changed", "returned", "lost", "freed", "settled")
 }
 
-// Effect is one change of an entry, in the order of the changes. The same log gives the
-// same effects on every node. Together with the indexes and times of their entries they
-// determine the views of semaphores and sessions.
+// Effect is one change of an entry; effects are in the order of the changes. The same log gives the same effects on
+// every node. Effects, with the indexes and times of their entries, determine the views of semaphores and sessions.
 type Effect struct {
 	Kind       EffectKind
 	Cause      Cause
@@ -286,7 +285,7 @@ type Effect struct {
 	Semaphore  string
 	Epoch      uint64
 	Session    uint64
-	Place      uint64 // of the request, where one waited
+	Place      uint64 // of the waiting request, if there was one
 	Token      uint64
 	Count      int64          // granted, taken back, or asked
 	SinceMS    int64          // granted: when the request began to wait; taken back: when the lease was granted
@@ -295,10 +294,10 @@ type Effect struct {
 	Trace      string         // granted: of the command that caused it
 	Item       string         // its name
 	Version    uint64         // of an item
-	Details    *EffectDetails // nil: no details. Immutable; read them by With
+	Details    *EffectDetails // nil: no details. Immutable; read it with With
 }
 
-// EffectDetails has the members of an effect that most effects don't have.
+// EffectDetails has the members that most effects lack.
 type EffectDetails struct {
 	Permits  int64 // created, changed
 	Offset   int64 // created, changed
@@ -312,10 +311,10 @@ type EffectDetails struct {
 	DueMS    int64     // granted, released, lost, settled: when the permits come back, in cluster time, or NeverMS; 0: at once
 }
 
-// With returns the details of an effect, the zero value without any.
+// With returns the details of an effect, the zero value if it has no details.
 func (e *Effect) With() EffectDetails { return orZero(e.Details) }
 
-// detailsOf returns details of an effect, nil if each is zero.
+// detailsOf returns details of an effect, nil if all members are zero.
 func detailsOf(group string, dueMS int64, slots []SlotRun, reason string) *EffectDetails {
 	if group == "" && dueMS == 0 && len(slots) == 0 && reason == "" {
 		return nil
@@ -330,8 +329,7 @@ type AppliedCommand struct {
 	Result  Result
 }
 
-// Applied is everything that one entry did. It belongs to the caller of Apply, and does not
-// change.
+// Applied is everything that one entry did. It belongs to the caller of Apply and is immutable.
 type Applied struct {
 	Index       uint64
 	NowMS       int64 // cluster time after the entry's stamp
@@ -339,12 +337,11 @@ type Applied struct {
 	Conclusions []Conclusion
 	Effects     []Effect
 	Term        uint64 // of a StartTerm, else 0
-	Passing     int    // grants of pools that passed the head that waits longest; for metrics, in no state hash
-	Jump        bool   // of a StartTerm: tokens, places and epochs were skipped
-	MoreDue     bool   // work is left over, see Machine.MoreDue: the leader logs a tick
+	Passing     int    // grants of pools that passed the head that waits longest; for metrics, not in the state hash
+	Jump        bool   // of a StartTerm: the counters of tokens, places and epochs skipped numbers
+	MoreDue     bool   // work is left for the next entry, see Machine.MoreDue; the leader logs a tick
 }
 
-// orZero returns what a pointer points to, the zero value for nil.
 func orZero[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -352,7 +349,7 @@ func orZero[T any](p *T) (v T) {
 	return v
 }
 
-// orNew makes the value of a pointer that is nil.
+// orNew returns a pointer, after it allocated the value if the pointer is nil.
 func orNew[T any](p **T) *T {
 	if *p == nil {
 		*p = new(T)

@@ -7,14 +7,14 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// A return is a number of permits that no lease holds and that come back later: what was spent in
-// a window, what rests after a lease, and what a lost lease held. Until then the permits are not
-// available, and their group uses them.
+// A return is a number of permits that no lease holds and that come back later: permits spent in a window, permits that
+// cool down after a lease, and permits of a lost lease. Until then they are not available and count against the group's
+// limit.
 
-// NeverMS is the time of a return that only a FreeLost brings back.
+// NeverMS is the time of a return that only a FreeLost ends.
 const NeverMS int64 = math.MaxInt64
 
-// returnStepMS divides the times of all returns, so that they cause at most 100 entries a second.
+// returnStepMS rounds the times of returns, so that they cause at most 100 entries a second.
 const returnStepMS = 10
 
 // timedReturn is the record of a return.
@@ -22,29 +22,29 @@ type timedReturn struct {
 	order     uint64 // unique; rises
 	semaphore ref
 	lane      ref    // its group, or 0
-	owner     string // the identity that gave the permits up, or spent first until that time
+	owner     string // the identity that gave the permits up; in a window, the first identity that spent permits of this record
 	count     int64
 	dueMS     int64     // when it comes back, in cluster time, or NeverMS
-	spent     bool      // in a window: all that a group spends of a semaphore until one time is one record
-	lost      *lostHold // immutable; nil unless it is what a lost lease held
-	slots     *slotList // which permits they are; nil: unknown
+	spent     bool      // spent in a window; a group's spends that come back at the same time share a record
+	lost      *lostHold // immutable; set if the permits are of a lost lease
+	slots     *slotList // which permits come back; nil: the semaphore had no slots
 }
 
-// lostHold is what is known of a lease that ended unasked.
+// lostHold describes a lost lease, which is a lease that ended without its client's request.
 type lostHold struct {
 	token    uint64
 	session  uint64
 	atMS     int64  // when it ended, in cluster time
-	metadata []Pair // its session's; immutable
+	metadata []Pair // of its session; immutable
 }
 
-// spendKey names the record of what a group spends until one time.
+// spendKey names the record of a group's spends that come back at the same time.
 type spendKey struct {
 	target target
 	dueMS  int64
 }
 
-// dueReturn is a return in the order in which returns come back.
+// dueReturn is a return, ordered by the time at which it comes back.
 type dueReturn struct {
 	ms    int64
 	order uint64
@@ -55,13 +55,13 @@ func (d dueReturn) compare(other dueReturn) int {
 	return cmp.Or(cmp.Compare(d.ms, other.ms), cmp.Compare(d.order, other.order))
 }
 
-// semaphoreReturn is a return among the returns of its semaphore.
+// semaphoreReturn is a return, ordered within its semaphore.
 type semaphoreReturn struct {
 	epoch uint64
 	due   dueReturn
 }
 
-// lostLease is a return among the lost holds of its semaphore.
+// lostLease is the return of a lost lease, ordered within its semaphore.
 type lostLease struct {
 	epoch, token uint64
 	at           ref
@@ -74,10 +74,10 @@ type leaseEnd struct {
 	at    ref
 }
 
-// returnIndex finds returns, and leases that end at a time. It is derived.
+// returnIndex indexes returns and leases that end at a time. It is derived.
 type returnIndex struct {
-	due         *btree.BTreeG[dueReturn]       // but for those that never come back by themselves
-	ofSemaphore *btree.BTreeG[semaphoreReturn] // by epoch, then as due
+	due         *btree.BTreeG[dueReturn]       // without returns at NeverMS
+	ofSemaphore *btree.BTreeG[semaphoreReturn] // by epoch, then in the order of due
 	lost        *btree.BTreeG[lostLease]       // by epoch and token
 	ends        *btree.BTreeG[leaseEnd]        // by time and token
 	spends      map[spendKey]ref
@@ -100,7 +100,7 @@ func newReturnIndex() returnIndex {
 	}
 }
 
-// addReturn makes a return. Its semaphore and its group count its permits.
+// addReturn stores a return and counts its permits for the semaphore and the group.
 func (m *Machine) addReturn(t timedReturn) ref {
 	m.orders++
 	t.order = m.orders
@@ -109,7 +109,7 @@ func (m *Machine) addReturn(t timedReturn) ref {
 	return r
 }
 
-// linkReturn adds a return to the indexes, and counts it.
+// linkReturn adds a return to the indexes and counts its permits.
 func (m *Machine) linkReturn(r ref) {
 	t := m.returns.at(r)
 	m.useLane(t.lane)
@@ -141,8 +141,8 @@ func (m *Machine) fileReturn(r ref) {
 
 func (t *timedReturn) spendKey() spendKey { return spendKey{targetOf(t.semaphore, t.lane), t.dueMS} }
 
-// countReturn adds to the permits that come back later, or takes away. Fewer of them leave room for
-// others.
+// countReturn adds to the permits that come back later; by may be negative. Fewer of them may let waiting requests be
+// granted.
 func (m *Machine) countReturn(t *timedReturn, by int64) {
 	if by == 0 {
 		return
@@ -160,7 +160,7 @@ func (m *Machine) countReturn(t *timedReturn, by int64) {
 	}
 }
 
-// dropReturn is the end of a return: its permits are available again.
+// dropReturn ends a return: its permits are available again.
 func (m *Machine) dropReturn(r ref) {
 	t := *m.returns.at(r)
 	s := m.semaphores.mut(t.semaphore)
@@ -168,7 +168,7 @@ func (m *Machine) dropReturn(r ref) {
 	m.byReturn.due.Delete(due)
 	m.byReturn.ofSemaphore.Delete(semaphoreReturn{s.epoch, due})
 	s.returns--
-	if t.count > 0 { // else no reader sees a change
+	if t.count > 0 { // without permits, readers see no change
 		s.modified = m.index
 	}
 	if t.lost != nil {
@@ -186,7 +186,7 @@ func (m *Machine) dropReturn(r ref) {
 	m.done.ended++
 }
 
-// firstReturn returns the first return of a semaphore that has one.
+// firstReturn returns the first return of a semaphore, or 0.
 func (m *Machine) firstReturn(epoch uint64) (first ref) {
 	m.byReturn.ofSemaphore.Ascend(semaphoreReturn{epoch: epoch}, func(t semaphoreReturn) bool {
 		first = t.due.at
@@ -195,7 +195,7 @@ func (m *Machine) firstReturn(epoch uint64) (first ref) {
 	return first
 }
 
-// bringBack ends returns whose time has come, in the order of their times, within the budget.
+// bringBack ends due returns in the order of their times, within the budget.
 func (m *Machine) bringBack() {
 	for m.mayEnd() {
 		first, ok := m.byReturn.due.Min()
@@ -212,7 +212,7 @@ func (m *Machine) bringBack() {
 	}
 }
 
-// changeReturn adds to the permits of a return, or takes away.
+// changeReturn adds to the permits of a return; by may be negative.
 func (m *Machine) changeReturn(r ref, by int64) {
 	t := m.returns.mut(r)
 	t.count += by
@@ -220,8 +220,8 @@ func (m *Machine) changeReturn(r ref, by int64) {
 	m.countReturn(t, by)
 }
 
-// restOf returns when the permits of a lease that ends come back, 0: at once, and whether they are lost: its session
-// has expired, unless its client has set a ttl of 0, or the lease has reached max_hold.
+// restOf returns when the permits of a lease that ends come back (0: at once), and whether the lease is lost. With
+// Settings.OnLostMS, a lease is lost if it reached max_hold, or if its session expired without a ttl of 0 from its client.
 func (m *Machine) restOf(l *lease, cause Cause) (dueMS int64, lost bool) {
 	s := m.semaphores.at(l.semaphore)
 	if s.settings == nil || s.deleted {
@@ -241,7 +241,7 @@ func (m *Machine) restOf(l *lease, cause Cause) (dueMS int64, lost bool) {
 	return roundUp(m.nowMS+wait, returnStepMS), lost
 }
 
-// rest makes the return of permits that a lease has given up, with their slots.
+// rest stores a return for permits, with their slots, that a lease has given up.
 func (m *Machine) rest(l *lease, count int64, named []SlotRun, dueMS int64, lost bool) {
 	owner, s := m.sessions.at(l.session), m.semaphores.at(l.semaphore)
 	t := timedReturn{semaphore: l.semaphore, lane: l.lane, owner: owner.owner, count: count, dueMS: dueMS, slots: newSlotList(named)}
@@ -253,10 +253,10 @@ func (m *Machine) rest(l *lease, count int64, named []SlotRun, dueMS int64, lost
 	m.addReturn(t)
 }
 
-// maxHoldReason is the reason of a lease that has held for Settings.MaxHoldMS.
+// maxHoldReason is the reason of leases that Settings.MaxHoldMS ended.
 const maxHoldReason = "max-hold"
 
-// endHolds ends leases that have held for the longest time that they may, within the budget.
+// endHolds ends leases that have been held for Settings.MaxHoldMS, within the budget.
 func (m *Machine) endHolds() {
 	for m.mayEnd() {
 		first, ok := m.byReturn.ends.Min()
@@ -267,8 +267,8 @@ func (m *Machine) endHolds() {
 	}
 }
 
-// revoke ends a lease against the will of its session. The lease stays, so that later calls of the
-// session get the reason; a one-shot session ends with its lease.
+// revoke ends a lease against the will of its session. The record of the lease stays, so that later calls of the
+// session get the reason. A one-shot session ends with its lease.
 func (m *Machine) revoke(held ref, cause Cause, reason string) {
 	l := m.leases.mut(held)
 	if m.sessions.at(l.session).oneShot {

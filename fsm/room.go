@@ -2,19 +2,17 @@ package fsm
 
 import "math"
 
-// A request has room in a member if its semaphore is not paused, has the permits, and its group may use
-// them.
+// A request has room in a member if the semaphore is not paused and both the semaphore and the group allow the permits.
 
-// A family has no total that could bound the sum of what its groups use, so the groups are bounded:
-// maxFamilyGroup is the most that a group of a family uses, and maxFamilyTaken is what the leases of
-// a semaphore that becomes a family may have. So the sum stays below 2^63 with 2^26 leases and returns.
+// A family has no total that bounds the sum of its groups, so two bounds keep the sum below 2^63 with 2^26 leases and
+// returns: maxFamilyGroup bounds the permits that one group uses, and maxFamilyTaken bounds the permits that a
+// semaphore's leases may hold when it becomes a family.
 const (
 	maxFamilyGroup int64 = 1 << 36
 	maxFamilyTaken int64 = 1 << 62
 )
 
-// hasRoom reports whether a request has room in one of its members: permits enough are available,
-// and its group may use them.
+// hasRoom reports whether a request has room in one of its members.
 func (m *Machine) hasRoom(s *semaphore, r *request, w member) bool {
 	if s.settings == nil {
 		return s.available() >= r.atLeast(w.count)
@@ -23,7 +21,7 @@ func (m *Machine) hasRoom(s *semaphore, r *request, w member) bool {
 	return s.settings.Paused == "" && enough && (w.lane == 0 || m.groupHasRoom(w.lane, r))
 }
 
-// atLeast returns how many permits a request must get of a member's count.
+// atLeast returns how many of a member's count the request must get.
 func (r *request) atLeast(count int64) int64 {
 	if r.partial {
 		return 1
@@ -31,13 +29,13 @@ func (r *request) atLeast(count int64) int64 {
 	return count
 }
 
-// groupHasRoom reports whether a group may use what a request asks for in it.
+// groupHasRoom reports whether a group may use the count that a request asks for.
 func (m *Machine) groupHasRoom(lane ref, r *request) bool {
 	l := m.lanes.at(lane)
 	return r.atLeast(countOf(r.members, targetOf(l.semaphore, lane))) <= m.groupRoom(lane)
 }
 
-// groupRoom returns how much more a group may use; lane 0 has no limit.
+// groupRoom returns how many more permits a group may use; lane 0 has no limit.
 func (m *Machine) groupRoom(lane ref) int64 {
 	if lane == 0 {
 		return math.MaxInt64
@@ -45,7 +43,7 @@ func (m *Machine) groupRoom(lane ref) int64 {
 	return m.groupBound(lane) - m.lanes.at(lane).used()
 }
 
-// groupBound returns what a group may use at most: its limit, and in a family no more than maxFamilyGroup.
+// groupBound returns how many permits a group may use: its limit, in a family at most maxFamilyGroup.
 func (m *Machine) groupBound(lane ref) int64 {
 	bound := m.lanes.at(lane).limit
 	if bound == NoLimit {
@@ -57,8 +55,8 @@ func (m *Machine) groupBound(lane ref) int64 {
 	return bound
 }
 
-// limit returns what a lease of a member could have at most: the semaphore's full count, and no
-// more than the limit of its group.
+// limit returns the largest count that a lease of a member could have: the semaphore's full count, bounded by the limit
+// of the group.
 func (m *Machine) limit(w member) int64 {
 	s := m.semaphores.at(w.semaphore)
 	bound := s.full()
@@ -71,8 +69,8 @@ func (m *Machine) limit(w member) int64 {
 	return bound
 }
 
-// needsTotal reports whether a semaphore has a number of permits in all; taking says that a window
-// serves as well. If not, result is the refusal.
+// needsTotal refuses a semaphore without a total number of permits. If taking is set, it accepts a semaphore with a
+// window.
 func (m *Machine) needsTotal(w member, taking bool, result *Result) bool {
 	if s := m.semaphores.at(w.semaphore); s.family() && !(taking && s.settings.WindowMS != 0) {
 		m.refuse(result, NoTotal, w)
@@ -81,8 +79,8 @@ func (m *Machine) needsTotal(w member, taking bool, result *Result) bool {
 	return true
 }
 
-// fits reports whether the counters of a semaphore, or of a group of a family, stay in their range when
-// so many permits more are taken for a lease that has the member's count then.
+// fits reports whether the counters of a semaphore, or of a group of a family, stay in range when a lease takes more
+// permits. The lease then has w's count.
 func (m *Machine) fits(w member, more int64) bool {
 	s := m.semaphores.at(w.semaphore)
 	if s.family() {

@@ -2,14 +2,14 @@ package fsm
 
 import "math"
 
-// available returns the permits that could be granted now; negative after a shrink or a
-// restore.
+// available returns the permits that can be granted now. It is negative after a shrink or a restore took more than was
+// free.
 func (s *semaphore) available() int64 { return s.permits + s.offset - s.taken() }
 
 // taken returns the permits that leases hold or that come back later.
 func (s *semaphore) taken() int64 { return s.held + s.returning }
 
-// full returns the largest count that a lease could have without another up.
+// full returns the largest count that one lease can have without a further up.
 func (s *semaphore) full() int64 {
 	full := addInt(s.permits, max(s.offset, 0))
 	if s.hasSlots() {
@@ -52,11 +52,9 @@ func (m *Machine) epochIs(r ref, epoch uint64, result *Result) bool {
 	return true
 }
 
-// versionIs reports whether a semaphore has the expected version, if one is expected. If
-// not, result is the refusal.
-//
-// A semaphore's settings are its permits, level and metadata. Their version lets a client
-// change or delete exactly the semaphore that it has read.
+// versionIs reports whether a semaphore has the expected version, if the command names a version. Otherwise result is
+// the refusal. The version covers permits, level, metadata and settings. With it, a client changes or deletes exactly
+// the semaphore that it has read.
 func (m *Machine) versionIs(r ref, expected Change[uint64], result *Result) bool {
 	s := m.semaphores.at(r)
 	if expected.Given && expected.Value != s.version {
@@ -88,21 +86,20 @@ func (m *Machine) createSemaphore(name string, permits int64, level *int32, meta
 	return Result{Code: OK, Created: true, Epoch: m.epochs, Version: view.Version, Semaphore: &view}
 }
 
-// settingsMoved counts a change of a semaphore's settings.
+// settingsMoved raises the version of a semaphore after a change of its settings.
 func (m *Machine) settingsMoved(r ref) {
 	m.semaphores.mut(r).version++
 }
 
-// changed records the present permits, offset, level, metadata and settings of a semaphore as an
-// effect.
+// changed records the settings of a semaphore as an effect.
 func (m *Machine) changed(r ref) {
 	s := m.semaphores.at(r)
 	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Details: &EffectDetails{Permits: s.permits,
 		Offset: s.offset, Level: s.level, Metadata: s.metadata, Settings: s.settings}})
 }
 
-// moveOffset sets the offset, serves the line and returns the permits that are available
-// then. The caller has checked that no counter leaves its range.
+// moveOffset sets the offset, serves the line and returns the permits that are then available. The caller must have
+// checked that no counter overflows.
 func (m *Machine) moveOffset(r ref, offset int64) Result {
 	s := m.semaphores.mut(r)
 	if s.offset != offset {
@@ -116,7 +113,7 @@ func (m *Machine) moveOffset(r ref, offset int64) Result {
 	return Result{Code: OK, Value: s.available(), Epoch: s.epoch}
 }
 
-// giveBack adds permits as an up does, up to the end of the counter's range.
+// giveBack adds permits as an up does, up to the largest offset.
 func (m *Machine) giveBack(semaphore ref, count int64) {
 	s := m.semaphores.mut(semaphore)
 	room := math.MaxInt64 - max(s.permits+s.offset, s.offset, 0)
@@ -129,7 +126,7 @@ func (m *Machine) giveBack(semaphore ref, count int64) {
 	m.touch(member{semaphore: semaphore})
 }
 
-// refuse fills a refusal with the values that explain it. The member has the count that was asked.
+// refuse fills a refusal with the values that explain it. w has the count that was asked for.
 func (m *Machine) refuse(result *Result, code Code, w member) {
 	s := m.semaphores.at(w.semaphore)
 	result.Code, result.Rule, result.Epoch = code, RuleNone, s.epoch
@@ -137,8 +134,8 @@ func (m *Machine) refuse(result *Result, code Code, w member) {
 	result.Refusal = Refusal{Level: s.level, Permits: s.shownTotal(s.permits), Full: m.limit(w), Available: s.shownTotal(s.available())}.ifSet()
 }
 
-// refuseUnavailable refuses a request that can't be granted now, and explains which of the settings
-// of the first semaphore of its list forbid it.
+// refuseUnavailable refuses a request that can't be granted now. It explains which setting of the first semaphore of
+// the list prevents the grant.
 func (m *Machine) refuseUnavailable(result *Result, r *request) {
 	w := r.members[0]
 	m.refuse(result, Unavailable, w)
@@ -189,7 +186,7 @@ func (m *Machine) waitingIn(w member) int {
 	switch {
 	case w.lane == 0:
 		return s.waiting()
-	case !s.grouped() && m.lanes.at(w.lane).group == "": // from a time with groups
+	case !s.grouped() && m.lanes.at(w.lane).group == "": // the request was made while the semaphore had groups
 		return s.line.length()
 	}
 	return m.lanes.at(w.lane).line.length()
@@ -199,7 +196,7 @@ func sameLevel(a, b *int32) bool {
 	return (a == nil) == (b == nil) && (a == nil || *a == *b)
 }
 
-// addInt adds with saturation at the ends of int64.
+// addInt adds, and stops at the ends of int64.
 func addInt(a, b int64) int64 {
 	sum := a + b
 	if b > 0 && sum < a {
@@ -217,9 +214,8 @@ func sumFits(a, b int64) bool {
 	return (b >= 0) == (sum >= a)
 }
 
-// settle is the end of every command that may have made permits available. It serves the
-// touched lines and then ends the sessions whose deadline a command set to a time that has
-// passed, which may make permits available again.
+// settle must run at the end of every command that may have made permits available. It serves the touched lines, then
+// ends the sessions whose deadline the command moved into the past, which may make further permits available.
 func (m *Machine) settle() {
 	for {
 		m.serve()
@@ -228,7 +224,7 @@ func (m *Machine) settle() {
 		}
 		ids := m.endNow
 		m.endNow = nil
-		for _, id := range ids { // beyond the budget, a session ends in the next entry
+		for _, id := range ids { // sessions beyond the budget end in the next entry
 			if r, ok := m.bySession.Get(id); ok && m.sessions.at(r).deadlineMS <= m.nowMS && m.mayEndAtOnce() {
 				m.endSession(r, CauseExpired, "")
 			}
@@ -239,8 +235,8 @@ func (m *Machine) settle() {
 	}
 }
 
-// touch notes that the line of a member may have a head that can be granted, or the notices of its
-// semaphore may have become due.
+// touch marks the line of a member for serve, because its head may now be grantable, and the semaphore's notices,
+// because some may have become due.
 func (m *Machine) touch(w member) {
 	s := m.semaphores.at(w.semaphore)
 	switch {
@@ -256,8 +252,8 @@ func (m *Machine) touch(w member) {
 	}
 }
 
-// touchFront touches the line of a member if a request stands in a pool since it is ready there: a
-// grant may leave it no room.
+// touchFront marks the line of a member for serve if one of its requests stands in a pool. A grant elsewhere may leave
+// that request no room here.
 func (m *Machine) touchFront(s *semaphore, w member) {
 	if in := m.lineIn(s, w); in != nil && in.front != 0 {
 		m.touch(w)
@@ -272,20 +268,19 @@ func appendOnce[T comparable](list []T, r T) []T {
 	return append(list, r)
 }
 
-// demand is a new request, with what it needs to be granted or to wait.
+// demand is a new request, with what ask needs to grant or queue it.
 type demand struct {
 	request
-	waits       bool         // in its lines, if it can't be granted at once
-	headStartMS int64        // that it asks for
-	supersedes  []superseded // requests that lose their places if it waits
-	opens       session      // the one-shot session of the request, with the end of its wait as deadline; zero: it has a session
-	listed      bool         // it belongs to the wait list of its session, which gets an entry unless the request has one
+	waits       bool         // the request may wait if it can't be granted at once
+	headStartMS int64        // the head start that it asks for
+	supersedes  []superseded // requests that lose their places if this request waits
+	opens       session      // a one-shot session to open for the request, with the end of its wait as deadline; zero: the session exists
+	listed      bool         // it belongs to the wait list of its session; ask adds an entry unless the request has an entry
 }
 
-// ask decides about each new request: it grants the request at once, or adds it to its lines,
-// or refuses it, which leaves the state as it is. A grant to a new session sets its deadline to
-// now + ttl. A down that is granted at once opens no session. The caller calls settle: a request
-// that waits may have taken the place of another one.
+// ask decides about every new request: it grants the request at once, adds it to its lines, or refuses it without a
+// change of the state. A grant to a new session sets its deadline to now + ttl. A down that is granted at once opens no
+// session. The caller must call settle afterwards, because a waiting request may have superseded another request.
 func (m *Machine) ask(d *demand) (result Result) {
 	d.place, d.rankMS = m.places+1, m.nowMS-m.headStart(d.members, d.headStartMS)
 	i := m.servable(&d.request)
@@ -331,8 +326,8 @@ func (m *Machine) ask(d *demand) (result Result) {
 	return result
 }
 
-// mayReturn returns how many returns the grant of a request may make, in a window, and how many of its leases may leave
-// a return, counting these.
+// mayReturn returns the number of returns that the grant of a request may make in a window (spends), and the number of
+// its leases that may leave a return, including spends (rests).
 func (m *Machine) mayReturn(r *request) (spends, rests int64) {
 	for _, w := range r.members {
 		switch set := m.semaphores.at(w.semaphore).settings; {
@@ -349,8 +344,7 @@ func (m *Machine) mayReturn(r *request) (spends, rests int64) {
 	return spends, rests
 }
 
-// headStart returns the head start that a request gets: what it asks for, and no more than each
-// semaphore of its list allows.
+// headStart returns the head start of a request: what it asks for, at most what each semaphore of its list allows.
 func (m *Machine) headStart(members []member, askedMS int64) int64 {
 	for _, w := range members {
 		if askedMS == 0 {
@@ -361,8 +355,8 @@ func (m *Machine) headStart(members []member, askedMS int64) int64 {
 	return askedMS
 }
 
-// linesTake reports whether the lines of a request take one more. It leaves out the members of an
-// "any" request whose lines are full, and notes which requests the new one supersedes.
+// linesTake reports whether the lines of a request accept another request. It removes the members of an "any" request
+// whose lines are full, and collects the requests that the new request supersedes.
 func (m *Machine) linesTake(d *demand, result *Result) bool {
 	if !m.hasShortLine(d.members) {
 		return true
@@ -394,7 +388,7 @@ func (m *Machine) linesTake(d *demand, result *Result) bool {
 	return true
 }
 
-// hasShortLine reports whether a line of a request has a bound of Settings.MaxWaiting.
+// hasShortLine reports whether Settings.MaxWaiting bounds a line of a request.
 func (m *Machine) hasShortLine(members []member) bool {
 	for _, w := range members {
 		if set := m.semaphores.at(w.semaphore).settings; set != nil && set.MaxWaiting != 0 {
@@ -410,7 +404,7 @@ type superseded struct {
 	from  target
 }
 
-// supersede ends requests that a new one has superseded. One may be in several lines of it.
+// supersede ends superseded requests. A request may be in list several times.
 func (m *Machine) supersede(list []superseded) {
 	for _, old := range list {
 		if waiting, ok := m.byPlace[old.place]; ok && countOf(m.requests.at(waiting).members, old.from) > 0 {
@@ -419,19 +413,17 @@ func (m *Machine) supersede(list []superseded) {
 	}
 }
 
-// serve grants waiting requests. Its candidates are the heads of touched lines, and the heads
-// that an earlier entry left over. It grants the candidate with the lowest rank that can be
-// granted now, which touches further lines, and repeats this until no head can be granted.
-// Tokens rise in the order of the grants.
+// serve grants waiting requests. Its candidates are the heads of touched lines, and the heads that an earlier entry
+// left over. It repeatedly grants the grantable candidate with the lowest rank, which may touch further lines, until no
+// head can be granted. Tokens rise in the order of the grants.
 //
-// It takes a head that can't be granted off its list of candidates; the request keeps its
-// place. Only a change in one of its lines could change that, and the change touches the line
-// again. When the entry has granted enough, the remaining heads are left over for the next
-// entry. Their number has no bound, so that no entry may walk through them.
+// A head that can't be granted keeps its place but stops being a candidate, because only a change in one of its lines
+// makes it grantable, and such a change touches the line again. When the entry has granted enough, serve leaves the
+// remaining heads to the next entry without walking through them, because their number has no bound.
 func (m *Machine) serve() {
 	for len(m.touched) > 0 || m.unserved.Len() > 0 {
-		next := waiter{}                      // a single candidate is not filed
-		for i := 0; i < len(m.touched); i++ { // restand may touch pools
+		next := waiter{}                      // the lowest candidate, kept outside of the tree
+		for i := 0; i < len(m.touched); i++ { // restand may append pools
 			if next.request == 0 {
 				next, _ = m.candidate(m.touched[i])
 			} else {
@@ -459,7 +451,7 @@ func (m *Machine) serve() {
 	}
 }
 
-// addCandidate files the candidate of a line, if it has one.
+// addCandidate adds the candidate of a line, if it has one.
 func (m *Machine) addCandidate(t target) {
 	if next, ok := m.candidate(t); ok {
 		m.unserved.Set(next)
@@ -481,8 +473,8 @@ func (m *Machine) candidate(t target) (first waiter, ok bool) {
 	return first, true
 }
 
-// servedLine returns the line from which a target is served next: the target's line or, for a pool,
-// the line of the group that the pool chooses. It is nil if no request stands there.
+// servedLine returns the line that is served next: the target's line or, for a pool, the line of the group that the
+// pool chooses. It is nil if no request can be served there.
 func (m *Machine) servedLine(t target) (in *line, ofPool bool) {
 	if t&laneBit != 0 {
 		return m.lineOf(t), false
@@ -497,9 +489,8 @@ func (m *Machine) servedLine(t target) (in *line, ofPool bool) {
 	return in, true
 }
 
-// keepUnserved drops heads left over until the first can be granted. It runs at the end of
-// an entry: a snapshot does not contain the heads, and its reader finds all that can be
-// granted.
+// keepUnserved drops left-over heads until the first can be granted. It runs at the end of an entry. A snapshot does
+// not contain these heads; Restore finds all heads that can be granted.
 func (m *Machine) keepUnserved() {
 	for {
 		next, ok := m.unserved.Min()
@@ -510,9 +501,8 @@ func (m *Machine) keepUnserved() {
 	}
 }
 
-// servable returns the index of the member of a request that can be granted now: the first
-// in the list's order, 0 for an "all" request if every member can be, or -1. A new request
-// has a place above all that wait.
+// servable returns the index of the first member of a request that can be granted now, in the list's order. For an
+// "all" request it returns 0 if every member can be granted. Otherwise it returns -1.
 func (m *Machine) servable(r *request) int {
 	for i, want := range r.members {
 		can := m.servableHere(r, want)
@@ -529,15 +519,14 @@ func (m *Machine) servable(r *request) int {
 	return -1
 }
 
-// servableHere reports whether a request can be granted as far as one member is concerned:
-// it is the first in this line, and has room.
+// servableHere reports whether one member of a request can be granted: the request is the first in this line, and there
+// is room for its count.
 func (m *Machine) servableHere(r *request, want member) bool {
 	s := m.semaphores.at(want.semaphore)
 	return !s.deleted && m.isFirst(s, r, want) && m.hasRoom(s, r, want)
 }
 
-// grantWaiting takes a request out of its lines and grants member i, or every member of an
-// "all" request.
+// grantWaiting removes a request from its lines and grants member i, or every member of an "all" request.
 func (m *Machine) grantWaiting(waiting ref, i int) {
 	r := *m.requests.at(waiting)
 	m.unlinkRequest(waiting)
@@ -595,7 +584,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	switch window := s.with().WindowMS; {
 	case window != 0:
 		dueMS = m.spend(r, want, granted, window)
-	case !s.family(): // its window has gone since the request came, and the down takes no permits
+	case !s.family(): // the window was removed while the request waited, so the down takes no permits
 		s.offset -= granted
 	}
 	moved := dueMS == 0 && !s.family()
@@ -638,8 +627,8 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 	m.fileLease(r, want, &l, result)
 }
 
-// fileLease makes a lease with the next token, and tells of the grant. The lease has its slots, and is
-// a receipt or not; it has a deadline if the settings say so.
+// fileLease stores a lease with the next token and records the grant. The caller has set its slots and whether it is a
+// receipt. It sets the lease's end if the settings bound the hold.
 func (m *Machine) fileLease(r *request, want member, l *lease, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
 	l.session, l.semaphore, l.lane, l.count = r.session, want.semaphore, want.lane, want.count
@@ -659,7 +648,7 @@ func (m *Machine) fileLease(r *request, want member, l *lease, result *Result) {
 		Details: detailsOf(m.groupOf(l.lane), l.due, l.slots.all(), "")})
 }
 
-// waitedSince returns when a request began to wait, which is now if it did not.
+// waitedSince returns when a request began to wait; now if it did not wait.
 func (m *Machine) waitedSince(r *request) int64 {
 	if r.place == 0 {
 		return m.nowMS
@@ -680,8 +669,7 @@ func (m *Machine) grantDetails(l *lease) *GrantDetails {
 	return &GrantDetails{Group: group, DueMS: l.due, EndsMS: l.ends, Slots: l.slots.all()}
 }
 
-// nextToken returns the next fencing token. At a million grants a second, tokens last 285
-// years.
+// nextToken returns the next fencing token. At a million grants a second, tokens last 285 years.
 func (m *Machine) nextToken() uint64 {
 	if m.tokens >= maxToken {
 		panic("fencing tokens are used up")

@@ -2,11 +2,11 @@ package fsm
 
 import "github.com/tidwall/btree"
 
-// DerivedSessions is the lowest session id that is derived from names, for example from the names of a
-// machine and its group, so that every node finds the machine's session. Nodes draw smaller ids.
+// DerivedSessions is the lowest session id that is derived from names. For example, an id derived from the names of a
+// machine and its group lets every node find the machine's session. Session ids that nodes draw are smaller.
 const DerivedSessions uint64 = 1 << 63
 
-// openSession makes a session and files it under its deadline.
+// openSession stores a session and indexes it by its deadline.
 func (m *Machine) openSession(s session) ref {
 	s.owner = m.caller.Owner
 	r := m.sessions.add(s)
@@ -22,7 +22,7 @@ func (m *Machine) openSession(s session) ref {
 	return r
 }
 
-// setLife gives a session a ttl and a deadline, and records an effect if either is new.
+// setLife sets the ttl and the deadline of a session, and records an effect if either changes.
 func (m *Machine) setLife(r ref, ttlMS, deadlineMS int64) {
 	s := m.sessions.mut(r)
 	if s.ttlMS != ttlMS || s.deadlineMS != deadlineMS {
@@ -32,23 +32,22 @@ func (m *Machine) setLife(r ref, ttlMS, deadlineMS int64) {
 	m.deadlines.set(r, s.id, deadlineMS)
 }
 
-// endIfDue has settle end a session whose deadline is not in the future.
+// endIfDue makes settle end a session whose deadline is not in the future.
 func (m *Machine) endIfDue(s *session) {
 	if s.deadlineMS <= m.nowMS {
 		m.endNow = append(m.endNow, s.id)
 	}
 }
 
-// setTTL gives a session a ttl and the deadline that follows from it. If the deadline is not in
-// the future, the session ends as the last step of the command.
+// setTTL sets the ttl of a session, which also moves its deadline. If the deadline is not in the future, the session
+// ends as the last step of the command.
 func (m *Machine) setTTL(r ref, ttlMS int64) {
 	m.setLife(r, ttlMS, m.nowMS+ttlMS)
 	m.endIfDue(m.sessions.at(r))
 }
 
-// giveTTL gives a session a ttl and the deadline that follows from it. While the request of
-// a one-shot waits, the session's deadline is the end of that wait, and stays; the ttl counts
-// from the grant.
+// giveTTL sets the ttl of a session, which also moves its deadline. While the first request of a one-shot waits, the
+// deadline is the end of that wait and stays; the ttl counts from the grant.
 func (m *Machine) giveTTL(r ref, ttlMS int64) {
 	if s := m.sessions.at(r); s.awaitsFirst() {
 		m.setLife(r, ttlMS, s.deadlineMS)
@@ -67,13 +66,13 @@ func (m *Machine) waitOver(r *request) bool {
 	return true
 }
 
-// endSession withdraws the requests of a session, drops its leases and items and removes it. The
-// caller calls settle for the lines that this touched.
+// endSession withdraws the requests of a session, drops its leases and items and removes it. The caller must call
+// settle afterwards, because requests in other sessions may now be grantable.
 func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	for request := m.sessions.at(r).requests.first; request != 0; request = m.sessions.at(r).requests.first {
 		why := cause
 		if cause == CauseExpired && m.requests.at(request).place == m.sessions.at(r).first {
-			why = CauseTimeout // its deadline was the end of this wait
+			why = CauseTimeout // the deadline was the end of this wait
 		}
 		m.withdraw(request, why, m.outcomeOfEnd(r, request, why, reason))
 	}
@@ -104,7 +103,7 @@ func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Resul
 	s, request := m.sessions.at(r), m.requests.at(waiting)
 	result := Result{Session: s.id, Place: request.place, Refusal: Refusal{Reason: reason}.ifSet()}
 	switch {
-	case cause == CauseTimeout: // of the request for which the session was opened
+	case cause == CauseTimeout: // the request for which the session was opened
 		m.refuseUnavailable(&result, request)
 		result.QueueLength-- // the request itself does not count
 	case cause == CauseExpired:
@@ -119,8 +118,7 @@ func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Resul
 	return result
 }
 
-// endIfSpent ends a one-shot session that has no lease, no waiting request and no entry of
-// a wait list left.
+// endIfSpent ends a one-shot session that has no lease, waiting request or wait-list entry left.
 func (m *Machine) endIfSpent(r ref, cause Cause) {
 	s := m.sessions.at(r)
 	if s.oneShot && s.leases.length() == 0 && s.requests.length() == 0 && s.entries.length() == 0 {
@@ -128,8 +126,8 @@ func (m *Machine) endIfSpent(r ref, cause Cause) {
 	}
 }
 
-// findSession returns the living session with an id. Without such a session, result is the
-// refusal; it says how the session ended, as long as the machine remembers it.
+// findSession returns the living session with an id. Otherwise result is the refusal, which says how the session ended
+// if the machine remembers the end.
 func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
 	if r, ok := m.ownSession(id); ok {
 		return r, true
@@ -182,9 +180,8 @@ func (m *Machine) roomToOpen(id uint64, result *Result) bool {
 	return within(int64(m.sessions.live), m.limits.Sessions, RuleSessions, result) && m.ownerHasRoom(nil, owned{sessions: 1}, result)
 }
 
-// roomToHold reports whether there is room for the leases that a request asks for. The
-// leases of waiting requests are reserved, so that a grant from a line never meets a limit.
-// owner is nil for a new one-shot session.
+// roomToHold reports whether the limits allow the leases that a request asks for. Leases of waiting requests are
+// reserved, so that a later grant never exceeds a limit. owner is nil for a new one-shot session.
 func (m *Machine) roomToHold(owner *session, newcomer *request, result *Result) bool {
 	if !m.roomForLeases(newcomer.reserves(), result) {
 		return false
@@ -204,8 +201,8 @@ func (m *Machine) roomForLeases(more int64, result *Result) bool {
 	return more == 0 || within(int64(m.leases.live+m.returns.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result)
 }
 
-// roomForReturns reports whether the caller's share allows that many more returns, and leases that may leave a return
-// when they end. The caller's other leases count too.
+// roomForReturns reports whether the caller's share allows more returns, and leases that may leave a return when they
+// end. The caller's other leases count too.
 func (m *Machine) roomForReturns(more int64, result *Result) bool {
 	has := m.owned[m.caller.Owner]
 	return m.withinShare(has.returns+has.leases, more, m.limits.Leases, RuleOwnerReturns, result)
@@ -223,15 +220,14 @@ func within(have, limit int64, rule Rule, result *Result) bool {
 // NoToken is larger than every token: a command that names it finds no lease.
 const NoToken uint64 = maxToken + 1
 
-// holderStride is the most leases that a reader of holders walks through to find a token.
+// holderStride is the largest number of leases that a search for a token walks through.
 const holderStride = 64
 
-// holderIndex has some leases of a semaphore by their tokens. No more than holderStride leases
-// come before the first of them, between two of them, or after the last one: a reader finds any
-// token with a short walk, while the index has about a sixty-fourth of the leases.
+// holderIndex indexes about every holderStride-th lease of a semaphore by its token. At most holderStride leases lie
+// before, between and after indexed leases, so a search for a token needs only a short walk.
 type holderIndex struct {
 	byToken btree.Map[uint64, ref]
-	since   int // leases added after the last one in byToken, some of which may be gone
+	since   int // leases added after the last indexed lease; some of them may have ended
 }
 
 // linkHolder adds a lease to the end of its semaphore's list. The index begins with the
@@ -254,8 +250,8 @@ func (m *Machine) linkHolder(r ref) {
 	}
 }
 
-// unlinkHolder removes a lease from its semaphore's list. In the index the next lease takes its
-// place, so that no distance grows.
+// unlinkHolder removes a lease from its semaphore's list. If the lease was indexed, the next lease is indexed in its
+// place, so that no gap between indexed leases grows.
 func (m *Machine) unlinkHolder(r ref) {
 	l := *m.leases.at(r)
 	holders := &m.semaphores.mut(l.semaphore).holders
@@ -274,7 +270,7 @@ func (m *Machine) unlinkHolder(r ref) {
 	if next := l.inSemaphore.next; next != 0 {
 		index.byToken.Set(m.leases.at(next).token, next)
 	} else {
-		index.since = holderStride // the next lease is the last one of the index again
+		index.since = holderStride // makes linkHolder index the next lease
 	}
 }
 
@@ -282,7 +278,7 @@ func (m *Machine) unlinkHolder(r ref) {
 func (m *Machine) linkLease(r ref) {
 	l := m.leases.at(r)
 	owner := m.sessions.mut(l.session)
-	if owner.leases.length() > 0 { // leaseOf finds the first lease without the index
+	if owner.leases.length() > 0 { // the first lease needs no index, see leaseOf
 		m.byLease[leaseKey{l.session, l.target()}] = r
 	}
 	owner.leased = true
@@ -296,7 +292,7 @@ func (m *Machine) linkLease(r ref) {
 	m.joinEnd(r)
 }
 
-// joinEnd files a lease that ends at a time.
+// joinEnd files a lease by the time at which it ends.
 func (m *Machine) joinEnd(r ref) {
 	if l := m.leases.at(r); l.ends != 0 {
 		m.byReturn.ends.Set(leaseEnd{l.ends, l.token, r})
@@ -309,7 +305,7 @@ func (m *Machine) leaveEnd(r ref) {
 	}
 }
 
-// leaseOf returns the lease of a session on a target.
+// leaseOf returns the lease of a session for a target.
 func (m *Machine) leaseOf(owner ref, on target) (ref, bool) {
 	if owner == 0 {
 		return 0, false
@@ -325,8 +321,7 @@ func (m *Machine) leaseInSession(r ref) *links { return &m.leases.mut(r).inSessi
 
 func (m *Machine) leaseInSemaphore(r ref) *links { return &m.leases.mut(r).inSemaphore }
 
-// dropLease removes a lease, revoked or not, gives its permits back and touches the line.
-// The session lives on.
+// dropLease removes a lease, revoked or not, and returns its permits. The session lives on.
 func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	l := *m.leases.at(r)
 	m.rememberRevoked(&l, cause)
@@ -342,8 +337,8 @@ func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	m.done.ended++
 }
 
-// takeBack gives permits of a lease, with their slots, back to its semaphore, now or later, records
-// the effect, and touches the line.
+// takeBack returns permits and slots of a lease to its semaphore, now or later. It records the effect, and lets serve
+// check the line for requests that can be granted.
 func (m *Machine) takeBack(l *lease, count int64, named []SlotRun, cause Cause, reason string) {
 	s := m.semaphores.mut(l.semaphore)
 	s.held -= count
@@ -365,9 +360,8 @@ func (m *Machine) takeBack(l *lease, count int64, named []SlotRun, cause Cause, 
 	}
 }
 
-// leaseMeant returns the lease of a session in a group of a semaphore if it has the token; token 0
-// stands for any. A token names one lease for ever, so that a late command ends only the
-// lease that its client meant.
+// leaseMeant returns the lease of a session for a group of a semaphore if it has the token; token 0 matches any lease.
+// A token is never reused, so a late command can't end a newer lease by mistake.
 func (m *Machine) leaseMeant(owner, semaphore ref, group string, token uint64) (ref, bool) {
 	held, ok := m.leaseNamed(owner, semaphore, group)
 	if !ok || token != 0 && m.leases.at(held).token != token {
@@ -376,8 +370,8 @@ func (m *Machine) leaseMeant(owner, semaphore ref, group string, token uint64) (
 	return held, true
 }
 
-// wasRevoked reports whether an operator revoked one of the leases of a session that is to
-// be restored. The result is the refusal then.
+// wasRevoked reports whether an operator revoked one of the leases of a session that is to be restored. If so, result
+// is the refusal.
 func (m *Machine) wasRevoked(session uint64, members []member) (result Result, was bool) {
 	for _, want := range members {
 		if r, ok := m.byRevoked[revokedKey{session, m.semaphores.at(want.semaphore).epoch, m.groupOf(want.lane)}]; ok {
@@ -389,7 +383,7 @@ func (m *Machine) wasRevoked(session uint64, members []member) (result Result, w
 	return result, false
 }
 
-// forgetRevocation drops the memory of one lease, if there is any.
+// forgetRevocation drops the record of a revoked lease, if there is one.
 func (m *Machine) forgetRevocation(at revokedKey) {
 	if r, ok := m.byRevoked[at]; ok {
 		m.forgetRevoked(r)

@@ -13,20 +13,20 @@ const (
 // String returns the stable name of the grouping, as the API shows it.
 func (g Grouping) String() string { return nameOfNumber(int(g), "", "request", "owner") }
 
-// Settings are the optional settings of a semaphore; the zero value sets no option. A record of
-// settings never changes, a put makes another record.
+// Settings are the optional settings of a semaphore; the zero value sets no option. A record of settings is immutable:
+// a put stores a new record.
 type Settings struct {
 	Groups      Grouping
-	Family      bool   // it has no permits in all: each group has its own limit, and its own line
-	PerGroup    int64  // the limit of each group without an own limit; 0: no limit
+	Family      bool   // the semaphore has no total of permits: each group has its own limit and its own line
+	PerGroup    int64  // the limit of groups without a limit from a group-put; 0: no limit
 	Paused      string // the reason why grants stop; "": not paused
 	MaxWaiting  int64  // the most requests that may wait in one line; 0: see Limits.Queue
-	DropOldest  bool   // a request that finds MaxWaiting others takes the place of the first, else it is refused
+	DropOldest  bool   // if MaxWaiting requests wait, a new request replaces the first; if false, it is refused
 	HeadStartMS int64  // the longest head start that a request gets
-	WindowMS    int64  // what is granted is spent, and comes back so long after the grant; 0: leases hold it
-	CooldownMS  int64  // what a lease gives up comes back so long after it
-	OnLostMS    int64  // what a lease held that ended unasked comes back so long after it, or Quarantine
-	MaxHoldMS   int64  // the longest time that a lease holds; 0: no bound
+	WindowMS    int64  // granted permits are spent, and come back this long after the grant; 0: leases hold permits
+	CooldownMS  int64  // permits that a lease gives up come back after this time
+	OnLostMS    int64  // permits of a lost lease come back after this time, or Quarantine: only by a FreeLost
+	MaxHoldMS   int64  // the longest hold of a lease; 0: no bound
 	Slots       bool   // leases say which permits they have
 }
 
@@ -49,7 +49,7 @@ type SettingsChange struct {
 // NoLimit is the limit of a group without a limit.
 const NoLimit int64 = -1
 
-// Quarantine is the Settings.OnLostMS with which permits come back when a FreeLost says so.
+// Quarantine as Settings.OnLostMS keeps the permits of a lost lease away until a FreeLost.
 const Quarantine int64 = -1
 
 // Bounds of settings.
@@ -69,7 +69,7 @@ func ValidGroup(group string) bool {
 	return group == "" || len(group) <= MaxGroupBytes && validText(group)
 }
 
-// applied returns the settings after a change. permits says that the put sets a number of permits.
+// applied returns the settings after a change. permits says that the put sets the total of permits.
 func (c *SettingsChange) applied(to Settings, permits bool) Settings {
 	change(&to.Groups, c.Groups)
 	change(&to.PerGroup, c.PerGroup)
@@ -92,7 +92,7 @@ func change[T any](value *T, by Change[T]) {
 	}
 }
 
-// conflict returns the rule of the first member that the other settings exclude, or RuleNone.
+// conflict returns the rule of the first setting that other settings exclude, or RuleNone.
 func (s *Settings) conflict() Rule {
 	switch {
 	case s.PerGroup != 0 && s.Groups == NoGroups:
@@ -111,7 +111,7 @@ func (s *Settings) conflict() Rule {
 	return RuleNone
 }
 
-// record returns the settings as a semaphore has them: nil if it has no settings.
+// record returns the settings as a semaphore stores them: nil if no option is set.
 func (s Settings) record() *Settings {
 	if s == (Settings{}) {
 		return nil
@@ -119,7 +119,7 @@ func (s Settings) record() *Settings {
 	return &s
 }
 
-// kind is what may change only while no request waits: how the lines of a semaphore are made.
+// kind has the settings that decide how lines are made. They may change only while no request waits.
 type kind struct {
 	groups Grouping
 	family bool
@@ -170,7 +170,7 @@ func (d *decoder) grouping() Grouping {
 	return g
 }
 
-// settingsChange appends a change of settings, and no byte if it is empty.
+// settingsChange appends a change of settings, or no byte if it is empty.
 func (e *encoder) settingsChange(c *SettingsChange) {
 	if *c == (SettingsChange{}) {
 		return
@@ -208,7 +208,7 @@ func (d *decoder) settingsChange() (c SettingsChange) {
 		Slots:       decodeChange(d, (*decoder).Bool),
 	}
 	if c == (SettingsChange{}) {
-		d.Fail() // such a change has no bytes
+		d.Fail() // an empty change is encoded as no bytes
 	}
 	return c
 }

@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// A semaphore with slots says which of its permits a lease has: numbers from 0, the lowest free ones
-// first. What leases and returns name is taken; the set of taken numbers is derived from them.
+// A semaphore with slots says which of its permits a lease has. Slots are numbers from 0, and a grant takes the lowest
+// free slots. The set of taken slots is derived from leases and returns.
 
 // SlotRun is a run of consecutive slots.
 type SlotRun struct{ From, Count uint32 }
 
 // Bounds of slots.
 const (
-	maxSlots      = 1 << 20 // in the range of a semaphore
+	maxSlots      = 1 << 20 // the largest total of a semaphore with slots
 	maxLeaseSlots = 1 << 10 // of one lease
 )
 
-// slotList has the slots of a lease or of a return, ascending. It never changes.
+// slotList has the slots of a lease or of a return, ascending. It is immutable.
 type slotList struct{ runs []SlotRun }
 
-// newSlotList returns the list of these runs, nil without runs.
+// newSlotList returns a list of runs, nil if there are no runs.
 func newSlotList(runs []SlotRun) *slotList {
 	if len(runs) == 0 {
 		return nil
@@ -28,7 +28,7 @@ func newSlotList(runs []SlotRun) *slotList {
 	return &slotList{runs}
 }
 
-// all returns the runs of a list; the list may be nil.
+// all returns the runs of a list, which may be nil.
 func (l *slotList) all() []SlotRun {
 	if l == nil {
 		return nil
@@ -53,8 +53,8 @@ func (l *slotList) split(highest int64) (low, high []SlotRun) {
 	return low, high
 }
 
-// runsOf returns distinct slots as ascending runs; ok is false if a slot occurs twice or is beyond
-// every range.
+// runsOf returns distinct slots as ascending runs. ok is false if a slot occurs twice or is too large for every
+// semaphore.
 func runsOf(numbers []uint32) (runs []SlotRun, ok bool) {
 	sorted := slices.Sorted(slices.Values(numbers))
 	for i, number := range sorted {
@@ -70,8 +70,8 @@ func runsOf(numbers []uint32) (runs []SlotRun, ok bool) {
 	return runs, true
 }
 
-// slotSet has the taken slots of a semaphore: pages of 4,096 bits in words of 64, with a bit for each
-// full word and for each full page, so that the lowest free slot is found in three steps.
+// slotSet has the taken slots of a semaphore, in pages of 4,096 bits. Each page has a bit for each full word, and the
+// set has a bit for each full page, so that the lowest free slot is found in three steps.
 type slotSet struct {
 	pages []*slotPage // nil: a page without a taken slot
 	full  [maxSlots / slotPageBits / 64]uint64
@@ -85,7 +85,6 @@ type slotPage struct {
 	taken int
 }
 
-// lowest returns the lowest free slot.
 func (s *slotSet) lowest() uint32 {
 	for i, word := range s.full {
 		if word == ^uint64(0) {
@@ -102,13 +101,12 @@ func (s *slotSet) lowest() uint32 {
 	panic("all slots are taken")
 }
 
-// has reports whether a slot is taken.
 func (s *slotSet) has(slot uint32) bool {
 	at := int(slot / slotPageBits)
 	return at < len(s.pages) && s.pages[at] != nil && s.pages[at].words[slot/64%64]&(1<<(slot%64)) != 0
 }
 
-// mark takes a free slot.
+// mark makes a free slot taken.
 func (s *slotSet) mark(slot uint32) {
 	at, word := int(slot/slotPageBits), slot/64%64
 	if missing := at + 1 - len(s.pages); missing > 0 {
@@ -127,7 +125,7 @@ func (s *slotSet) mark(slot uint32) {
 	}
 }
 
-// free gives a taken slot back.
+// free makes a taken slot free.
 func (s *slotSet) free(slot uint32) {
 	at, word := int(slot/slotPageBits), slot/64%64
 	p := s.pages[at]
@@ -139,7 +137,6 @@ func (s *slotSet) free(slot uint32) {
 	}
 }
 
-// each calls visit for each slot of some runs.
 func each(runs []SlotRun, visit func(uint32)) {
 	for _, run := range runs {
 		for slot := run.From; slot < run.From+run.Count; slot++ {
@@ -156,7 +153,7 @@ func slotCount(runs []SlotRun) (n int64) {
 	return n
 }
 
-// slotsOf returns the set of the taken slots of a semaphore, for changing.
+// slotsOf returns the set of the taken slots of a semaphore for changing, and creates it if needed.
 func (m *Machine) slotsOf(semaphore ref) *slotSet {
 	s := m.semaphores.mut(semaphore)
 	if s.slots == nil {
@@ -182,10 +179,10 @@ func (m *Machine) takeSlots(semaphore ref, count int64) *slotList {
 	return newSlotList(runs)
 }
 
-// slotsPerRecord is the number of slots that cost an entry as much as one record.
+// slotsPerRecord is the number of slots whose change costs as much as one record.
 const slotsPerRecord = 64
 
-// markSlots takes slots that a record names, and reports whether all were free.
+// markSlots marks the slots of a record as taken, and reports whether all were free.
 func (m *Machine) markSlots(semaphore ref, list *slotList) bool {
 	if list == nil {
 		return true
@@ -205,7 +202,7 @@ func (m *Machine) markSlots(semaphore ref, list *slotList) bool {
 	return free
 }
 
-// freeSlots gives slots back that no record names any more.
+// freeSlots frees slots that no record names any more.
 func (m *Machine) freeSlots(semaphore ref, runs []SlotRun) {
 	if len(runs) == 0 {
 		return
@@ -217,7 +214,7 @@ func (m *Machine) freeSlots(semaphore ref, runs []SlotRun) {
 // hasSlots reports whether new leases of a semaphore name slots.
 func (s *semaphore) hasSlots() bool { return s.settings != nil && s.settings.Slots }
 
-// fits reports whether a semaphore with these settings may have so many permits in all.
+// fits reports whether the settings allow this total number of permits.
 func (s *Settings) fits(total int64) bool { return !s.Slots || total <= maxSlots }
 
 // slotRuns appends the slots of a lease or of a return.
@@ -229,7 +226,6 @@ func (e *encoder) slotRuns(runs []SlotRun) {
 	}
 }
 
-// slotRuns reads what the encoder's slotRuns appends.
 func (d *decoder) slotRuns() []SlotRun {
 	n := d.Count(2)
 	if n == 0 {

@@ -13,11 +13,10 @@ import (
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// A snapshot consists of: magic | format version | feature level | sections, each as a tag,
-// a number of records, and each record behind its length | tag 0 and a CRC32C of all bytes
-// before it. Records stand in canonical order (semaphores by epoch, sessions by id, leases
-// by token, requests by place, ended sessions and keys by order), so that equal states give
-// equal bytes on every node.
+// A snapshot consists of: magic | format version | feature level | sections | tag 0 and a CRC32C of all bytes before
+// it. A section is a tag, a number of records, and each record after its length. Records are in canonical order
+// (semaphores by epoch, sessions by id, leases by token, requests by place, ended sessions and keys by order), so that
+// equal states give equal bytes on every node.
 const (
 	snapshotMagic   = "SIGNALBX"
 	snapshotVersion = 1
@@ -46,15 +45,15 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Frozen is a copy of the state of a machine at one index. It never changes. One goroutine
-// may use it while another one uses the machine.
+// Frozen is an immutable copy of the state of a machine at one index. A goroutine may use it while another goroutine
+// uses the machine.
 type Frozen struct {
 	state
 	tables
 }
 
-// Freeze returns a copy of the state. It costs one pointer for each page of 32 records.
-// Both share a page until the machine changes it.
+// Freeze returns a copy of the state. It costs one pointer for each page of 32 records; the machine copies a shared
+// page before it changes the page.
 func (m *Machine) Freeze() *Frozen {
 	return &Frozen{
 		state: m.state,
@@ -77,8 +76,7 @@ func (m *Machine) Freeze() *Frozen {
 	}
 }
 
-// Write writes the snapshot. Equal states give equal bytes. Sorting the records makes it
-// O(n log n).
+// Write writes the snapshot in O(n log n), since it sorts the records. Equal states give equal bytes.
 func (f *Frozen) Write(w io.Writer) error {
 	return f.write(&snapshotWriter{w: bufio.NewWriterSize(w, 256<<10)})
 }
@@ -118,7 +116,7 @@ func (f *Frozen) writeRecords(s *snapshotWriter) {
 	writeTable(s, sectionFolders, &f.folders, func(r *folder) uint64 { return r.order }, (*encoder).folder)
 }
 
-// writeSettings writes the settings of the semaphores that have some, by epoch.
+// writeSettings writes the settings of semaphores, by epoch. It leaves out semaphores without settings.
 func (f *Frozen) writeSettings(s *snapshotWriter) {
 	list := f.semaphores.refs(func(r *semaphore) uint64 { return r.epoch })
 	list = slices.DeleteFunc(list, func(r ref) bool { return !f.semaphores.at(r).hasSettings() })
@@ -182,11 +180,11 @@ func (s *snapshotWriter) section(tag byte, records int) {
 	s.raw(s.e.buf)
 }
 
-// record writes one record behind its length.
+// record writes the length of a record and the record.
 func (s *snapshotWriter) record(encode func(*encoder)) {
 	s.e.buf = s.e.buf[:0]
 	encode(&s.e)
-	if len(s.e.buf) > maxRecordBytes && s.err == nil { // the reader would refuse it
+	if len(s.e.buf) > maxRecordBytes && s.err == nil { // snapshotReader would refuse the record
 		s.err = fmt.Errorf("a record of %d bytes can't be part of a snapshot", len(s.e.buf))
 	}
 	var length [binary.MaxVarintLen64]byte
@@ -201,7 +199,7 @@ type snapshotReader struct {
 	feature uint32 // the level at which the records are encoded
 }
 
-// header reads the rest of the header, behind the format version.
+// header reads the feature level, which follows the format version.
 func (s *snapshotReader) header(version byte) error {
 	if version != snapshotVersion {
 		return fmt.Errorf("format version %d, this program knows %d", version, snapshotVersion)
@@ -237,7 +235,7 @@ func (s *snapshotReader) full(buf []byte) error {
 // metadata and a stored outcome of 4,096 results.
 const maxRecordBytes = 16 << 20
 
-// record reads one record into buf, which it uses again for each.
+// record reads a record into buf, which is reused for the next record.
 func (s *snapshotReader) record(buf *[]byte) error {
 	length, err := binary.ReadUvarint(s)
 	if err != nil {

@@ -2,8 +2,8 @@ package fsm
 
 import "slices"
 
-// The records of a snapshot, with writer and reader of each side by side. Instead of refs,
-// records contain the permanent names of other records: epochs, session ids, names of keys.
+// The records of a snapshot; writer and reader are next to each other. Records refer to other records by permanent
+// names (epochs, session ids, names of keys), not by refs.
 
 func (e *encoder) state(s *state) {
 	e.uint(s.index)
@@ -59,7 +59,7 @@ func (d *decoder) semaphore() semaphore {
 		metadata: d.pairs(), modified: d.Uint(), version: d.Uint(), deleted: d.Bool(), shrunk: d.Bool(), owner: d.Text()}
 }
 
-// hasSettings reports whether a semaphore has members that most have not.
+// hasSettings reports whether a semaphore has members that most semaphores lack.
 func (s *semaphore) hasSettings() bool {
 	return s.settings != nil || s.passed != 0 || s.sweep != nil || s.forgotten != 0
 }
@@ -76,7 +76,7 @@ func (e *encoder) semaphoreSettingsOf(s *semaphore) {
 	e.uint(s.forgotten)
 }
 
-// settingsOf reads into a semaphore what semaphoreSettingsOf appends, behind the epoch.
+// settingsOf reads the settings of a semaphore, which follow its epoch.
 func (d *decoder) settingsOf(s *semaphore) {
 	s.settings = d.settings().record()
 	passed := d.Uint()
@@ -127,7 +127,7 @@ func (e *encoder) session(s *session) {
 	e.terms(s.terms)
 }
 
-// terms appends one byte for a session that open-holder did not open.
+// terms appends the terms of a session, or one byte if open-holder did not open it.
 func (e *encoder) terms(t *terms) {
 	e.bool(t != nil)
 	if t != nil {
@@ -178,7 +178,7 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	}
 }
 
-// encodeLane appends the group of a record, or that it has no group.
+// encodeLane appends the group of a record, or that the record has no group.
 func (f *Frozen) encodeLane(e *encoder, lane ref) {
 	e.bool(lane != 0)
 	if lane != 0 {
@@ -186,7 +186,6 @@ func (f *Frozen) encodeLane(e *encoder, lane ref) {
 	}
 }
 
-// readLane reads what encodeLane appends.
 func (b *builder) readLane(d *decoder, semaphore ref) ref {
 	if !d.Bool() {
 		return 0
@@ -280,7 +279,7 @@ func (b *builder) request(d *decoder) request {
 			r.members[i].lane = b.readLane(d, r.members[i].semaphore)
 		}
 	}
-	r.keys = b.pending[r.place] // in the order in which they joined the request
+	r.keys = b.pending[r.place] // in the order in which the keys joined the request
 	delete(b.pending, r.place)
 	return r
 }
@@ -434,7 +433,7 @@ func (b *builder) item(d *decoder) item {
 	return i
 }
 
-// folder appends names without the text of the folder, with which they begin.
+// folder appends the names of a folder without their common start.
 func (e *encoder) folder(f *folder) {
 	e.string(f.text)
 	e.uint(f.order)

@@ -9,8 +9,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Standing is a state without its records: its counters, its time, its level, and the id of its
-// cluster. It never changes.
+// Standing is the part of a state outside of its records: counters, time, level and cluster id. It is immutable.
 type Standing struct{ of state }
 
 // Standing returns the standing of the state.
@@ -40,31 +39,30 @@ func (s Standing) ClusterID() ClusterID { return s.of.cluster }
 // Headless reports the same as [Machine.Headless].
 func (s Standing) Headless() bool { return s.of.term != 0 && s.of.leader == "" }
 
-// Succession says how a state follows another state that it does not come from.
+// Succession says how a state from a backup follows the state of a running cluster.
 type Succession struct {
-	Own         Standing // of the state that is followed
-	Index       uint64   // at which the new state takes its place, above the indexes of both
-	NowMS       int64    // cluster time has come to this, at least
+	Own         Standing // of the state of the running cluster
+	Index       uint64   // the index at which the new state takes effect, above the indexes of both states
+	NowMS       int64    // the earliest cluster time of the new state
 	EndSessions bool     // all sessions end, as if their deadlines had passed
 }
 
-// maxSucceeded bounds the index, the time and the counters of a state that takes another one's
-// place. No cluster comes that far; a file may say anything.
+// maxSucceeded bounds the index, the time and the counters that Succeed accepts. No cluster reaches it, but a damaged
+// file may contain any number.
 const maxSucceeded = 1 << 52
 
-// Succeed turns a state that was read from a backup into a state that follows, at an index, the
-// state of a running cluster (the followed state). It returns an error if the two states can't
-// be joined; the machine must not be used after that.
+// Succeed turns a state from a backup into the state that follows the state of a running cluster (the followed state)
+// at an index. It returns an error if the states can't be joined; the machine must not be used after that.
 //
 //   - The counters of tokens, places and epochs skip 2^32 beyond both states, so that no
-//     value is given twice.
-//   - The cluster's id and limits come from the followed state; the feature level is the higher
+//     value is used twice.
+//   - The cluster's id and limits come from the followed state. The feature level is the higher
 //     level of both.
-//   - Cluster time continues from the later time of both, or NowMS if that is later, and each
-//     deadline is as far ahead as it was.
-//   - Each semaphore counts as changed at the index. If the followed state may have had the same
-//     semaphore, which the epoch shows, the settings have a new version.
-//   - The numbers of changes of items skip 2^32, too, and each item has a new version.
+//   - Cluster time continues from the later time of both, or NowMS if that is later. All
+//     deadlines move with it, so that the remaining times stay.
+//   - Each semaphore counts as changed at the index. If its epoch shows that the followed state may
+//     have had the same semaphore, its settings get a new version.
+//   - The numbers of changes of items skip 2^32 too, and each item gets a new version.
 //
 // The state has no leader until the next StartTerm, see [Machine.Headless].
 func (m *Machine) Succeed(by Succession) error {
@@ -113,21 +111,21 @@ func (m *Machine) Succeed(by Succession) error {
 func sum128(parts ...[]byte) (sum [16]byte) {
 	h := sha256.New()
 	for _, part := range parts {
-		_, _ = h.Write(part) // a hash takes everything
+		_, _ = h.Write(part) // a hash never fails
 	}
 	copy(sum[:], h.Sum(nil))
 	return sum
 }
 
-// Headless reports whether the state came from a backup and no leader has begun a term upon
-// it yet. Until then it may be given up for the state that it was to follow.
+// Headless reports whether the state came from a backup and no leader has begun a term on it yet. Until then the
+// cluster may return to the state that it was to follow.
 func (m *Machine) Headless() bool { return m.Standing().Headless() }
 
-// endAll ends all sessions in one step, within no budget.
+// endAll ends all sessions in one step, without a budget.
 func (m *Machine) endAll() {
 	m.applied, m.done = &Applied{}, work{}
 	m.budget = budget{ended: math.MaxInt, swept: math.MaxInt, served: math.MaxInt, kept: maxEnded}
-	for m.deadlines.due.length > 0 { // the order in which they would expire
+	for m.deadlines.due.length > 0 { // in the order in which they would expire
 		m.endSession(m.deadlines.due.at(0).session, CauseExpired, "")
 	}
 	m.sweep()
@@ -135,7 +133,7 @@ func (m *Machine) endAll() {
 	m.dropFresh()
 	m.keepUnserved()
 	m.budget = defaultBudget()
-	m.applied, m.conclusions, m.effects = nil, nil, nil // no one follows them: the state begins a new history
+	m.applied, m.conclusions, m.effects = nil, nil, nil // not reported, because the state begins a new history
 }
 
 // moveTime sets cluster time, and moves every time in the state by the same number of milliseconds.
@@ -193,7 +191,7 @@ func (m *Machine) moveTime(nowMS int64) error {
 	return err
 }
 
-// moveSet moves a time, 0 being no time.
+// moveSet moves a time unless it is 0, which means no time.
 func moveSet(ms *int64, move func(*int64)) {
 	if *ms != 0 {
 		move(ms)
@@ -259,8 +257,7 @@ func changeEach[T any](records *table[T], change func(*T)) {
 	}
 }
 
-// moveResult moves the times of a stored outcome. Its deadlines are looked up at each
-// replay, see refresh.
+// moveResult moves the times of a stored outcome, except its deadlines, which refresh sets at each replay.
 func moveResult(stored string, move func(*int64)) string {
 	result := decodeResult(stored)
 	moved := false

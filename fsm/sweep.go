@@ -1,11 +1,10 @@
 package fsm
 
-// Another limit of all groups reaches the groups of a semaphore in the order of their names, so many in
-// each entry. Until then each group goes by the limit that it has.
+// A new limit for all groups reaches them in the order of their names, a bounded number in each entry. A group keeps
+// its old limit until then.
 
-// sweepGroups gives the groups of a semaphore that are left to the sweep their limits, and ends the
-// requests that ask for more: in the order of the names, within the entry's budget. It reports
-// whether it has come to the end.
+// sweepGroups gives groups of a semaphore the new limit, in the order of their names and within the entry's budget. It
+// ends requests for more than the limit, and reports whether all groups are done.
 func (m *Machine) sweepGroups(r ref, limit int) bool {
 	for m.semaphores.at(r).sweep != nil {
 		s := m.semaphores.at(r)
@@ -34,14 +33,13 @@ func (m *Machine) sweepGroups(r ref, limit int) bool {
 	return true
 }
 
-// sweepLane gives a group its limit and ends the requests that ask for more. It reports whether
-// all are gone.
+// sweepLane gives a group its limit and ends requests for more. It reports whether all of these requests have ended.
 func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
 	l := m.lanes.mut(r)
 	if groupLimit := m.semaphores.at(semaphore).groupLimit(); !l.own && l.limit != groupLimit {
 		l.limit = groupLimit
 		m.refile(r)
-		m.touch(member{semaphore: semaphore, lane: r}) // a family's line
+		m.touch(member{semaphore: semaphore, lane: r}) // also serves a family's line
 	}
 	if l.limit == NoLimit || l.line == nil {
 		return true
@@ -59,21 +57,20 @@ func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
 			m.loseMember(waiting, t, CauseNever, Never)
 		}
 		if l = m.lanes.at(r); l.semaphore == 0 {
-			break // the last request has taken the lane with it
+			break // the last request took the lane with it
 		}
 	}
 	return true
 }
 
-// setSweep files how far a sweep of a semaphore's groups is: the name with which it goes on, nil
-// for the end.
+// setSweep stores the name of the group with which the sweep continues; nil ends the sweep.
 func (m *Machine) setSweep(r ref, from *string) {
 	s := m.semaphores.mut(r)
 	s.sweep = from
 	m.fileUnswept(r)
 }
 
-// sweepFrom makes a sweep begin at a group, unless it is to come there anyway.
+// sweepFrom makes a sweep include a group, if it would not come to the group anyway.
 func (m *Machine) sweepFrom(r ref, group string) {
 	if s := m.semaphores.at(r); s.sweep == nil || *s.sweep > group {
 		m.setSweep(r, &group)

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Pair is one member of a metadata map. Lists of pairs are sorted by key, contain no key
-// twice, and never change once made.
+// Pair is one member of a metadata map. Lists of pairs are sorted by key, contain no duplicate key, and are immutable.
 type Pair struct{ Key, Value string }
 
 // Want is a count of permits requested of one semaphore.
@@ -16,15 +15,14 @@ type Want struct {
 	Group     string // of the semaphore; "" for a plain semaphore
 }
 
-// Change is a member of a partial update: not changed unless Given, else set to Value. A
-// zero Value of an optional type clears it.
+// Change is a member of a partial update. If Given is false, the member stays. A zero Value of an optional type clears
+// it.
 type Change[T any] struct {
 	Given bool
 	Value T
 }
 
-// KeepTTL is the ttl, in milliseconds, that leaves ttl and deadline of the session as they
-// are.
+// KeepTTL in place of a ttl leaves the ttl and the deadline of the session unchanged.
 const KeepTTL int64 = -1
 
 // MaxTTLMS is 100 years in milliseconds, the longest ttl or wait.
@@ -51,7 +49,7 @@ const (
 // Cause says why a session, a lease or a wait ended.
 type Cause uint8
 
-// The causes; the numbers are in snapshots and must never change meaning.
+// The causes. A number never changes its meaning, because snapshots contain it.
 const (
 	CauseNone      Cause = 0
 	CauseExpired   Cause = 1 // the deadline passed
@@ -59,12 +57,12 @@ const (
 	CauseRevoked   Cause = 3 // an operator ended it, with a reason
 	CauseDeleted   Cause = 4 // the semaphore was deleted
 	CauseNever     Cause = 5 // the semaphore became too small for the request
-	CauseElsewhere Cause = 6 // an "any" request was served by another member
-	CauseTimeout   Cause = 7 // a one-shot wait reached its end
+	CauseElsewhere Cause = 6 // another member of the "any" request was granted
+	CauseTimeout   Cause = 7 // the wait of a one-shot's request timed out
 	CauseResized   Cause = 8 // part of a lease was given back
 
-	CauseSuperseded Cause = 9  // a newer request took its place in a full line
-	CauseMaxHold    Cause = 10 // it held for Settings.MaxHoldMS
+	CauseSuperseded Cause = 9  // a newer request took the place of this request in a full line
+	CauseMaxHold    Cause = 10 // the lease was held for Settings.MaxHoldMS
 )
 
 // String returns the stable name of the cause, as events and problems show it.
@@ -73,7 +71,7 @@ func (c Cause) String() string {
 		"superseded", "max-hold")
 }
 
-// nameOfNumber returns the name of a number, from 0 on.
+// nameOfNumber returns the name of a number; the first name is for 0.
 func nameOfNumber(number int, names ...string) string {
 	if number < len(names) {
 		return names[number]
@@ -81,15 +79,13 @@ func nameOfNumber(number int, names ...string) string {
 	return "unknown"
 }
 
-// RequestID names one proposed command for ever: the start of the node that proposed it,
-// and its number there.
+// RequestID names one proposed command for ever.
 type RequestID struct {
 	Origin   uint64 // drawn at random at each start of a node
 	Sequence uint64
 }
 
-// ClusterID names one cluster for ever: 128 random bits. Zero means that the cluster is not
-// known.
+// ClusterID names one cluster for ever: 128 random bits. Zero means that the cluster is unknown.
 type ClusterID [16]byte
 
 // String returns the id as 32 hexadecimal digits.

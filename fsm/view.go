@@ -18,13 +18,13 @@ type SemaphoreView struct {
 	Waiters       int64  // number of waiting requests
 
 	Settings Settings // of a family: Permits, Offset and Available are 0
-	Groups   int64    // number of groups that are in use or have limits of their own
-	Sweeping bool     // groups still get the limit of Settings.PerGroup
+	Groups   int64    // number of groups that are in use or have a limit from a group-put
+	Sweeping bool     // some groups do not have the limit of Settings.PerGroup yet
 
 	Returning    int64 // permits that come back later
 	Returns      int64 // number of times at which they come back
 	NextReturnMS int64 // the first of these times, in cluster time; 0: no time is known
-	Lost         int64 // number of lost holds
+	Lost         int64 // number of lost leases whose permits have not come back
 }
 
 // LeaseView is a lease as readers see it.
@@ -47,7 +47,7 @@ type RequestView struct {
 	Partial    bool
 	Position   int64  // in the line of the view, from 1; in the view of a session, in the first line of its list
 	Group      string // of the line
-	Ahead      int64  // of a pool: the groups whose first request comes before the line's
+	Ahead      int64  // of a pool: how many groups have a first request that comes before the first of this line
 	RankMS     int64  // EnqueuedMS less the head start: with Place the order of the line
 	EnqueuedMS int64
 	DeadlineMS int64  // its session's, in cluster time
@@ -63,13 +63,13 @@ type Block uint8
 const (
 	BlockAhead   Block = 1 // other requests wait before it in this line
 	BlockPermits Block = 2 // it is the head, and too few permits are available
-	BlockOther   Block = 3 // it could be granted here, and waits for another member of "all"
+	BlockOther   Block = 3 // it could be granted here, but waits for another member of "all"
 
 	BlockPaused     Block = 4 // the semaphore is paused
 	BlockGroupLimit Block = 5 // its group may use no more
 	BlockGroups     Block = 6 // another group of the pool comes first
-	BlockElsewhere  Block = 7 // its list joins this line once it can be granted in its other lines
-	BlockReturning  Block = 8 // it is the head, and permits enough are not held and come back later
+	BlockElsewhere  Block = 7 // it joins this line only once it can be granted in its other lines
+	BlockReturning  Block = 8 // it is the head; some of the permits that it needs come back later
 )
 
 // String returns the stable name of the reason.
@@ -93,9 +93,9 @@ type Obstacle struct {
 type GroupView struct {
 	Group    string
 	Limit    int64 // or NoLimit
-	Own      bool  // the limit is the group's own
+	Own      bool  // the limit comes from a group-put
 	Used     int64 // of its limit
-	Held     int64 // by its leases; the rest of Used comes back later
+	Held     int64 // by its leases; the rest of Used are permits that come back later
 	Waiting  int64
 	OldestMS int64 // when the first of its waiting requests began to wait, in cluster time
 	Ahead    int64 // of a pool: the groups whose first request comes before its first request
@@ -113,7 +113,7 @@ type NoticeView struct {
 	DueMS     int64 // when it became due, in cluster time
 }
 
-// KeysView shows how full the table of idempotency keys is, with the limits in force.
+// KeysView shows the size of the table of idempotency keys, with the limits in force.
 type KeysView struct {
 	Keys, MostKeys   int64 // with an outcome, or waiting for one
 	Bytes, MostBytes int64 // of these keys and outcomes
@@ -132,7 +132,7 @@ func (m *Machine) Counts() (semaphores, sessions, leases, waiting int) {
 	return len(m.byName), m.sessions.live, leases, m.requests.live
 }
 
-// Keys returns how full the table of idempotency keys is.
+// Keys returns the size of the table of idempotency keys.
 func (m *Machine) Keys() KeysView {
 	return KeysView{
 		Keys: int64(m.keys.live), MostKeys: m.limits.Keys,
@@ -161,7 +161,8 @@ func (m *Machine) viewSemaphore(r ref) SemaphoreView {
 	}
 }
 
-// nextReturn returns when the first return of a semaphore comes back without a FreeLost, or 0.
+// nextReturn returns the earliest time at which a return of a semaphore comes back, or 0. It ignores returns that need
+// a FreeLost.
 func (m *Machine) nextReturn(s *semaphore) int64 {
 	if s.returns == 0 {
 		return 0
@@ -172,7 +173,7 @@ func (m *Machine) nextReturn(s *semaphore) int64 {
 	return 0
 }
 
-// LostView is what a lost lease held, as readers see it.
+// LostView is a lost lease whose permits have not come back.
 type LostView struct {
 	Token    uint64
 	Session  uint64
@@ -185,7 +186,7 @@ type LostView struct {
 	Slots    []SlotRun
 }
 
-// Lost returns up to limit lost holds of a semaphore by their tokens, after a token.
+// Lost returns up to limit lost leases of a semaphore whose tokens are higher than after, ordered by token.
 func (m *Machine) Lost(name string, after uint64, limit int) (found []LostView) {
 	r, ok := m.byName[name]
 	if !ok {
@@ -208,8 +209,7 @@ func (m *Machine) Lost(name string, after uint64, limit int) (found []LostView) 
 // Returns returns the number of returns of all semaphores.
 func (m *Machine) Returns() int { return m.returns.live }
 
-// Semaphores returns up to limit semaphores in the order of their names: those that begin
-// with prefix and come after the given name.
+// Semaphores returns up to limit semaphores whose names begin with prefix and come after a name, in the order of names.
 func (m *Machine) Semaphores(prefix, after string, limit int) []SemaphoreView {
 	var found []SemaphoreView
 	m.names.Ascend(max(prefix, after), func(name string, r ref) bool {
@@ -224,9 +224,8 @@ func (m *Machine) Semaphores(prefix, after string, limit int) []SemaphoreView {
 	return found
 }
 
-// Holders returns up to limit leases of a semaphore, oldest first, that have a higher token than
-// after, which need not be a token of the semaphore any more. It reads holderStride leases more
-// at most, however many there are.
+// Holders returns up to limit leases of a semaphore, oldest first, whose tokens are higher than after; a lease with
+// that token need not exist. It reads at most holderStride leases more than it returns.
 func (m *Machine) Holders(name string, after uint64, limit int) []LeaseView {
 	r, ok := m.byName[name]
 	if !ok {
@@ -249,11 +248,11 @@ func (m *Machine) Holders(name string, after uint64, limit int) []LeaseView {
 	return found
 }
 
-// leasesWalked bounds the leases that one page of a group's holders looks at.
+// leasesWalked bounds the leases that HoldersOf reads.
 const leasesWalked = 10_000
 
-// HoldersOf returns the same as Holders for one group. It looks at leasesWalked leases at most; more
-// says that others may follow, after the token next.
+// HoldersOf returns the same as Holders for one group. It reads leasesWalked leases at most. more says that others may
+// follow, after the token next.
 func (m *Machine) HoldersOf(name, group string, after uint64, limit int) (found []LeaseView, next uint64, more bool) {
 	for _, l := range m.Holders(name, after, leasesWalked) {
 		if len(found) == limit {
@@ -277,17 +276,16 @@ func (m *Machine) viewLease(r ref) LeaseView {
 		Revoked: l.revoked(), Reason: l.reason}
 }
 
-// LinePlace is the place of a waiting request among all requests that wait for a semaphore, which
-// are in the order of their groups, and in a group in the order of its line.
+// LinePlace is the place of a waiting request among all requests that wait for a semaphore. They are ordered by group,
+// then as in the group's line.
 type LinePlace struct {
 	Group  string
 	RankMS int64
 	Place  uint64
 }
 
-// Waiters returns up to limit waiting requests of a semaphore, in their order, that come after a
-// place, where a request need not wait any more; zero: from the first. Its cost depends on limit and
-// on the lists of these requests, not on the lengths of the lines.
+// Waiters returns up to limit waiting requests of a semaphore after a place, in their order; a request need not wait at
+// that place. The zero place starts at the first request. The cost does not depend on the lengths of the lines.
 func (m *Machine) Waiters(name string, after LinePlace, limit int) []RequestView {
 	r, ok := m.byName[name]
 	if !ok {
@@ -345,7 +343,7 @@ func (m *Machine) viewLine(t target, after LinePlace, limit int) (found []Reques
 	return found
 }
 
-// after returns the requests of l.order and l.aside that come after a rank, merged in their order.
+// after returns the requests of l.order and l.aside after a rank, merged in their order.
 func (l *line) after(last rank) func(yield func(waiter) bool) {
 	return func(yield func(waiter) bool) {
 		asides := l.aside
@@ -388,7 +386,7 @@ func (m *Machine) viewRequest(waiting ref, in target, position int64) RequestVie
 	return view
 }
 
-// blockOf returns why a request, new or waiting, is not granted as far as one member is concerned.
+// blockOf returns why a request, new or waiting, can't be granted in the line of one member.
 func (m *Machine) blockOf(r *request, w member) Block {
 	s := m.semaphores.at(w.semaphore)
 	if s.with().Paused != "" {
@@ -418,8 +416,8 @@ func (m *Machine) blockOf(r *request, w member) Block {
 	return BlockOther
 }
 
-// obstacles returns the lines in which a request can't be granted, in the order of its
-// list. Its cost depends on the list alone.
+// obstacles returns the lines in which a request can't be granted, in the order of its list. Its cost depends on the
+// list alone.
 func (m *Machine) obstacles(r *request) (found []Obstacle) {
 	for _, want := range m.left(r.members) {
 		block := m.blockOf(r, want)
@@ -437,8 +435,8 @@ func (m *Machine) obstacles(r *request) (found []Obstacle) {
 	return found
 }
 
-// Queued returns the sum of the counts that wait for a semaphore, and since when, in cluster time,
-// the first of them waits; both are 0 without a waiting request. It walks through the lines.
+// Queued returns the sum of the counts that wait for a semaphore, and when the first of these requests began to wait,
+// in cluster time; both are 0 if no request waits. It reads all lines.
 func (m *Machine) Queued(name string) (count, sinceMS int64) {
 	r, ok := m.byName[name]
 	if !ok {
@@ -468,7 +466,7 @@ func (m *Machine) Queued(name string) (count, sinceMS int64) {
 	return count, sinceMS
 }
 
-// Group returns one group of a semaphore, if it is in use or has its own limit.
+// Group returns a group of a semaphore, if it is in use or has a limit from a group-put.
 func (m *Machine) Group(name, group string) (GroupView, bool) {
 	r, ok := m.byName[name]
 	if !ok {
@@ -481,13 +479,13 @@ func (m *Machine) Group(name, group string) (GroupView, bool) {
 	return m.viewGroup(lane), true
 }
 
-// LinesView shows how the lines of a semaphore with groups stand.
+// LinesView summarises the lines of a semaphore with groups.
 type LinesView struct {
 	Groups int64 // groups for which requests wait
-	Passed int64 // of a pool: the grants in a row that passed the request that waits longest
+	Passed int64 // of a pool: consecutive grants that passed the request that waits longest
 }
 
-// Lines returns how the lines of a semaphore with groups stand.
+// Lines returns a summary of the lines of a semaphore with groups.
 func (m *Machine) Lines(name string) (view LinesView) {
 	if r, ok := m.byName[name]; ok && m.semaphores.at(r).groups != nil {
 		s := m.semaphores.at(r)
@@ -499,12 +497,12 @@ func (m *Machine) Lines(name string) (view LinesView) {
 // GroupsInUse returns the number of groups of all semaphores.
 func (m *Machine) GroupsInUse() int { return m.lanes.live }
 
-// groupsWalked bounds the groups that one page of groups looks at.
+// groupsWalked bounds the groups that Groups reads.
 const groupsWalked = 10_000
 
-// Groups returns up to limit groups of a semaphore in the order of their names, beginning with a
-// name. With waiting it leaves out the groups for which no request waits, and looks at groupsWalked
-// groups at most. more says that other groups may follow, beginning with the name next.
+// Groups returns up to limit groups of a semaphore in the order of their names, from the name from. With waiting it
+// leaves out groups without waiting requests, and reads groupsWalked groups at most. more says that other groups may
+// follow, from the name next.
 func (m *Machine) Groups(name, from string, waiting bool, limit int) (found []GroupView, next string, more bool) {
 	r, ok := m.byName[name]
 	if !ok || m.semaphores.at(r).groups == nil {

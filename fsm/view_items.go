@@ -11,14 +11,14 @@ type ItemView struct {
 	Locks   uint64 // how often a session acquired it while no session held it
 	Created uint64 // the number of the change that made it
 	Version uint64 // the number of its last change
-	DelayMS int64  // in cluster time, until when no session acquires it; 0: now
+	DelayMS int64  // the cluster time before which no session may acquire it; 0: no delay
 }
 
-// HolderView is what open-holder gave a session.
+// HolderView has the terms of a session that open-holder opened.
 type HolderView struct {
 	About       string
-	DeleteItems bool   // its end deletes its items, instead of releasing them
-	DelayMS     int64  // how long no session acquires the items after the end
+	DeleteItems bool   // its end deletes its items; otherwise it releases them
+	DelayMS     int64  // how long after the end no session may acquire the items
 	Made        uint64 // the number of the change that opened it
 }
 
@@ -41,8 +41,8 @@ func (m *Machine) viewItem(r ref) ItemView {
 	return view
 }
 
-// ItemsAfter returns, in the order of names, the items whose names begin with prefix and come
-// after the given name; an empty name means: from the first item.
+// ItemsAfter returns the items whose names begin with prefix and come after a name, in the order of names. An empty
+// name starts at the first item.
 func (m *Machine) ItemsAfter(prefix, after string) func(yield func(ItemView) bool) {
 	return func(yield func(ItemView) bool) {
 		m.itemNames.Ascend(max(prefix, after), func(name string, r ref) bool {
@@ -54,10 +54,9 @@ func (m *Machine) ItemsAfter(prefix, after string) func(yield func(ItemView) boo
 	}
 }
 
-// ItemIndex returns the number of the last change of an item, or of its delete. Changes of
-// other names do not move it, with one exception: if the delete of the name is not remembered
-// by name, the index is the number of the last such delete in its folder. 0: no change is
-// remembered.
+// ItemIndex returns the number of the last change or delete of an item; 0: no change is remembered. Changes of other
+// names do not move it, with one exception: if the delete of the name is forgotten, the index is the number of the last
+// forgotten delete in its folder.
 func (m *Machine) ItemIndex(name string) uint64 {
 	if r, ok := m.itemNames.Get(name); ok {
 		return max(m.items.at(r).version, m.jumped)
@@ -65,9 +64,8 @@ func (m *Machine) ItemIndex(name string) uint64 {
 	return max(m.deletedAt(name), m.jumped)
 }
 
-// ItemsIndex returns the number of the last change of all items whose names begin with prefix,
-// deletes included, as ItemIndex. It reads each of these items, and the folders below prefix in
-// which an item was deleted; for the empty prefix it reads one counter.
+// ItemsIndex returns the highest ItemIndex of the names that begin with prefix. It reads each of these items, and the
+// folders below prefix in which an item was deleted. For the empty prefix it reads one counter.
 func (m *Machine) ItemsIndex(prefix string) uint64 {
 	if prefix == "" {
 		return m.itemChange
@@ -88,15 +86,14 @@ func (m *Machine) ItemsIndex(prefix string) uint64 {
 	return index
 }
 
-// DeletesIndex returns the part of ItemsIndex that comes from deleted items, in up to 10,000
-// folders, beginning with the folder from (empty: the first folder). next is the folder to
-// continue with, and is empty after the last folder.
+// DeletesIndex returns the part of ItemsIndex that comes from deleted items. It reads up to 10,000 folders, from the
+// folder from (empty: the first). next is the folder to continue with, and is empty after the last folder.
 func (m *Machine) DeletesIndex(prefix, from string) (index uint64, next string) {
 	index, next = m.deletedBelow(prefix, from)
 	return max(index, m.jumped), next
 }
 
-// Holder returns what open-holder gave a session; ok is false unless the session lives and open-holder opened it.
+// Holder returns the terms of a living session; ok is false unless open-holder opened it.
 func (m *Machine) Holder(session uint64) (view HolderView, ok bool) {
 	r, lives := m.bySession.Get(session)
 	if !lives || m.sessions.at(r).terms == nil {
@@ -118,16 +115,16 @@ func (m *Machine) HeldItems(session uint64) (names []string) {
 	return names
 }
 
-// ItemsView shows how much room items take, with the limits.
+// ItemsView shows how many items and bytes are in use, and the limits.
 type ItemsView struct {
 	Items            int64
-	Shades           int64 // deleted items whose delay runs
-	MostItems        int64 // of both
+	Shades           int64 // deleted items whose delay still runs
+	MostItems        int64 // the limit of Items and Shades together
 	Bytes, MostBytes int64
 	Deletes, Folders int64 // deletes that are remembered by name, and their folders
 }
 
-// ItemCounts returns how much room items take.
+// ItemCounts returns how many items and bytes are in use.
 func (m *Machine) ItemCounts() ItemsView {
 	return ItemsView{Items: int64(m.itemNames.Len()), Shades: int64(len(m.byShade)), MostItems: maxItems,
 		Bytes: m.itemBytes, MostBytes: maxItemBytes, Deletes: int64(m.deletedNames), Folders: int64(m.folders.live)}

@@ -17,13 +17,13 @@ type SessionView struct {
 type WaitListView struct {
 	Semaphore string
 	Epoch     uint64
-	Wanted    int64 // waits in the line; 0 without a waiting request
-	Granted   int64 // taken, not yet delivered
+	Wanted    int64 // still waited for; 0 if no request waits
+	Granted   int64 // granted, not yet delivered
 	Token     uint64
 	Deleted   bool
 	Group     string
 
-	// Of the waiting request; 0 without one.
+	// The next members are of the waiting request; 0 if no request waits.
 	Place      uint64
 	Position   int64
 	EnqueuedMS int64
@@ -47,7 +47,7 @@ func (m *Machine) TTLOf(id uint64) int64 {
 	return m.sessions.at(r).ttlMS
 }
 
-// HasSession reports whether a session lives.
+// HasSession reports whether a session with the id is alive.
 func (m *Machine) HasSession(id uint64) bool {
 	_, ok := m.bySession.Get(id)
 	return ok
@@ -91,8 +91,7 @@ func (m *Machine) SessionIDs(after uint64, limit int) []uint64 {
 	return found
 }
 
-// Leases returns the leases of a session, including revoked ones. Its cost depends on their
-// number alone.
+// Leases returns the leases of a session, including revoked leases. Its cost depends on their number alone.
 func (m *Machine) Leases(session uint64) (held []LeaseView) {
 	for l := range m.LeasesAfter(session, 0) {
 		held = append(held, l)
@@ -100,9 +99,8 @@ func (m *Machine) Leases(session uint64) (held []LeaseView) {
 	return held
 }
 
-// LeasesAfter returns the leases of a session, oldest first, including revoked ones, that have a
-// higher token than after, which need not be a token of the session any more. It walks through
-// the leases before them, at most Limits.SessionLeases.
+// LeasesAfter returns the leases of a session, oldest first, including revoked leases, whose tokens are higher than
+// after; a lease with that token need not exist. It walks through the earlier leases, at most Limits.SessionLeases.
 func (m *Machine) LeasesAfter(session, after uint64) func(yield func(LeaseView) bool) {
 	return func(yield func(LeaseView) bool) {
 		owner, known := m.bySession.Get(session)
@@ -117,8 +115,7 @@ func (m *Machine) LeasesAfter(session, after uint64) func(yield func(LeaseView) 
 	}
 }
 
-// Lease returns the lease of a session in a group of a semaphore, even if it is revoked. Its cost is
-// constant.
+// Lease returns the lease of a session in a group of a semaphore, even if it is revoked, at constant cost.
 func (m *Machine) Lease(session uint64, name, group string) (LeaseView, bool) {
 	owner, known := m.bySession.Get(session)
 	semaphore, exists := m.byName[name]
@@ -144,8 +141,7 @@ func (m *Machine) Request(session uint64, name, group string) (RequestView, bool
 	return m.viewRequestOf(waiting), true
 }
 
-// viewRequestOf returns a request as its session sees it, with the position in the first
-// line of its list.
+// viewRequestOf returns a request as its session sees it, with the position in the first line of its list.
 func (m *Machine) viewRequestOf(waiting ref) RequestView {
 	r := m.requests.at(waiting)
 	first := m.left(r.members)[0].target()
@@ -174,7 +170,7 @@ func (m *Machine) WaitList(id uint64) []WaitListView {
 	return list
 }
 
-// OwnerOf returns the owner of a session that lives, or that has ended and is remembered.
+// OwnerOf returns the owner of a session that is alive, or whose end is remembered.
 func (m *Machine) OwnerOf(id uint64) (owner string, known bool) {
 	if r, lives := m.bySession.Get(id); lives {
 		return m.sessions.at(r).owner, true
@@ -185,7 +181,7 @@ func (m *Machine) OwnerOf(id uint64) (owner string, known bool) {
 	return "", false
 }
 
-// Ended returns how a session ended, while that is remembered.
+// Ended returns how a session ended, if the machine remembers the end.
 func (m *Machine) Ended(id uint64) (cause Cause, reason string, ok bool) {
 	r, ok := m.byEnded[id]
 	if !ok {
@@ -195,8 +191,8 @@ func (m *Machine) Ended(id uint64) (cause Cause, reason string, ok bool) {
 	return e.cause, e.reason, true
 }
 
-// Outcome returns the outcome of a waiting request for a reader that missed its conclusion:
-// still waiting, granted to its session, or unknown (ok is false).
+// Outcome returns the outcome of a request for a reader that missed its conclusion: still waiting, or granted to its
+// session. Otherwise ok is false.
 func (m *Machine) Outcome(session, place uint64, wants []Want) (Result, bool) {
 	if waiting, ok := m.requestAt(session, place); ok {
 		return m.waitingResult(waiting), true

@@ -2,9 +2,8 @@ package fsm
 
 import "slices"
 
-// The wait list of a session: semaphores of which it wants permits. Each entry is served in
-// the background, in the same line as other requests, like a partial down. The session
-// fetches its grants with ListDeliver.
+// The wait list of a session has semaphores of which the session wants permits. Each entry has a request that waits
+// like a partial down, in the same line as other requests. The session fetches granted permits with ListDeliver.
 
 // addEntry adds a semaphore at the end of a session's wait list.
 func (m *Machine) addEntry(owner ref, w member) ref {
@@ -16,7 +15,6 @@ func (m *Machine) addEntry(owner ref, w member) ref {
 	return r
 }
 
-// linkEntry adds an entry to the indexes. Entries come in their order.
 func (m *Machine) linkEntry(r ref) {
 	e := m.entries.at(r)
 	m.sessions.mut(e.session).entries.push(r, m.entryInSession)
@@ -31,8 +29,8 @@ func (m *Machine) entryInSession(r ref) *links { return &m.entries.mut(r).inSess
 
 func (m *Machine) entryInSemaphore(r ref) *links { return &m.entries.mut(r).inSemaphore }
 
-// dropEntry removes an entry from its list and withdraws its request. With giveBack,
-// permits that were granted and not delivered are given back as by an up.
+// dropEntry removes an entry from its list and withdraws its request. With giveBack it returns undelivered permits to
+// the semaphore, as an up does.
 func (m *Machine) dropEntry(r ref, giveBack bool) {
 	e := *m.entries.at(r)
 	if e.waiting != 0 {
@@ -58,8 +56,8 @@ func (m *Machine) detachEntry(r ref, e entry) {
 	m.leaveLane(e.lane)
 }
 
-// orphanEntry marks an entry whose semaphore is being deleted, and voids its undelivered grant. The entry stays until
-// ListDeliver reports the deletion, or until the entry is removed. Its request has ended before.
+// orphanEntry detaches an entry from a semaphore that is being deleted, and voids its undelivered permits. The entry
+// stays until ListDeliver reports the deletion or the entry is removed. Its request has already ended.
 func (m *Machine) orphanEntry(r ref) {
 	m.detachEntry(r, *m.entries.at(r))
 	e := m.entries.mut(r)
@@ -69,8 +67,8 @@ func (m *Machine) orphanEntry(r ref) {
 		Session: m.sessionID(e.session), Details: detailsOf(e.group, 0, nil, "")})
 }
 
-// meansEntry reports whether a command that names a group means an entry of the semaphore. The entry
-// of a deleted one may also be named without the group of its session's owner.
+// meansEntry reports whether a command that names a group means this entry. If the semaphore is deleted, the group of
+// the session's owner may be omitted.
 func (m *Machine) meansEntry(group string, e *entry) bool {
 	if m.orphaned(e) {
 		return e.group == group || group == "" && e.group == m.sessions.at(e.session).owner

@@ -1,19 +1,18 @@
 package fsm
 
-// In a window a grant is spent: its lease is a receipt and holds no permits. They come back one window
-// after the grant, whatever its client does but for settling.
+// A grant of a semaphore with a window spends permits: its lease is a receipt and holds no permits. The permits come
+// back one window after the grant, even if the client ends the lease. Only settling the receipt changes their number.
 
-// roundUp returns the next multiple of a step.
+// roundUp rounds up to a multiple of step.
 func roundUp(ms, step int64) int64 { return (ms + step - 1) / step * step }
 
-// windowStep divides the times at which the spends of a window come back: a hundred times in a
-// window, and one more at either end.
+// windowStep returns the step to which the times of a window's returns are rounded. A window has about a hundred steps.
 func windowStep(windowMS int64) int64 {
 	return max(returnStepMS, roundUp((windowMS+99)/100, returnStepMS))
 }
 
-// spend takes permits out of a window, and returns when they come back. In no time as long as the
-// window are more permits granted than there are.
+// spend takes permits out of a window, and returns when they come back. It rounds the time up, so that in any period as
+// long as the window no more permits are granted than the semaphore has.
 func (m *Machine) spend(r *request, w member, count, windowMS int64) (dueMS int64) {
 	t := timedReturn{semaphore: w.semaphore, lane: w.lane, owner: m.ownerOf(r), spent: true, dueMS: roundUp(m.nowMS+windowMS, windowStep(windowMS))}
 	spends, ok := m.byReturn.spends[t.spendKey()]
@@ -24,11 +23,11 @@ func (m *Machine) spend(r *request, w member, count, windowMS int64) (dueMS int6
 	return t.dueMS
 }
 
-// spendsAtOnce bounds the returns that a set of the value looks at.
+// spendsAtOnce bounds the returns that a set command looks at.
 const spendsAtOnce = 2_048
 
-// openSpends returns what is spent of a semaphore, and how many permits. Only after as many changes of
-// the window are there more spends than it looks at.
+// openSpends returns up to spendsAtOnce returns of a semaphore's windows, and their permits. There are more returns
+// only after many changes of the window.
 func (m *Machine) openSpends(semaphore ref) (spends []ref, count int64) {
 	epoch := m.semaphores.at(semaphore).epoch
 	looks := 0
@@ -44,7 +43,7 @@ func (m *Machine) openSpends(semaphore ref) (spends []ref, count int64) {
 	return spends, count
 }
 
-// forgetSpends drops the returns of a window. The receipts for them can't be settled any more.
+// forgetSpends drops returns of a window. Their receipts can't be settled any more.
 func (m *Machine) forgetSpends(semaphore ref, spends []ref) {
 	for _, r := range spends {
 		m.dropReturn(r)
@@ -54,8 +53,8 @@ func (m *Machine) forgetSpends(semaphore ref, spends []ref) {
 	}
 }
 
-// settleReceipt sets what the lease of a receipt has really spent, while that has not come back, and
-// reports whether the receipt says so then. result is the refusal if a counter would leave its range.
+// settleReceipt sets the count that a receipt has really spent, if its permits have not come back yet. ok reports
+// whether the receipt has this count now. result is the refusal if a counter would overflow.
 func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool) {
 	l := m.leases.at(held)
 	s := m.semaphores.at(l.semaphore)
@@ -75,8 +74,7 @@ func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool)
 	return true
 }
 
-// returnsWalked bounds the returns that a refusal looks at for the time until enough come back.
-// A window has about a hundred for each group.
+// returnsWalked bounds the returns that returnsIn reads. A window has about a hundred for each group.
 const returnsWalked = 128
 
 // returnsIn returns the time until a request that is the first in its line, and in its pool, has room
@@ -102,7 +100,7 @@ func (m *Machine) returnsIn(r *request, w member) (ms int64) {
 			missingHere -= back.count
 		}
 		if missing <= 0 && missingHere <= 0 {
-			ms = max(t.due.ms-m.nowMS, 1) // 0: returns are not enough
+			ms = max(t.due.ms-m.nowMS, 1) // at least 1, since 0 means that returns are not enough
 		}
 		return ms == 0
 	})

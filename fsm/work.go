@@ -4,13 +4,13 @@ import (
 	"container/heap"
 )
 
-// budget bounds the work of one entry that the state causes. The commands bound the work that
-// they list. The next entries begin with the work that is left over, see MoreDue and ADR 9.
+// budget bounds the work of one entry that its commands do not list, for example the grants that follow from an up.
+// Later entries continue the remaining work, see MoreDue and ADR 9.
 type budget struct {
 	ended  int // bounds work.ended
-	swept  int // the share of an entry that is kept for deleted semaphores and sessions with ttl 0; a mass expiry can't use it
+	swept  int // the part of ended reserved for deleted semaphores and sessions with ttl 0, so that a mass expiry does not delay them
 	served int // bounds work.served
-	kept   int // remembered ends of sessions, of one kind
+	kept   int // remembered ended sessions, of one kind
 	lanes  int // bounds work.lanes
 }
 
@@ -19,7 +19,7 @@ type work struct {
 	ended  int // ended leases, returns, members of waiting requests, keys that waited, entries of wait lists, items, and sessions
 	served int // members of requests granted from lines, and the keys that waited for them
 	before int // the value of ended before the first command
-	lanes  int // groups that a sweep gave their limits
+	lanes  int // groups to which a sweep gave a limit
 }
 
 func defaultBudget() budget {
@@ -29,19 +29,17 @@ func defaultBudget() budget {
 // mayServe reports whether this entry may grant another request from a line.
 func (m *Machine) mayServe() bool { return m.done.served < m.budget.served }
 
-// mayEnd reports whether this entry may end more records that no command names.
+// mayEnd reports whether this entry may end further records.
 func (m *Machine) mayEnd() bool { return m.done.ended < m.budget.ended }
 
-// mayEndAtOnce reports whether this entry may end another session to which a command gave a
-// deadline that has passed. A mass expiry leaves a part of the budget for these sessions,
-// so that they need not wait behind all that expired.
+// mayEndAtOnce reports whether this entry may end another session whose deadline a command moved into the past. A mass
+// expiry leaves a part of the budget for these sessions, so that they do not wait behind it.
 func (m *Machine) mayEndAtOnce() bool {
 	return m.done.ended < max(m.budget.ended, m.done.before+m.budget.swept)
 }
 
-// MoreDue reports whether work is left over that the next entry continues, with commands or
-// without: sessions past their deadline, deleted semaphores, waiting requests that can be
-// granted or must end, or shades past their delay.
+// MoreDue reports whether work is left for the next entry, which may be without commands: sessions past their deadline,
+// deleted semaphores, waiting requests that can be granted or must end, or shades past their delay.
 func (m *Machine) MoreDue() bool {
 	return m.expired() || m.unswept.Len() > 0 || m.unserved.Len() > 0 || m.shadesDue()
 }
@@ -57,17 +55,15 @@ func (m *Machine) sessionsDue() bool {
 	return m.deadlines.due.length > 0 && m.deadlines.due.at(0).ms <= m.nowMS
 }
 
-// expired reports whether the time of a session, of a lease or of a return has come.
+// expired reports whether a session's deadline has passed, or a lease or a return is due.
 func (m *Machine) expired() bool {
 	ms, ok := m.NextDeadline()
 	return ok && ms <= m.nowMS
 }
 
-// expire runs once at the start of each entry. It removes sessions whose deadline has
-// passed, in the order (deadline, id), ends leases and returns whose time has come, all within the
-// budget, continues with the work that
-// the last entry left over, and serves the lines once. A session that is past its deadline
-// and not yet removed is only late: it may hold, renew and be granted leases.
+// expire runs once at the start of each entry. Within the budget it removes sessions whose deadline has passed, in the
+// order (deadline, id), ends due leases and returns, and continues the work that the last entry left. Then it serves
+// the lines. A session past its deadline stays usable until it is removed: it may hold, renew and be granted leases.
 func (m *Machine) expire() {
 	m.done = work{}
 	sessions := 0
@@ -90,8 +86,8 @@ func (m *Machine) expire() {
 	m.done.before = m.done.ended
 }
 
-// forget drops records that have been kept for their time: ended sessions, keys, marks,
-// revoked leases, notices and folders of deleted items, up to forgetKeys of each, and shades.
+// forget drops records whose time has passed: up to forgetKeys each of ended sessions, keys, marks, revoked leases,
+// notices and folders of deleted items; and shades.
 func (m *Machine) forget() {
 	drop := func(l *list, over func(ref) bool, remove func(ref)) {
 		for n := 0; n < forgetKeys && l.first != 0 && over(l.first); n++ {
@@ -115,12 +111,11 @@ func (m *Machine) forget() {
 	}
 }
 
-// A deleted semaphore is not in the index of names any more. Its record stays, marked,
-// until its leases, waiting requests and entries of wait lists are gone. A semaphore stays
-// marked as shrunk until the requests that can't be granted any more are gone. A large one
-// takes several entries.
+// A deleted semaphore leaves the index of names at once. Its record stays until its leases, waiting requests and
+// wait-list entries are gone. A shrunk semaphore stays marked until the requests that can't be granted any more are
+// gone. Both may take several entries.
 
-// sweep continues with the marked semaphores, the oldest first, within the budget.
+// sweep continues the work on deleted, shrunk and swept semaphores, the oldest first, within the budget.
 func (m *Machine) sweep() {
 	limit := max(m.budget.ended, m.done.ended+m.budget.swept)
 	for {
@@ -139,8 +134,8 @@ func (m *Machine) sweep() {
 	}
 }
 
-// empty ends the waiting requests of a deleted semaphore, then its leases, its entries of wait lists
-// and its returns, then what waits in its groups, up to the limit. It reports whether all are gone.
+// empty ends the waiting requests of a deleted semaphore, then its leases, wait-list entries, returns and groups, up to
+// the limit. It reports whether all are gone.
 func (m *Machine) empty(r ref, limit int) bool {
 	for {
 		s := m.semaphores.at(r)
@@ -169,8 +164,8 @@ func (m *Machine) empty(r ref, limit int) bool {
 	}
 }
 
-// emptyLane ends a waiting request of the first group of a deleted semaphore, or the limit of a
-// group without requests.
+// emptyLane ends a waiting request of the first group of a deleted semaphore. If the group has no requests, it removes
+// the group's limit.
 func (m *Machine) emptyLane(r ref) {
 	_, first, _ := m.semaphores.at(r).groups.byName.Min()
 	if waiting := m.lanes.at(first).line; waiting != nil {
@@ -181,15 +176,14 @@ func (m *Machine) emptyLane(r ref) {
 	m.done.ended++
 }
 
-// removeSemaphore removes the record of a deleted semaphore that is empty.
+// removeSemaphore removes the record of a deleted semaphore when it is empty.
 func (m *Machine) removeSemaphore(r ref) {
 	m.unswept.Delete(m.semaphores.at(r).epoch)
 	m.semaphores.remove(r)
 }
 
-// endImpossible ends requests for leases that ask for more than could ever be granted, so
-// that they don't block the line, up to the limit. It reports whether all are gone, and
-// marks the semaphore accordingly.
+// endImpossible ends up to limit requests that ask for more than could ever be granted, since they would block the
+// line. It reports whether all are gone, and updates the semaphore's mark (shrunk).
 func (m *Machine) endImpossible(r ref, limit int) bool {
 	for {
 		s := m.semaphores.at(r)
@@ -212,7 +206,7 @@ func (m *Machine) endImpossible(r ref, limit int) bool {
 	}
 }
 
-// asked returns the requests for leases that wait for a semaphore's permits, nil if it has no line.
+// asked returns the index of the requests for leases of a semaphore's permits, nil if no request waits.
 func (s *semaphore) asked() *askedCounts {
 	switch {
 	case s.pool() && s.groups != nil:
@@ -236,7 +230,7 @@ func (m *Machine) loseMembers(waiting, semaphore ref, bound int64) {
 	}
 }
 
-// fileUnswept files a semaphore of which something is left to end, or to give its limit.
+// fileUnswept marks a semaphore for sweep.
 func (m *Machine) fileUnswept(r ref) {
 	if s := m.semaphores.at(r); s.deleted || s.shrunk || s.sweep != nil {
 		m.unswept.Set(s.epoch, r)
@@ -245,8 +239,8 @@ func (m *Machine) fileUnswept(r ref) {
 	}
 }
 
-// endOrphan ends a session's request for a list if deleted semaphores have made it impossible.
-// It does not wait for sweep, so that a repeat is a new request.
+// endOrphan ends a session's request for a list that deleted semaphores have made impossible. It does not wait for
+// sweep, so that a repeat of the request is new.
 func (m *Machine) endOrphan(owner ref, listHash uint64) {
 	waiting, ok := m.byList[listKey{owner, listHash}]
 	if !ok {
@@ -267,7 +261,7 @@ func (m *Machine) endOrphan(owner ref, listHash uint64) {
 	m.settle()
 }
 
-// gone reports whether a semaphore is deleted, so that only its record is left.
+// gone reports whether a semaphore is deleted.
 func (m *Machine) gone(semaphore ref) bool { return m.semaphores.at(semaphore).deleted }
 
 // orphaned reports whether the semaphore of a wait list's entry is deleted.
@@ -287,7 +281,7 @@ func (m *Machine) left(members []member) []member {
 	return found
 }
 
-// has counts the leases and requests of a session, without those for deleted semaphores.
+// has counts the leases and requests of a session, except for deleted semaphores.
 func (m *Machine) has(owner ref) (leases, requests int) {
 	s := m.sessions.at(owner)
 	if m.unswept.Len() == 0 {
@@ -306,8 +300,8 @@ func (m *Machine) has(owner ref) (leases, requests int) {
 	return leases, requests
 }
 
-// nextMS returns when the first lease ends or the first return comes back, NeverMS without both. Each entry asks, and
-// most clusters have neither.
+// nextMS returns the earliest time of a lease's end or a return, NeverMS if both are absent. Each entry asks, so the
+// common case of empty indexes is fast.
 func (x *returnIndex) nextMS() int64 {
 	ms := NeverMS
 	if x.ends.Len() > 0 {
@@ -321,8 +315,8 @@ func (x *returnIndex) nextMS() int64 {
 	return ms
 }
 
-// NextDeadline returns the earliest deadline of a session, end of a lease or time of a return, in
-// cluster time; ok is false without a deadline.
+// NextDeadline returns the earliest deadline of a session, end of a lease or time of a return, in cluster time. ok is
+// false if there is no such time.
 func (m *Machine) NextDeadline() (ms int64, ok bool) {
 	ms = NeverMS
 	if m.deadlines.due.length > 0 {
@@ -334,8 +328,7 @@ func (m *Machine) NextDeadline() (ms int64, ok bool) {
 	return ms, true
 }
 
-// deadlines has the sessions by (deadline, id), the order in which they expire. A change
-// costs O(log n), and expiry does not look at sessions that are not due.
+// deadlines orders the sessions by (deadline, id), in which they expire. A change costs O(log n).
 type deadlines struct {
 	due   paged[deadline]
 	index paged[int32] // by session ref: its index in due + 1, 0 if absent
@@ -347,7 +340,7 @@ type deadline struct {
 	session ref
 }
 
-// set files a session under a deadline, or moves it there.
+// set adds or moves a session to a deadline.
 func (d *deadlines) set(session ref, id uint64, ms int64) {
 	for int(session) >= d.index.length {
 		d.index.push(0)
@@ -361,12 +354,12 @@ func (d *deadlines) set(session ref, id uint64, ms int64) {
 	heap.Fix((*deadlineHeap)(d), i)
 }
 
-// remove removes a session that is filed.
+// remove removes a session, which must be present.
 func (d *deadlines) remove(session ref) {
 	heap.Remove((*deadlineHeap)(d), d.place(session))
 }
 
-// place returns the index of a session that is filed.
+// place returns the index in due of a session, which must be present.
 func (d *deadlines) place(session ref) int { return int(*d.index.at(int(session)) - 1) }
 
 // deadlineHeap implements heap.Interface for deadlines.
@@ -400,10 +393,9 @@ func (h *deadlineHeap) Pop() any {
 	return gone
 }
 
-// EntryWeight and EntryBytes bound the commands of one entry by their Cost and their size, so
-// that a machine applies it within 50 ms of processor time. The leader that fills an entry
-// keeps to them. A machine also applies larger entries, so another version may have other
-// bounds.
+// EntryWeight and EntryBytes bound the commands of one entry by their Cost and their size, so that a machine applies it
+// within 50 ms of processor time. Only the leader that fills an entry enforces the bounds. A machine applies larger
+// entries too, so that another version may have other bounds.
 const (
 	EntryWeight = 1024
 	EntryBytes  = 256 << 10 // of encoded commands
@@ -419,35 +411,32 @@ func Weight(c Command) int {
 }
 
 const (
-	// costRelease and costList allow for a request for 64 semaphores that a release
-	// withdraws, and for a wait list of which fewer than 64 records are delivered or removed. costSet
-	// allows for the hundred returns of a window that a set forgets.
+	// costRelease and costList allow for a request for 64 semaphores that a release withdraws, and for a wait list with
+	// fewer than 64 delivered or removed records. costSet allows for the hundred returns of a window that a set drops.
 	costRelease = 3
 	costList    = 4
 	costSet     = 5
-	// In the time of one acquire, a machine ends this many records, looks at this many, or
-	// stores the outcome of a wait for this many idempotency keys.
+	// A machine ends or reads this many records, or stores this many outcomes for idempotency keys, in the time of one
+	// acquire.
 	recordsPerUnit = 4
 	listedPerUnit  = 16
 	walkedPerUnit  = 256
 	keysPerUnit    = 32
 )
 
-// SessionSize is the number of records of a session that one command may end or look
-// through.
+// SessionSize is the number of records of a session that one command may end or read.
 type SessionSize struct {
-	Records int // leases, members of waiting requests, keys that wait for these, entries of its wait list, items
-	Keys    int // the keys among them
-	Listed  int // the entries of the wait list among them, and the requests that wait for these
+	Records int // leases, members of waiting requests, keys that wait for these requests, entries of its wait list, items
+	Keys    int // the keys in Records
+	Listed  int // the entries of the wait list in Records, and their requests
 }
 
 // keysOfRequest returns an upper bound of the keys that wait for one request.
 func (s SessionSize) keysOfRequest() int { return min(s.Keys, maxRequestKeys) }
 
-// Cost returns how much work a command is, in units of one acquire of one semaphore: its
-// Weight, plus the records that it may end or look through in the session that [CostlySession]
-// names. size is the size of that session. The machine bounds other work that depends on the
-// state, such as the grants that follow from an up.
+// Cost returns the work of a command in units of one acquire: its Weight, plus the records that it may end or read in
+// the session that [CostlySession] names. size is the size of that session. The machine bounds other work that depends
+// on the state, for example the grants that follow from an up.
 func Cost(c Command, size SessionSize) int {
 	if walker, ok := c.(sessionWalker); ok {
 		return walker.cost(size)
@@ -455,7 +444,7 @@ func Cost(c Command, size SessionSize) int {
 	return Weight(c)
 }
 
-// sessionWalker is a command that may end or look through records of the session that it names.
+// sessionWalker is a command that may end or read records of the session that it names.
 type sessionWalker interface {
 	cost(size SessionSize) int
 }
@@ -480,8 +469,7 @@ func (m *Machine) SessionSize(id uint64) SessionSize {
 		Listed: listed + min(listed, int(s.members))}
 }
 
-// LargeSessions calls yield for each session with at least this many records. It looks at
-// every session.
+// LargeSessions calls yield for each session with at least this many records. It reads every session.
 func (m *Machine) LargeSessions(records int, yield func(id uint64, size SessionSize)) {
 	m.bySession.Scan(func(id uint64, _ ref) bool {
 		if size := m.SessionSize(id); size.Records >= records {

@@ -125,10 +125,11 @@ func New(self raft.ServerID, r Raft, candidate Candidate, times wake.Stretch, lo
 	}
 }
 
-// StreamEnded notes that a Raft stream from a process has ended, if the process leads. The caller reports it before
-// this node's Raft reads a message of the member's next process, which may lead in a later term. It does not block.
+// StreamEnded records that a Raft stream from a process has ended, if the process leads. The caller must report this
+// before this node's Raft reads a message of the member's next process, which may lead in a later term. It does not
+// block.
 func (e *Election) StreamEnded(process Process) {
-	term := e.raft.CurrentTerm() // first: if the leader changes meanwhile, the term is over
+	term := e.raft.CurrentTerm() // read first: if the leader changes now, its term is over
 	if _, leader := e.raft.LeaderWithID(); string(leader) == process.Node {
 		e.suspect(Leader{process, term})
 	}
@@ -141,7 +142,7 @@ func (e *Election) suspect(leader Leader) {
 	e.news.Set()
 }
 
-// Changed notes that Raft follows another leader, or that a candidate has requested this node's vote. It does not
+// Changed records that Raft follows another leader, or that a candidate has requested this node's vote. It does not
 // block.
 func (e *Election) Changed() {
 	e.mu.Lock()
@@ -150,7 +151,7 @@ func (e *Election) Changed() {
 	e.news.Set()
 }
 
-// settled reports whether no election is under way, as far as this node knows.
+// settled reports whether no election seems to be under way.
 func (e *Election) settled() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -254,8 +255,7 @@ func (e *Election) lost(ctx context.Context) (dead Leader, isLost bool) {
 }
 
 // ended returns the leader of this node's term if it is the node and one of its Raft streams has just ended. The end
-// counts only in its term: the member's next process may lead in a later term, while the end of its earlier process is
-// still remembered.
+// counts only in its term, because the member's next process may lead in a later term.
 func (e *Election) ended(node string) (Leader, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -348,7 +348,7 @@ func (e *Election) promiseSelf(self standing, lost string) bool {
 	return free && e.promise(self, lost)
 }
 
-// suspectToo has this node campaign itself: it may not have seen the end of its stream yet.
+// suspectToo makes this node campaign itself, because it may not have seen the end of its stream yet.
 func (e *Election) suspectToo(lost Leader) {
 	if lost != (Leader{}) {
 		e.suspect(lost)
@@ -356,7 +356,7 @@ func (e *Election) suspectToo(lost Leader) {
 	e.news.Set()
 }
 
-// takeTurn begins this node's turn as the best candidate, or ends it earlier.
+// takeTurn starts this node's turn as the best candidate, or shortens it.
 func (e *Election) takeTurn(lasts time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

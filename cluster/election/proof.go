@@ -21,7 +21,7 @@ const (
 // listener may stay open for a moment after a stream has ended.
 var dialPauses = []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}
 
-// Process is one process of a member. After a restart the member has another incarnation. The zero value is no process.
+// Process is one process of a member; each restart has another incarnation. The zero value is no process.
 type Process struct {
 	Node        string `json:"node"`
 	Incarnation uint64 `json:"incarnation"`
@@ -47,7 +47,7 @@ type death struct {
 	incarnation uint64
 	term        uint64 // the term in which it led
 	at          time.Time
-	doubt       time.Duration // how long after at no other proof is believed
+	doubt       time.Duration // how long after at no further proof is believed
 }
 
 // isDead reports whether the process of a leader has ended. It blocks for 0.9 s at most.
@@ -71,8 +71,8 @@ func (p *proofs) isDead(ctx context.Context, leader Leader) bool {
 	return false
 }
 
-// gone reports whether the member's machine refuses a connection to its peer port, or the member's next process accepts
-// it.
+// gone reports whether a process has ended: its machine refuses a connection to its peer port, or the member's next
+// process accepts the connection.
 func (p *proofs) gone(ctx context.Context, process Process) bool {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -96,14 +96,14 @@ func (p *proofs) recall(leader Leader) (known, doubted bool) {
 	return age < proofLasts && leader.Term == last.term, age < last.doubt
 }
 
-// remember notes that a leader was found dead.
+// remember records that a leader was found dead.
 func (p *proofs) remember(leader Leader) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := death{incarnation: leader.Incarnation, term: leader.Term, at: time.Now(), doubt: firstDoubt}
 	if last := p.dead[leader.Node]; last.incarnation == leader.Incarnation && last.doubt > 0 {
 		if time.Since(last.at) < proofLasts {
-			return // another check has found it at the same time
+			return // another check found it at the same time
 		}
 		next.doubt = 2 * last.doubt
 	}

@@ -10,21 +10,19 @@ import (
 )
 
 const (
-	// HoldTimeout is how long a command is held while no leader takes it, at
-	// multiplier 1.
+	// HoldTimeout is how long the router keeps a command while no leader accepts it, at multiplier 1.
 	HoldTimeout = 5 * time.Second
-	// outcomeTimeout is how long a sent command may lack an outcome, from the leader or from this node's machine, at
+	// outcomeTimeout bounds the wait for the outcome of a sent command, from the leader or from this node's machine, at
 	// multiplier 1.
 	outcomeTimeout = 5 * time.Second
 	// readAgain is the pause after a failed attempt to read.
 	readAgain = 20 * time.Millisecond
 )
 
-// Carry sends requests, in their order, and blocks until each has its outcome: a result, or the error that its caller
-// gets.
+// Carry sends requests, in their order, and blocks until each has its outcome: a result, or an error for its caller.
 //
-// If a leader is lost before it has applied all requests, Carry sends the rest, from the first unapplied request
-// on, again once it is certain that no request of the rest was applied, so that a list keeps its order.
+// If a leader is lost, Carry sends the requests from the first unapplied request on again. It first makes certain that
+// no such request was applied, so that a list keeps its order.
 func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []*requests.Settlement {
 	settled := make([]*requests.Settlement, len(reqs))
 	room := r.config.Requests.Add(ctx, reqs)
@@ -74,12 +72,12 @@ type carrying struct {
 	router *Router
 	ctx    context.Context
 	began  time.Time
-	hold   time.Duration // how long requests are held without a leader
+	hold   time.Duration // how long requests wait for a leader
 	timer  *time.Timer
 }
 
-// await blocks until a request has an outcome. It returns an outcome after which the request may be sent again only
-// while there is time for that.
+// await blocks until a request has an outcome. It returns a refusal that allows another attempt only while there is
+// time for the attempt.
 func (c *carrying) await(q *requests.Request) *requests.Settlement {
 	for {
 		select {
@@ -112,10 +110,10 @@ func (c *carrying) await(q *requests.Request) *requests.Settlement {
 	}
 }
 
-// giveUp ends the wait for a request with an error, unless the outcome has come just now.
+// giveUp ends the wait for a request with an error, unless the outcome has just come.
 func (c *carrying) giveUp(q *requests.Request, err error) *requests.Settlement {
 	was := c.router.config.Requests.Drop(q)
-	c.timer.Reset(0) // so that the next request checks its own time
+	c.timer.Reset(0) // so that the next request checks its own deadline
 	if was == requests.Settled {
 		select {
 		case got := <-q.Settled:
@@ -131,8 +129,8 @@ func (c *carrying) giveUp(q *requests.Request, err error) *requests.Settlement {
 	return &requests.Settlement{Verdict: outcome.Failed.Because(err)}
 }
 
-// CarryHere proposes a request in a term of this node only, and blocks until it is applied. ErrNotLeader means that it
-// was not applied.
+// CarryHere proposes a request only in a term of this node, and blocks until it is applied. After ErrNotLeader the
+// request was not applied.
 func (r *Router) CarryHere(ctx context.Context, t Term, q *requests.Request) error {
 	if r.config.Requests.Add(ctx, []*requests.Request{q}) == 0 {
 		return outcome.ErrOverloaded
@@ -163,7 +161,7 @@ func (r *Router) Read(ctx context.Context) (index uint64, nowMS int64, err error
 			if index, nowMS, err = l.read(ctx); err == nil {
 				return index, nowMS, nil
 			}
-			changed = nil // there is a lane; its leader may only be unable to reply now
+			changed = nil // there is a lane, so try it again after a pause
 		}
 		timer := time.NewTimer(readAgain)
 		select {

@@ -3,18 +3,18 @@ package forward
 import "time"
 
 // A command must not be logged long after its client has given up. For example, a client without an idempotency key may
-// have asked for something else since, and that may have been acknowledged. So the leader measures the age of a
-// command, on its own monotonic clock alone. Each stream brings readings of that clock to the origin. The origin
-// estimates the clock as the reading, plus the time since then on its own monotonic clock. The estimate is never ahead
-// of the leader's clock, no matter how long the reading was under way. The origin writes into each frame of commands
-// the estimate from when it saw that the callers still waited. The leader refuses commands that arrive too long after
-// that, or wait in its queue too long. So the time in the origin's buffers, on the link and in a suspended process
-// counts. The origin sends a command that was refused as late again, if its caller still waits.
+// have sent another request since. So the leader measures the age of a command, on its own monotonic clock:
+//
+// 1. The leader sends readings of this clock on each stream. The origin estimates the clock as the reading plus the time since
+//    then. The estimate is never ahead of the leader's clock, however long the reading was under way.
+// 2. When the origin sees that callers still wait, it puts its estimate into their frame of commands.
+// 3. The leader refuses commands that arrive, or wait in its queue, too long after that. So the time in the origin's buffers,
+//    on the network and in a suspended process counts. The origin sends a late command again if its caller still waits.
 
 const (
 	// freshFor is how old a command may be when it arrives at the leader, in addition to the round trip of the stream.
-	// Each refusal as late doubles it for that command, up to freshDoublings times, so that even a link that has become
-	// slow carries commands.
+	// Each refusal as late doubles it for that command, up to freshDoublings times, so that a link that has become slow
+	// still carries commands.
 	freshFor       = 250 * time.Millisecond
 	freshDoublings = 3
 	// roundTripMax bounds the measured round trip that is added to freshFor.
@@ -23,14 +23,13 @@ const (
 	queueGrace = time.Second
 	// clockEvery is how often a leader sends a reading even without other frames.
 	clockEvery = 500 * time.Millisecond
-	// clockKept is how long the best reading is preferred to later readings that took longer. It is bounded, since no
-	// two clocks run at exactly the same rate.
+	// clockKept is how long the best reading is preferred to later readings with longer round trips. It is bounded
+	// because no two clocks run at exactly the same rate.
 	clockKept = time.Minute
 )
 
 // leaderClock is the origin's estimate of the leader's forwarding clock, for one stream. It is never ahead of that
-// clock. link.go updates it, under the link's mu; peerStream.propose and forwardedCommand.Withdrawn refuse commands by
-// that clock.
+// clock. The link's mu guards it.
 type leaderClock struct {
 	known     bool
 	readingMS int64
@@ -53,7 +52,7 @@ func (c *leaderClock) estimateMS(now time.Time) int64 {
 	return c.readingMS + now.Sub(c.at).Milliseconds()
 }
 
-// patienceMS returns how long the leader may accept a command that it has refused as late so many times.
+// patienceMS returns how long the leader may accept a command that it has already refused as late this many times.
 func (c *leaderClock) patienceMS(refusals int) int64 {
 	return (freshFor<<min(refusals, freshDoublings) + 2*c.roundTrip).Milliseconds()
 }

@@ -27,7 +27,7 @@ const (
 	maxCommandBytes = 2 << 20
 	// batchCommands bounds the commands of one frame.
 	batchCommands = 1024
-	// frameFill is the size, about, at which a frame ends and the next one begins.
+	// frameFill is the approximate size at which a frame ends.
 	frameFill = 256 << 10
 )
 
@@ -78,7 +78,8 @@ func countFrames(buf []byte) (count uint64) {
 	return count
 }
 
-// readFrame reads one frame, its kind and body, into buf if buf has room. It returns io.EOF only between two frames.
+// readFrame reads the kind and the body of one frame, into buf if it is large enough. It returns io.EOF only between
+// frames.
 func readFrame(r *bufio.Reader, buf []byte) (frame []byte, err error) {
 	var head [frameHeader]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -203,7 +204,7 @@ func decodeReadAsk(buf []byte) (f readAsk, err error) {
 // status is the outcome of a forwarded command or read. A number is never reused.
 type status byte
 
-// The statuses. An unknown outcome has no status: the origin finds out from its own machine.
+// The statuses. An unknown outcome has no status, because the origin learns it from its own machine.
 const (
 	statusDone        status = 0 // the result follows
 	statusRefused     status = 1 // not applied: send it again, elsewhere or later

@@ -21,23 +21,23 @@ const (
 	// linkLinger is how long the stream of a closed link stays open for the replies to
 	// its commands.
 	linkLinger = 5 * time.Second
-	// linkSilence is how long the leader may report no new frames while some are on their way, at multiplier 1: it
-	// reports more often than that how many have arrived. After linkSilence there is still time to open another stream
-	// and to send the lost commands again, before the callers give up.
+	// linkSilence is how long the leader may leave frames unreported that were sent, at multiplier 1. The leader
+	// reports the number of received frames more often than that. After linkSilence there is still time to open another
+	// stream and to send the commands again before the callers give up.
 	linkSilence = 2 * time.Second
 )
 
-// link is a stream to the leader of a term: the origin's side of forwarding. Commands that wait when the writer is free
-// share a frame. Two goroutines, transmit and receive, live as long as the stream.
+// link is a stream to the leader of a term: the origin's side of forwarding. Commands that wait while a frame is
+// written share the next frame. Two goroutines, transmit and receive, live as long as the stream.
 //
-// A closed link accepts no more commands. Its stream stays open until every sent command has its reply, or until
-// linkLinger is over: we want to read refusals. If a refusal were lost, its command would never be in the log, so the
-// local machine could not settle the request before the term ends. If the stream ends before a request has its reply,
-// the outcome comes from the local machine, or from the fence on the next stream.
+// A closed link accepts no more commands. Its stream stays open until every sent command has its reply, at most for
+// linkLinger, because a refused command never appears in the log: if its refusal were lost, the local machine could not
+// settle the request before the term ends. Without a reply, the outcome comes from the local machine or from the fence
+// on the next stream.
 //
-// A stream may fail alone, while the streams of Raft work: it accepts every byte and delivers no byte. There is no new
-// leader then, and every command would end without an outcome. So a stream ends when the leader has reported no new
-// frames for linkSilence although some were sent.
+// A stream may fail silently while the streams of Raft work: it accepts bytes and delivers no byte. The leader stays the
+// same, and every command would end without an outcome. So a stream ends when the leader has left sent frames
+// unreported for linkSilence.
 //
 // Each stream has a number. If commands of earlier streams in the term have no outcome, the leader sends a fence on the
 // new stream: see requests.passFences.
@@ -53,7 +53,7 @@ type link struct {
 
 	welcome chan struct{} // closed when the leader has sent a reading of its clock
 	ended   chan struct{} // closed when the link is closed
-	sending chan struct{} // closed when transmit is over
+	sending chan struct{} // closed when transmit has returned
 	ready   wake.Signal   // there is something to send
 
 	mu         sync.Mutex
@@ -61,7 +61,7 @@ type link struct {
 	timed      bool                // the stream ends unless the leader reports more frames
 	sent       uint64              // frames
 	seen       uint64              // frames that the leader has reported
-	heard      bool                // the leader has reported more frames since the deadline was set
+	heard      bool                // the leader has reported further frames since the deadline was set
 	unanswered int                 // sent commands without a reply
 	queue      []*requests.Request // to be sent
 	asks       []uint64            // reads to be asked
@@ -117,7 +117,7 @@ func (l *link) close() {
 	l.queue, l.asked = nil, nil
 	_ = l.conn.SetReadDeadline(time.Now().Add(linkLinger))
 	l.mu.Unlock()
-	close(l.ended) // ends transmit, which then checks whether anything is open
+	close(l.ended) // ends transmit, which then checks for open commands
 	for number, answer := range reads {
 		answer <- readReply{number: number, status: statusRefused}
 	}
@@ -135,7 +135,7 @@ func (l *link) count(sent int) {
 		if l.unanswered <= 0 {
 			_ = l.conn.Close() // ends receive
 		}
-	default: // transmit may hold some
+	default: // transmit may still have unsent commands
 	}
 }
 
@@ -177,7 +177,7 @@ func (l *link) transmit() {
 	}
 }
 
-// take removes and returns all that waits to be sent.
+// take removes and returns all waiting requests and reads.
 func (l *link) take() ([]*requests.Request, []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,7 @@ func (l *link) transmitCommands(w io.Writer, buf []byte, queue []*requests.Reque
 		count := fillFrame(queue)
 		readingMS := l.leaderMS() // before MarkSent checks whether the callers wait
 		live, ok := l.config.Requests.MarkSent(queue[:count], l.leads, l.stream)
-		if !ok { // a later term is known: the link leads nowhere
+		if !ok { // this node knows a later term, so the link is of no use
 			l.config.Requests.Return(queue)
 			return nil, outcome.ErrNoLeader
 		}
@@ -289,8 +289,8 @@ func (l *link) handle(kind frameKind, body []byte) error {
 	return errFrame
 }
 
-// replied settles requests. If one was refused, it closes the link first, so that the refused request is not sent on it
-// again at once.
+// replied settles requests. If a request was refused, it first closes the link, so that the request is not sent on it
+// again.
 func (l *link) replied(replies []reply) {
 	refused := false
 	for i := range replies {
@@ -331,7 +331,7 @@ func (l *link) ask() (reading, error) {
 	l.mu.Unlock()
 	got := <-answer // from the leader, or from close
 	if got.status != statusDone {
-		l.close() // the router looks for the leader again
+		l.close() // makes the router look for the leader again
 		return reading{}, statuses[got.status].Err()
 	}
 	return reading{got.index, got.nowMS}, nil
@@ -411,20 +411,20 @@ func (s linkStream) Write(b []byte) (int, error) {
 	return timedWriter{s.link.conn}.Write(b)
 }
 
-// Read is called when all frames that have come whole are handled.
+// Read is called when all complete frames have been handled.
 func (s linkStream) Read(b []byte) (int, error) {
 	s.link.limitSilence(0)
 	return s.link.conn.Read(b)
 }
 
-// limitSilence counts frames as sent. It sets a deadline for the next read if the leader has not reported all of them,
-// and keeps the deadline until the leader reports more.
+// limitSilence counts sent frames. It sets a deadline for the next read if the leader has not reported all frames, and
+// keeps the deadline until the leader reports more.
 func (l *link) limitSilence(frames uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent += frames
 	unseen := l.sent > l.seen
-	if l.closed || unseen == l.timed && !l.heard { // closed: linkLinger counts
+	if l.closed || unseen == l.timed && !l.heard { // the stream of a closed link ends after linkLinger
 		return
 	}
 	l.timed, l.heard = unseen, false
@@ -432,5 +432,5 @@ func (l *link) limitSilence(frames uint64) {
 	if unseen {
 		limit = time.Now().Add(l.config.Times.Patience(linkSilence))
 	}
-	_ = l.conn.SetReadDeadline(limit) // a failure shows in the read
+	_ = l.conn.SetReadDeadline(limit) // if it fails, so will the next Read
 }

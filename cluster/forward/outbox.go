@@ -10,14 +10,13 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// maxOutbox bounds the messages that wait for a slow peer. An outcome counts as one, plus one for each member of a list
-// in its result; any other frame counts as its bytes. A peer beyond the bound is cut off, and learns the outcomes from
+// maxOutbox bounds the messages that wait for a slow peer. An outcome counts as 1, plus 1 for each member of a list in
+// its result; another frame counts as its bytes. A peer beyond the bound is disconnected, and learns the outcomes from
 // its own machine.
 const maxOutbox = 1 << 17
 
-// outbox gathers the messages of a leader to one peer. Messages that are added during the write of a frame share the
-// next one. Adding never blocks, since the apply goroutine does it. Safe for concurrent use; one goroutine, write,
-// empties it.
+// outbox gathers the messages of a leader to one peer. Messages added while a frame is written share the next frame.
+// Adding never blocks, because the apply goroutine does it. Safe for concurrent use; one goroutine, write, empties it.
 type outbox struct {
 	mu    sync.Mutex
 	mail  mail
@@ -40,7 +39,7 @@ type mail struct {
 
 func (m *mail) size() int { return len(m.replies) + len(m.ends) + len(m.frames) + m.members }
 
-// weigh counts the members of the results, from these indexes of replies and ends on.
+// weigh counts the members of the replies and ends from these indexes on.
 func (m *mail) weigh(replies, ends int) {
 	count := func(r *fsm.Result) {
 		if r != nil {
@@ -59,8 +58,8 @@ func newOutbox(clock func() clockFrame) *outbox {
 	return &outbox{ready: wake.NewSignal(), clock: clock}
 }
 
-// add calls put, which appends to the mail. It returns false once the outbox is shut, for example because this message
-// was too much.
+// add calls put, which appends to the mail. It returns false if the outbox is shut. A message beyond maxOutbox shuts
+// it.
 func (o *outbox) add(put func(*mail)) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -130,7 +129,7 @@ func (o *outbox) write(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		clear(full.replies) // they keep the results of whole entries in memory
+		clear(full.replies) // otherwise they would keep the results of whole entries in memory
 		clear(full.ends)
 		sent = full
 	}
@@ -147,8 +146,8 @@ func (m *mail) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, e
 	}
 	list := func(kind frameKind, count int, item func(i int)) {
 		for done := 0; done < count; {
-			// The count comes before the members, but we do not know yet how many of them fit. So we write the members
-			// after a gap for the count, and fill the gap afterwards.
+			// The count comes before the members, but how many fit is not known yet. So the members follow a gap for
+			// the count.
 			start := len(buf)
 			buf = beginFrame(buf, kind)
 			head := len(buf)
@@ -172,8 +171,7 @@ func (m *mail) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, e
 	return buf, scratch, err
 }
 
-// fillCount writes a count into the gap at head, as a varint of exactly that width: the groups of seven bits that it
-// does not need are zero.
+// fillCount writes a count into the gap at head, as a varint padded to the width of the gap.
 func fillCount(buf []byte, head, count int) []byte {
 	for i := range binary.MaxVarintLen32 {
 		more := byte(0x80)

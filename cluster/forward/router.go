@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// The router waits from routePause up to routePauseMax before it looks for a leader again, if it gets no news.
+	// routePause and routePauseMax bound the pause before the router looks for a leader again without news.
 	routePause    = 10 * time.Millisecond
 	routePauseMax = 200 * time.Millisecond
 	// routeSettled is how long a lane must last so that the router looks for the next lane without a pause.
@@ -77,7 +77,7 @@ type lane interface {
 // finds the leader and opens and closes lanes. The other methods are safe for concurrent use.
 type Router struct {
 	config Config
-	news   wake.Signal // look again
+	news   wake.Signal // Run must look for the leader again
 
 	mu        sync.Mutex
 	current   lane                // nil while there is no leader
@@ -138,8 +138,8 @@ func (r *Router) install(l lane) {
 	}
 }
 
-// Drop closes the present lane if it leads to the leader of that term. That leader has refused commands, and they must
-// not return to it at once.
+// Drop closes the present lane if it leads to the leader of that term. That leader has refused commands, which must not
+// be sent to it again at once.
 func (r *Router) Drop(term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *Router) Run(ctx context.Context) {
 			r.install(l)
 			r.keep(ctx, l)
 			r.retire(l)
-			if time.Since(opened) > routeSettled { // it was of use: look for the next lane at once
+			if time.Since(opened) > routeSettled { // the lane worked for a while: look for the next lane at once
 				pause = routePause
 				continue
 			}
@@ -235,7 +235,7 @@ func (r *Router) reach(ctx context.Context, address string, same func() bool) (n
 		select {
 		case <-r.news:
 			if !same() {
-				cancel(outcome.ErrNoLeader) // this ends the dial
+				cancel(outcome.ErrNoLeader) // ends the dial
 			}
 		case d := <-dialled:
 			return d.conn, d.err

@@ -21,7 +21,7 @@ const (
 	readBuffer = 64 << 10
 	// writeTimeout bounds how long a peer may accept no byte.
 	writeTimeout = 5 * time.Second
-	// maxReadAsks is how many reads of one stream may be under way. A peer gathers its readers, so it has one or two.
+	// maxReadAsks bounds the reads of one stream that are under way. A peer normally has one or two.
 	maxReadAsks = 16
 )
 
@@ -34,8 +34,8 @@ type Server struct {
 
 	mu   sync.Mutex
 	term uint64 // of the streams in last
-	// last has the last stream of each origin, even after it has ended: a stream that was opened before it may still
-	// arrive.
+	// last has the latest stream of each origin, even after the stream has ended, because an earlier stream may arrive
+	// later.
 	last map[uint64]*peerStream
 }
 
@@ -75,12 +75,12 @@ type peerStream struct {
 	ctx    context.Context // ends with the stream
 	asks   chan struct{}   // one for each read under way
 
-	// Set by the hello. Only the goroutine of receive uses them.
+	// The hello sets these fields. Only the goroutine of receive uses them.
 	term, origin, number uint64
 	welcomed             bool
 
-	frames atomic.Uint64 // that have arrived
-	fenced atomic.Bool   // a later stream has come: this stream adds no commands
+	frames atomic.Uint64 // received frames
+	fenced atomic.Bool   // a later stream has come, so this stream adds no more commands
 	ageMS  atomic.Int64  // of the last frame of commands when it arrived
 }
 
@@ -101,7 +101,7 @@ func (p *peerStream) clock() clockFrame {
 // receive handles frames until a frame cannot be read.
 func (p *peerStream) receive(r *bufio.Reader) error {
 	for {
-		frame, err := readFrame(r, nil) // a new buffer each time: the commands keep its bytes
+		frame, err := readFrame(r, nil) // a new buffer each time, because the commands alias its bytes
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (p *peerStream) propose(f *commandsFrame) {
 	proposals := make([]lead.Proposal, 0, len(f.commands))
 	for i := range f.commands {
 		c := &f.commands[i]
-		if err := p.server.config.Replica.Admits(c.data); err != nil { // first: this program may not know the level
+		if err := p.server.config.Replica.Admits(c.data); err != nil { // first, because this program may not know the level
 			p.refuse(f.commands[i:i+1], outcome.Failed.Because(err))
 			continue
 		}
@@ -165,7 +165,7 @@ func (p *peerStream) propose(f *commandsFrame) {
 			stream: p, framedCommand: *c, weight: p.server.config.Requests.Cost(command), takeByMS: f.readingMS + c.patienceMS,
 			id: fsm.RequestID{Origin: p.origin, Sequence: c.sequence},
 		}
-		p.server.config.Requests.Forward(taken.id, requests.Forwarded{Stream: p, Listens: c.listens}) // before it can be applied
+		p.server.config.Requests.Forward(taken.id, requests.Forwarded{Stream: p, Listens: c.listens}) // before the command can be applied
 		proposals = append(proposals, taken)
 	}
 	if !t.Propose(proposals) {
@@ -227,7 +227,7 @@ type forwardedCommand struct {
 	stream   *peerStream
 	id       fsm.RequestID
 	weight   int
-	takeByMS int64 // on the forwarding clock: the time by which it had to arrive at this node
+	takeByMS int64 // the latest time, on the forwarding clock, at which it may arrive at this node
 }
 
 // Command implements [lead.Proposal].
@@ -249,8 +249,8 @@ func (c *forwardedCommand) Withdrawn() outcome.Verdict {
 	return outcome.Verdict{}
 }
 
-// Failed implements [lead.Proposal]. A command whose outcome is open gets no reply: the
-// origin's own machine settles it.
+// Failed implements [lead.Proposal]. If the outcome is open it sends no reply: the origin's own machine settles the
+// command.
 func (c *forwardedCommand) Failed(v outcome.Verdict) {
 	c.stream.server.config.Requests.Unforward(c.id, c.stream)
 	if v.Fate == outcome.Open {
@@ -259,15 +259,15 @@ func (c *forwardedCommand) Failed(v outcome.Verdict) {
 	c.stream.refuse([]framedCommand{c.framedCommand}, v)
 }
 
-// enter makes a stream the last one of its origin, and fences the stream before it. It returns false if a later stream
-// has come.
+// enter makes a stream the latest of its origin, and fences the earlier stream. It returns false if a later stream has
+// come.
 func (s *Server) enter(p *peerStream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.term < s.term {
 		return false
 	}
-	if p.term > s.term { // streams of earlier terms add no more commands
+	if p.term > s.term { // streams of earlier terms add no commands any more
 		s.term, s.last = p.term, map[uint64]*peerStream{}
 	}
 	if before := s.last[p.origin]; before != nil {
@@ -298,9 +298,9 @@ func (p *peerStream) hello(f helloFrame) error {
 	return nil
 }
 
-// fence sends the index that bounds the entries of the origin's earlier streams. These streams are fenced, so a command
-// of theirs that is in no batch yet will never be in one. An entry made after that follows all their batches. If no
-// entry can be made, the origin gets no fence, and waits for the outcomes as before.
+// fence sends the index that bounds the entries of the origin's earlier streams. Their commands that are in no batch
+// yet will never be in a batch, so an entry made now follows all their batches. If no entry can be made, the origin
+// gets no fence and keeps waiting for the outcomes.
 func (p *peerStream) fence(t Term) {
 	index, err := t.Tick(p.ctx)
 	if err != nil {

@@ -31,9 +31,9 @@ type clock struct {
 	read   func() time.Time // monotonic
 	mu     sync.Mutex
 	lastMS int64     // the last stamp
-	at     time.Time // when the last stamp was taken, less the part below a millisecond that was cut off
-	flying int       // entries in flight
-	moved  time.Time // when the first of them left, or the last entry came back
+	at     time.Time // when the last stamp was taken, minus the fraction of a millisecond that the stamp dropped
+	flying int       // entries that were proposed and not yet applied
+	moved  time.Time // when the first of these entries was proposed, or when the last entry was applied
 	held   bool      // time stands still
 }
 
@@ -55,16 +55,16 @@ func (c *clock) advance() int64 {
 	passed := c.passed()
 	if passed > replica.MaxStampStep {
 		c.lastMS += replica.MaxStampStep.Milliseconds()
-		c.at = c.at.Add(passed) // the rest is lost for ever
+		c.at = c.at.Add(passed) // the stalled time never counts
 		return c.lastMS
 	}
 	whole := passed.Truncate(time.Millisecond)
 	c.lastMS += whole.Milliseconds()
-	c.at = c.at.Add(whole) // the rest counts for the next stamp
+	c.at = c.at.Add(whole) // the fraction of a millisecond counts for the next stamp
 	return c.lastMS
 }
 
-// leaves counts an entry that is about to be proposed. It is called before the entry's stamp.
+// leaves counts an entry in flight. The caller must call it before the entry's stamp.
 func (c *clock) leaves() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,17 +74,16 @@ func (c *clock) leaves() {
 	c.flying++
 }
 
-// returns counts an entry that is applied, or has failed.
+// returns ends the flight of an entry that was applied or has failed.
 func (c *clock) returns() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = c.at.Add(c.stalled()) // lost for ever
+	c.at = c.at.Add(c.stalled()) // the stalled time never counts
 	c.flying--
 	c.moved = c.read()
 }
 
-// stalled returns how long time has stood still because no entry has come back.
-// The caller holds mu.
+// stalled returns how long time has stood still because no entry was applied. The caller holds mu.
 func (c *clock) stalled() time.Duration {
 	if c.flying == 0 {
 		return 0
@@ -100,7 +99,7 @@ func (c *clock) passed() time.Duration {
 	return c.read().Sub(c.at) - c.stalled()
 }
 
-// hold stops time, or lets it continue. The time between does not count in cluster time.
+// hold stops cluster time, or lets it continue. The time in between never counts.
 func (c *clock) hold(held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +183,7 @@ func (t *ticker) tick(ctx context.Context) (wait time.Duration, needed bool) {
 	return 0, true
 }
 
-// next returns how long it takes until an entry is needed; needed is false if no entry is.
+// next returns how long it takes until an entry is needed; needed is false if no entry will be.
 func (t *ticker) next() (wait time.Duration, needed bool) {
 	if t.replica.MoreDue() {
 		return 0, true
@@ -194,7 +193,7 @@ func (t *ticker) next() (wait time.Duration, needed bool) {
 		return 0, false
 	}
 	if t.proposer.clock.holds() {
-		return TickEvery, true // check again then: the clock does not report when it continues
+		return TickEvery, true // check again, because the clock does not report when it continues
 	}
 	return min(t.proposer.clock.until(deadline), TickEvery-t.proposer.IdleFor()), true
 }
@@ -202,15 +201,15 @@ func (t *ticker) next() (wait time.Duration, needed bool) {
 const (
 	// beatEvery is how often the pulse beats.
 	beatEvery = 100 * time.Millisecond
-	// If the pulse has no beat for longer than stoodStill, the process counts as suspended.
+	// stoodStill is the time without a beat after which the process counts as suspended.
 	stoodStill = 250 * time.Millisecond
-	// hangUpGrace is how long commands wait after a suspension. In that time the node notices the hang-ups of clients,
-	// before it sends the requests that came before them.
+	// hangUpGrace is how long commands wait after a suspension, so that the node notices which clients have hung up
+	// before it sends their requests.
 	hangUpGrace = 50 * time.Millisecond
 )
 
-// Pulse detects that the process was suspended. Its clients may have given up during the suspension, and the process
-// reads their requests before it notices their hang-ups. Until Run it delays no command. Safe for concurrent use.
+// Pulse detects that the process was suspended. Clients may have given up meanwhile, and the process reads their
+// requests before it notices that they hung up. Pulse delays no command before Run is called. Safe for concurrent use.
 type Pulse struct {
 	epoch   time.Time
 	beaten  atomic.Int64 // the last beat, in ns since epoch; 0 before the first
@@ -246,7 +245,7 @@ func (p *Pulse) hold(now time.Duration) time.Duration {
 	switch resumed := p.resumed.Load(); {
 	case last == 0:
 		return 0
-	case now-time.Duration(last) > stoodStill: // the next beat will detect it
+	case now-time.Duration(last) > stoodStill: // the process was suspended, and the next beat will detect it
 		return hangUpGrace
 	case resumed == 0:
 		return 0

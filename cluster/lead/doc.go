@@ -2,10 +2,10 @@
 // when the node has won an election and has applied everything that earlier leaders may
 // have acknowledged. It ends the term when the node no longer leads. A term guarantees:
 //
-//  1. There is one proposer at a time, and each of its entries names its own term.
-//     When the end of a term has returned, the term makes no further entry.
+//  1. There is one proposer at a time, and each of its entries names its own term. Once Run has
+//     ended a term, the term makes no further entry.
 //  2. Cluster time never goes back, not even from one leader to the next, and stands
-//     still while the leader can take no command.
+//     still while the leader can accept no command.
 //  3. Confirm returns an index that shows everything which was acknowledged before
 //     the call, and a time by which no deadline at that index has passed.
 //  4. For each command that it accepts, the machine gives a result, by the command's

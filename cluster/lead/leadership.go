@@ -88,7 +88,7 @@ type Config struct {
 // replica's feed. All methods are safe for concurrent use.
 type Leadership struct {
 	config  Config
-	news    wake.Signal // look again
+	news    wake.Signal // Run must check its conditions again
 	changed wake.Signal // Established returns another term
 	current atomic.Pointer[Term]
 	pauses  chan pause
@@ -96,11 +96,11 @@ type Leadership struct {
 	interrupted uint64 // the term that was interrupted last, unless it is known to be lost; Run's alone
 }
 
-// pause is a call of Interrupt: its work is done while no term runs.
+// pause is a call of Interrupt, which does its work while no term runs.
 type pause struct {
 	ctx  context.Context
 	work func(nowMS int64) error
-	done chan error // has room for one
+	done chan error // buffered, for one error
 }
 
 // New returns the leadership of a node that does not lead yet.
@@ -150,7 +150,7 @@ func (l *Leadership) Run(ctx context.Context, r Raft) {
 			l.end()
 			now = nil
 		}
-		if l.interrupted != 0 && (!leads || l.interrupted != number) { // end did not see that one
+		if l.interrupted != 0 && (!leads || l.interrupted != number) { // end did not see the interrupted term
 			l.config.Acks.EndTerm(l.interrupted)
 			l.interrupted = 0
 		}
@@ -183,8 +183,7 @@ func (l *Leadership) Interrupt(ctx context.Context, work func(nowMS int64) error
 	}
 }
 
-// interrupt stops the term. It does not end the number of the term in Acks, since the next term here has the same
-// number.
+// interrupt stops the term. It does not end the term's number in Acks, because the next term here has the same number.
 func (l *Leadership) interrupt(p pause) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
@@ -196,7 +195,7 @@ func (l *Leadership) interrupt(p pause) error {
 	l.interrupted = t.term
 	t.stop()
 	l.changed.Set()
-	l.news.Set() // begin again
+	l.news.Set() // makes Run begin the next term
 	if !wake.Within(landTimeout, t.flying.Wait) {
 		return fmt.Errorf("%w: entries are under way", outcome.ErrNotApplied)
 	}

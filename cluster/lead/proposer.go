@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// entriesInFlight is how many entries may be in flight at once. The proposer logs a second entry only if that entry
-	// is full, or if the first one takes longer than flightPatience: see awaitFlight.
+	// entriesInFlight bounds the entries that are proposed and not yet applied. The proposer logs a second entry only
+	// if that entry is full, or if the first takes longer than flightPatience, see awaitFlight.
 	entriesInFlight = 2
 	flightPatience  = 10 * time.Millisecond
-	// queuePatience is how long a command that joins a queue waits for another command once no entry is in flight. At
-	// most patientCommands such commands wait: see gather.
+	// queuePatience is how long an acquire that joins a queue waits for another command once no entry is in flight. At
+	// most patientCommands such commands wait, see gather.
 	queuePatience   = 2 * time.Millisecond
 	patientCommands = 16
 	// enqueueTimeout is how long Raft's main loop may take to accept an entry.
@@ -78,8 +78,8 @@ type proposer struct {
 
 	slots  chan struct{} // one for each entry in flight, and one for the next entry
 	flying sync.WaitGroup
-	news   wake.Signal // look again
-	flight wake.Signal // an entry came back, or the waiting commands fill one: see awaitFlight
+	news   wake.Signal // run must check its conditions again
+	flight wake.Signal // an entry was applied, or the waiting commands fill an entry, see awaitFlight
 
 	mu      sync.Mutex
 	queue   queue
@@ -198,7 +198,7 @@ func (p *proposer) run(ctx context.Context) {
 // logNext waits for a slot and logs one entry, if there is a command or a tick for it.
 func (p *proposer) logNext(ctx context.Context) bool {
 	if p.idle() {
-		return false // a command that comes soon must not skip the wait for the entry in flight
+		return false // the next command must wait for the entry in flight too
 	}
 	select {
 	case p.slots <- struct{}{}:
@@ -209,8 +209,8 @@ func (p *proposer) logNext(ctx context.Context) bool {
 		<-p.slots
 		return false
 	}
-	// The callers of the commands in the last entry are about to run and to send their next commands. We let them run
-	// first: otherwise the first of these commands would leave alone, in a separate entry.
+	// The callers of the last entry's commands are about to send their next commands. We let these goroutines run
+	// first, so that the first of these commands does not leave alone, in a separate entry.
 	runtime.Gosched()
 	p.pulse.Settle(ctx.Done())
 	if !p.gather(ctx) {
@@ -245,9 +245,9 @@ func (p *proposer) idle() bool {
 	return p.queue.len() == 0 && len(p.ticks) == 0
 }
 
-// awaitFlight waits for the entry in flight, so that the commands that come until then share the next entry. It reports
+// awaitFlight waits for the entry in flight, so that commands that come until then share the next entry. It reports
 // whether the term continues. It stops waiting flightPatience after that entry was made, and when the waiting commands
-// fill an entry. So neither a slow link nor a load of large entries limits the log to one entry for each round trip.
+// fill an entry, so that neither a slow link nor large entries limit the log to one entry for each round trip.
 func (p *proposer) awaitFlight(ctx context.Context) bool {
 	for {
 		rest := p.restOfFlight()
@@ -263,7 +263,7 @@ func (p *proposer) awaitFlight(ctx context.Context) bool {
 	}
 }
 
-// restOfFlight returns how long the waiting commands still wait for the entry in flight.
+// restOfFlight returns how much longer the waiting commands wait for the entry in flight.
 func (p *proposer) restOfFlight() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,9 +273,9 @@ func (p *proposer) restOfFlight() time.Duration {
 	return time.Until(p.lastLog.Add(flightPatience))
 }
 
-// gather waits up to queuePatience while all waiting commands are a few that join queues. It reports whether the term
-// continues. For example, when a lease goes from hand to hand, the last holder asks again just as the new holder
-// releases. If the acquire had a separate entry, the release would wait for one more commit.
+// gather waits up to queuePatience while all waiting commands are a few acquires that join queues. It reports whether
+// the term continues. For example, when clients pass a lease around, the last holder asks again just as the new holder
+// releases. If the acquire had a separate entry, the release would have to wait for another commit.
 func (p *proposer) gather(ctx context.Context) bool {
 	if !p.patient() {
 		return true
@@ -355,7 +355,7 @@ func (p *proposer) trace(b batch, index uint64) {
 	}
 }
 
-// fail fails the commands of a batch whose entry failed.
+// fail fails the commands of a batch that Raft did not apply.
 func (p *proposer) fail(b batch, err error) {
 	verdict := outcome.OfEntry(err)
 	if verdict.Again() {
@@ -396,8 +396,8 @@ type batch struct {
 	left      time.Time // when Raft got its entry
 }
 
-// fit removes the commands that must no longer be logged. It runs just before the batch becomes an entry. So a command
-// that is withdrawn before a call of Tick is not in the entry of that tick, nor in a later one.
+// fit removes the commands that must no longer be logged. It runs just before the batch becomes an entry, so that a
+// command withdrawn before a call of Tick is neither in the entry of that tick nor in a later entry.
 func (b *batch) fit() {
 	b.proposals = slices.DeleteFunc(b.proposals, func(q Proposal) bool {
 		v := q.Withdrawn()

@@ -8,14 +8,14 @@ import "github.com/signalbox/signalbox/fsm"
 type Class uint8
 
 const (
-	ClassRenewal Class = iota // keeps what a session has
-	ClassRelease              // gives back
+	ClassRenewal Class = iota // keeps a session alive
+	ClassRelease              // gives permits back
 	ClassSingle               // any other request
 	ClassListed               // any member of a list: see DoMany of cluster.Node
 	classes
 )
 
-// ClassOf returns the class of a command that stands alone.
+// ClassOf returns the class of a command that is not a member of a list.
 func ClassOf(op fsm.Op) Class {
 	switch op.Class() {
 	case fsm.ClassRenewal:
@@ -26,7 +26,7 @@ func ClassOf(op fsm.Op) Class {
 	return ClassSingle
 }
 
-// Load is the room that a command takes in the queue and in an entry.
+// Load is the space that a command takes in the queue and in an entry.
 type Load struct {
 	Class  Class
 	Weight int // as fsm.Cost counts
@@ -36,8 +36,8 @@ type Load struct {
 // queueBytes bounds the size of all commands in one queue, encoded.
 const queueBytes = 64 << 20
 
-// Places bounds the commands that wait, and their memory. Lists may use half of it; an eighth is reserved for renewals
-// and releases, which make room for other commands. The user of Places guards it.
+// Places bounds the number and the memory of the commands that wait. Lists may use half of it; an eighth is reserved
+// for renewals and releases, which make room for other commands. The caller must lock it.
 type Places struct {
 	commands, bytes int // the bounds
 	used            [classes]struct{ commands, bytes int }
@@ -87,7 +87,7 @@ type queue struct {
 type line struct {
 	waiting       []Proposal
 	weight, bytes int // of all commands
-	passed        int // entries in a row that had no room for the first command
+	passed        int // consecutive entries that had no room for the first command
 }
 
 // add puts a command at the end of its line and reports whether there was room.
@@ -110,7 +110,7 @@ func (q *queue) len() (commands int) {
 	return commands
 }
 
-// fills reports whether the commands that wait are enough for an entry.
+// fills reports whether the waiting commands are enough for an entry.
 func (q *queue) fills() bool {
 	weight, bytes := 0, 0
 	for i := range q.lines {
@@ -160,7 +160,7 @@ func (q *queue) cut() []Proposal {
 	return q.remove(&count, total)
 }
 
-// owed returns the class that the most entries in a row have passed over, if there is one.
+// owed returns the class that the most consecutive entries have passed over, if there is such a class.
 func (q *queue) owed() (found Class, owed bool) {
 	highest := 0
 	for c := range q.lines {

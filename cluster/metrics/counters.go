@@ -83,7 +83,7 @@ func New(config Config) *Counters {
 		NoticesGivenUp:   counter("notices_given_up_total", "Notices that this node, as the leader, has given up to deliver."),
 	}
 	for _, cause := range []fsm.Cause{fsm.CauseExpired, fsm.CauseEnded, fsm.CauseRevoked, fsm.CauseDeleted, fsm.CauseResized} {
-		m.released.counterOf(cause) // at 0 before the first release, so that a rate sees it
+		m.released.counterOf(cause) // starts at 0, so that a rate sees the first release
 	}
 	return m
 }
@@ -123,11 +123,11 @@ func (c *counters[K]) counterOf(key K) prometheus.Counter {
 	return counter
 }
 
-// semaphore has the counters of one semaphore, or of the others together.
+// semaphore has the counters of one semaphore, or of all semaphores without separate metrics.
 type semaphore struct{ granted, expired prometheus.Counter }
 
-// countersOf returns the counters of a semaphore, or the counters of the others if the semaphore has no separate
-// metrics. Only the apply goroutine calls it.
+// countersOf returns the counters of a semaphore; semaphores without separate metrics share their counters. Only the
+// apply goroutine calls it.
 func (n *Semaphores) countersOf(name string) *semaphore {
 	if s := n.known[name]; s != nil {
 		return s
@@ -175,7 +175,7 @@ func (m *Counters) count(e *fsm.Effect, nowMS int64) {
 		m.named.countersOf(e.Semaphore).granted.Inc()
 	case fsm.EffectReleased:
 		if e.Count == 0 {
-			return // it was counted when it was revoked
+			return // the revocation was counted already
 		}
 		m.held.Observe(seconds(nowMS - e.SinceMS))
 		m.released.counterOf(e.Cause).Inc()

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Others is the label of all semaphores without separate metrics. A semaphore with this name is one of them.
+// Others is the label of all semaphores without separate metrics, and of a semaphore with this name.
 const Others = "other"
 
 // State shows the state of this node.
@@ -21,10 +21,9 @@ type State interface {
 	EstimateMS() int64
 }
 
-// Semaphores has separate metrics for a limited number of semaphores, since any client may create semaphores and each
-// takes several time series. At the start of the node these are the first semaphores by name. Each later one gets
-// separate metrics when it is created, if there is room; a deleted semaphore makes room for the next one that is
-// created.
+// Semaphores has separate metrics for a limited number of semaphores, because any client may create semaphores and each
+// takes several time series. At the start of the node these are the first semaphores by name. A later semaphore gets
+// separate metrics when it is created, if there is room. A deleted semaphore makes room for the next new one.
 type Semaphores struct {
 	bound            int
 	state            State
@@ -109,14 +108,14 @@ func (n *Semaphores) remove(name string) {
 	n.expired.DeleteLabelValues(name)
 }
 
-// restored adapts the names to a restored state: names that are still there keep their counters.
+// restored adapts the names to a restored state: semaphores that still exist keep their counters.
 func (n *Semaphores) restored(state *fsm.Machine) {
 	for _, name := range n.names() {
 		if _, exists := state.Semaphore(name); !exists {
 			n.remove(name)
 		}
 	}
-	for _, s := range state.Semaphores("", "", n.bound+1) { // the name of one may be Others
+	for _, s := range state.Semaphores("", "", n.bound+1) { // one more, because a name may be Others
 		if n.known[s.Name] == nil {
 			n.add(s.Name)
 		}
@@ -156,7 +155,7 @@ func (n *Semaphores) Collect(to chan<- prometheus.Metric) {
 			}
 		})
 		if !exists {
-			continue // deleted since names
+			continue // deleted since names was called
 		}
 		shown := n.gauges
 		if s.Settings != (fsm.Settings{}) {

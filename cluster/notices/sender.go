@@ -22,9 +22,9 @@ const (
 	// pauseFirst is the pause after the first failed attempt. It doubles with each further failure, up to pauseMost.
 	pauseFirst = time.Second
 	pauseMost  = 15 * time.Second
-	// stampAfter is how long the log may get no entry before a sender makes cluster time go on. Together with an
-	// attempt and a pause it is as long as one stamp can move cluster time, so that the ten minutes end in time on an
-	// idle cluster, too.
+	// stampAfter is how long the log may be idle before a sender logs an entry to advance cluster time. One entry moves
+	// cluster time by at most replica.MaxStampStep, which is stampAfter plus an attempt plus a pause, so keptFor ends
+	// in time on an idle cluster.
 	stampAfter = replica.MaxStampStep - attemptTimeout - pauseMost
 )
 
@@ -53,8 +53,8 @@ type Term interface {
 type Results interface {
 	// RemoveNotice removes a notice through the log.
 	RemoveNotice(ctx context.Context, id uint64) error
-	// NoticeDelivered, NoticeFailed and NoticeGivenUp count a delivery, a failed attempt, and a notice that is not
-	// tried any more.
+	// NoticeDelivered, NoticeFailed and NoticeGivenUp count a delivery, a failed attempt, and a notice that is given
+	// up.
 	NoticeDelivered()
 	NoticeFailed()
 	NoticeGivenUp()
@@ -85,8 +85,8 @@ func (noNotifier) Notify(context.Context, fsm.NoticeView) error { return errNoNo
 func (noNotifier) Host(string) string { return "" }
 
 // Sender delivers the notices that are due, during one term. It tries each notice until it is delivered or has been due
-// for ten minutes, and then has it removed through the log. It uses one goroutine, Run, and another for each due
-// notice; the state machine bounds their number. All methods are safe for concurrent use.
+// for ten minutes, and then removes it through the log. It uses one goroutine, Run, and another for each due notice;
+// the state machine bounds their number. All methods are safe for concurrent use.
 type Sender struct {
 	config  Config
 	limiter *limiter
@@ -167,7 +167,7 @@ func (s *Sender) forget(id uint64) {
 	delete(s.underWay, id)
 }
 
-// deliver tries one notice repeatedly, and then has it removed.
+// deliver tries one notice repeatedly, and then removes it.
 func (s *Sender) deliver(ctx context.Context, id uint64) {
 	last := errNoTurn
 	for pause := pauseFirst; ; pause = min(2*pause, pauseMost) {
@@ -184,7 +184,7 @@ func (s *Sender) deliver(ctx context.Context, id uint64) {
 			s.config.Logger.Warn("a notice was given up", "semaphore", n.Semaphore, "id", id, "error", last)
 			break
 		}
-		if ctx.Err() == nil { // otherwise the term ended, not the attempt
+		if ctx.Err() == nil { // otherwise the attempt failed because the term ended
 			s.config.Results.NoticeFailed()
 			last = err
 		}
@@ -197,7 +197,7 @@ func (s *Sender) deliver(ctx context.Context, id uint64) {
 	s.remove(ctx, id)
 }
 
-// stamp makes cluster time go on if no entry has done so lately.
+// stamp advances cluster time by an entry if the log has been idle.
 func (s *Sender) stamp(ctx context.Context) {
 	if s.config.Term.IdleFor() < stampAfter {
 		return
@@ -213,7 +213,7 @@ func (s *Sender) notice(id uint64) (n fsm.NoticeView, due bool) {
 	return n, due
 }
 
-// attempt waits until the limits allow an attempt, and then makes it. It returns errTooOld if it is too late by then.
+// attempt waits until the limits allow an attempt, and makes it. It returns errTooOld if the notice is too old by then.
 func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 	leave, err := s.limiter.acquire(ctx, s.config.Notifier.Host(n.URL))
 	if err != nil {
@@ -236,7 +236,7 @@ func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 	return err
 }
 
-// remove has a notice removed, and repeats that until it succeeds, since the next leader would otherwise deliver the
+// remove removes a notice and repeats this until it succeeds, because the next leader would otherwise deliver the
 // notice again.
 func (s *Sender) remove(ctx context.Context, id uint64) {
 	for {
@@ -258,13 +258,13 @@ const (
 	toHost = 4
 )
 
-// limiter limits the concurrent attempts. A host that accepts connections and never replies takes up only a small part
-// of them: its notices wait for each other, and notices to other hosts overtake them. Safe for concurrent use.
+// limiter limits the concurrent attempts, in all and to each host. A host that accepts connections and never replies
+// then delays only its own notices. Safe for concurrent use.
 type limiter struct {
 	all *semaphore.Weighted
 
 	mu    sync.Mutex
-	hosts map[string]*hostLimit // with an attempt under way or waiting
+	hosts map[string]*hostLimit // hosts with an attempt under way or waiting
 }
 
 // hostLimit limits the concurrent attempts to one host.

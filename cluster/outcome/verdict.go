@@ -57,7 +57,7 @@ var (
 	// ErrOtherTerm: Raft logged the entry in another term than the term in which it was proposed. Every machine skips
 	// it.
 	ErrOtherTerm = errors.New("logged in another term, and skipped")
-	// ErrHalted: this node's machine has stopped for good. Others may apply the entry.
+	// ErrHalted: this node's machine has stopped for good. Other nodes may apply the entry.
 	ErrHalted = errors.New("the state machine has halted")
 )
 

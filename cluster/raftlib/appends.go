@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// An append or a request for a vote that fails within sendAgain is sent again after retryPause, as many times as the
-	// pool may have connections: each of them may have been reset.
+	// A message that fails within sendAgain is sent again after retryPause, once for each connection that the pool may
+	// have, because all of them may have been reset.
 	sendAgain  = 100 * time.Millisecond
 	retryPause = 5 * time.Millisecond
 	// heartbeatAfter is the shortest time, at multiplier 1, between a follower's last reply and the next heartbeat. The
@@ -28,7 +28,7 @@ const (
 	appendFirst = 1 << 20
 	appendMin   = 16 << 10
 	appendMax   = 8 << 20
-	// entryOverhead is about the size of an entry on the wire, less its data.
+	// entryOverhead is the approximate size of an entry on the wire without its data.
 	entryOverhead = 64
 )
 
@@ -84,8 +84,8 @@ func (t *Transport) append(
 	via *raft.NetworkTransport, id raft.ServerID, target raft.ServerAddress,
 	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, again int,
 ) (replied bool, err error) {
-	// The follower may have entries of an earlier leader after the entries that this message compares. The commit index
-	// that we send must not cover them: the follower would take them for committed.
+	// The follower may have entries of an earlier leader after the last entry that this message compares. The commit
+	// index that we send must not cover these entries, because the follower would take them for committed.
 	last, lastTerm := lastCompared(args)
 	args.LeaderCommitIndex = min(args.LeaderCommitIndex, last)
 	t.followers.update(id, func(f *follower) { f.attempts.inFlight++ })
@@ -108,7 +108,7 @@ func (t *Transport) send(
 		return err
 	}
 	began := time.Now()
-	sent := t.config.Acks.Now() // before the send: a reply proves leadership up to that moment alone
+	sent := t.config.Acks.Now() // before the send, because a reply proves leadership only up to that moment
 	err := via.AppendEntries(id, target, args, resp)
 	t.followers.update(id, func(f *follower) { f.pace.noteMessage(args.Entries, time.Since(began), err) })
 	if err == nil && resp.Term == args.Term {
@@ -122,8 +122,8 @@ func (t *Transport) durable(index uint64) error {
 	return t.config.Log.Durable(index, t.config.Stretch.Of(raftTimeout))
 }
 
-// fence fails messages to followers while the own log hangs. Raft lets such a leader lead for ever, since only its main
-// loop is stuck (raft#503). A silent leader loses its followers to a leader that can write.
+// fence makes messages to followers fail while this node's log hangs. Raft would let such a leader lead for ever, since
+// only its main loop is stuck (raft#503). Without messages, the followers elect a leader that can write.
 func (t *Transport) fence(peer raft.ServerID, request any) error {
 	if t.config.Stalled() {
 		return errStalled
@@ -160,8 +160,8 @@ func (t *Transport) Run(ctx context.Context, source AppendSource) {
 	}
 }
 
-// rest blocks for a time, or until hurry gives a value or is closed, or ctx has ended. It reports whether hurry was the
-// reason. With hurry nil it does not block, and reports true.
+// rest blocks for a time, or until hurry is set or closed, or ctx ends. It reports whether hurry was the reason. With a
+// nil hurry it returns true at once.
 func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hurried bool) {
 	if hurry == nil {
 		return true
@@ -306,7 +306,7 @@ func (p *pace) noteMessage(entries []*raft.Log, took time.Duration, err error) {
 		p.least = took
 	}
 	took -= p.least
-	if total < appendMin && (err != nil || took > p.aim) { // its bytes are not the cause
+	if total < appendMin && (err != nil || took > p.aim) { // too few bytes to be the cause
 		return
 	}
 	switch {
@@ -376,8 +376,9 @@ func (a *announcement) noteSuccess(target raft.ServerAddress, args *raft.AppendE
 
 func (a *announcement) mark() { a.ackedAtMark = a.next.PrevLogEntry }
 
-// isDue reports whether the follower has acknowledged committed entries in the term, up to the mark, and was not sent
-// that they are committed. Later entries are left out, since the entries after them may still bring the commit index.
+// isDue reports whether the follower has acknowledged committed entries in the term, up to the mark, without knowing
+// that they are committed. Later entries are left out, because the next append may still bring the commit index for
+// them.
 func (a *announcement) isDue(term, commit uint64) bool {
 	return a.next.Term == term && a.sentCommit < min(commit, a.next.PrevLogEntry, a.ackedAtMark)
 }

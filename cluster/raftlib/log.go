@@ -54,15 +54,15 @@ type LogConfig struct {
 	Fatal func(error)
 }
 
-// Log is Raft's log. On a leader, StoreLogs hands entries to a writer and returns, so that the disks of the leader and
-// of the followers work at the same time. Raft then takes the entries for stored, and counts the leader itself for each
-// of them. The transport makes this true: it returns a follower's success only once [Log.Durable] has returned. If
-// another voter's success is part of every majority, no entry is committed before the leader's disk has it.
+// Log is Raft's log. On a leader, StoreLogs hands entries to a writer and returns at once, so that the disks of the
+// leader and of the followers work at the same time. Raft then counts the leader as having stored each entry. The
+// transport makes this true: it returns a follower's success only after [Log.Durable] has returned. If every majority
+// needs another voter's success, no entry is committed before the leader's disk has it.
 //
-// StoreLogs waits for the disk where this reasoning does not hold: on a node that does not lead, in a configuration
-// without another voter, and for configurations themselves. On a node that no longer leads, every call that concerns a
-// queued entry waits, so that no message reports an entry as stored before it is. A failed write ends the process,
-// since Raft relies on it. But while the disk is full, the log repeats the write and refuses new entries.
+// StoreLogs waits for the disk where this does not hold: on a node that does not lead, in a configuration without
+// another voter, and for configurations themselves. On a node that no longer leads, every call about a queued entry
+// waits, so that no message reports an entry as stored before it is. A failed write ends the process, because Raft
+// relies on it. But while the disk is full, the log repeats the write and refuses new entries.
 //
 // See ADR 15. All methods are safe for concurrent use; Raft calls StoreLogs from one goroutine.
 type Log struct {
@@ -75,7 +75,7 @@ type Log struct {
 	changed wake.Bell   // the queue got shorter, or failed changed
 
 	mu     sync.Mutex
-	queue  []queuedEntry // by index; a pending write has the first entries
+	queue  []queuedEntry // by index; the entries of a pending write come first
 	bytes  int           // of the queue
 	failed error         // the error of the last write; nil if it succeeded
 }
@@ -107,8 +107,8 @@ func (l *Log) leads() bool {
 	return r != nil && (*r).State() == raft.Leader
 }
 
-// parallel reports whether entries may wait in the queue. A configuration must not: it decides which voters commit it
-// and the entries before it.
+// parallel reports whether entries may wait in the queue. A configuration may not, because it decides which voters
+// commit it and the entries before it.
 func (l *Log) parallel(entries []*raft.Log) bool {
 	if !l.leads() || slices.ContainsFunc(entries, changesVoters) {
 		return false
@@ -187,7 +187,7 @@ func (l *Log) until(ctx context.Context, condition func() bool) error {
 			return err
 		}
 		if changed == nil {
-			changed = l.changed.Next() // and check again, so that no change is missed
+			changed = l.changed.Next() // before the next check, so that no change is missed
 			continue
 		}
 		if err := wake.Until(ctx, changed); err != nil {
@@ -330,7 +330,7 @@ func (l *Log) FirstIndex() (uint64, error) {
 
 // LastIndex implements [raft.LogStore].
 func (l *Log) LastIndex() (uint64, error) {
-	_, last := l.ends() // first: entries leave the queue for the disk
+	_, last := l.ends() // read first, because entries move from the queue to the disk
 	stored, err := l.store.LastIndex()
 	return max(last, stored), err
 }
@@ -362,8 +362,8 @@ func (l *Log) Close() error {
 	return l.until(ctx, func() bool { return len(l.queue) == 0 })
 }
 
-// Snapshots returns a store that begins a snapshot only when the log up to its index is on the disk: Raft stores no
-// entries that a snapshot covers.
+// Snapshots returns a store that begins a snapshot only when the log up to its index is on the disk, because Raft does
+// not store entries that a snapshot covers.
 func (l *Log) Snapshots(below raft.SnapshotStore) raft.SnapshotStore {
 	return drainedSnapshots{below, l}
 }

@@ -55,7 +55,7 @@ type EventEntry struct {
 type EventPage struct {
 	Entries []EventEntry
 	Next    EventID // the next page follows this event
-	// News is closed when there are later events; it is nil when there are some already.
+	// News is closed when there are later events; it is nil if there already are later events.
 	News <-chan struct{}
 }
 
@@ -73,8 +73,8 @@ type history struct {
 	events  int64  // invariant: the sum of the entries' effects
 	bytes   int64  // invariant: the sum of the entries' sizes
 
-	news wake.Bell   // rung, by run, when there is more
-	due  wake.Signal // a reader waits, and there is more
+	news wake.Bell   // rung by run when there are new events
+	due  wake.Signal // a reader waits and there are new events
 }
 
 func newHistory(maxEvents, maxBytes int64) *history {
@@ -209,8 +209,8 @@ func (h *history) run(ctx context.Context) {
 const (
 	// HashEvery is the distance of the indexes at which a state hash is kept.
 	HashEvery = 4096
-	// HashesKept is how many of them are kept: two nodes can be compared if they are fewer than that many of these
-	// indexes apart.
+	// HashesKept is the number of hashes kept at a distance of HashEvery. Two nodes can be compared if their indexes
+	// differ by less than HashesKept times HashEvery.
 	HashesKept = 16
 )
 
@@ -226,7 +226,7 @@ type Hashes struct {
 	mu     sync.Mutex
 	kept   []stateHash          // by index, the latest last
 	last   stateHash            // after the last entry
-	known  bool                 // last is the hash before the next entry
+	known  bool                 // whether last is the hash just before the next entry
 	recent [HashEvery]stateHash // by index modulo HashEvery
 	newest stateHash            // the latest in recent
 }
@@ -259,9 +259,9 @@ func (h *Hashes) keep(state stateHash) {
 	h.kept = append(h.kept, state)
 }
 
-// restored clears the hashes and starts again with the hash of a state that came from a snapshot. It does not know the
-// hashes at the indexes that the snapshot jumped over. The earlier hashes go, too, since a restored backup replaces the
-// history of which they tell.
+// restored clears the hashes and starts again with the hash of a state from a snapshot. The hashes of the skipped
+// indexes are unknown. The earlier hashes are dropped because a restored backup replaces the history that they belong
+// to.
 func (h *Hashes) restored(index uint64, hash [16]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

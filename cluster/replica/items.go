@@ -39,12 +39,11 @@ func (w *ItemWatch) changed(number uint64) {
 // watched are the watches of one name or of one prefix.
 type watched struct {
 	watches map[*ItemWatch]struct{}
-	number  uint64 // of the last change by the entry that is being applied; 0 without a change
+	number  uint64 // the number of the last change by the current entry; 0: no change
 }
 
-// ItemWatches finds the watches of a changed item. For each changed item of an entry it walks down a tree once; it
-// wakes each concerned watch once for each entry. Use NewItemWatches. Its methods are safe for concurrent use and do
-// not block.
+// ItemWatches finds the watches of a changed item by one walk down a tree, and wakes each of them once for each entry.
+// Use NewItemWatches. Its methods are safe for concurrent use and do not block.
 type ItemWatches struct {
 	mu    sync.Mutex
 	names map[string]*watched

@@ -39,8 +39,8 @@ type Replica struct {
 	level     atomic.Uint32                // the state's feature level
 	snapshots atomic.Uint64                // how many snapshots the feed has begun
 	reached   atomic.Uint64                // all entries up to this index are applied, and the sinks have returned
-	headless  atomic.Pointer[fsm.Standing] // the feed's headless state, or nil
-	succeeded atomic.Pointer[fsm.Standing] // the last headless state that came into force, or nil
+	headless  atomic.Pointer[fsm.Standing] // a state from a backup that is not in force yet, or nil
+	succeeded atomic.Pointer[fsm.Standing] // the last state from a backup that came into force, or nil
 	prepared  atomic.Pointer[prepared]     // see Prepare; may be nil
 
 	mu    sync.RWMutex // guards state and at
@@ -52,7 +52,7 @@ type Replica struct {
 	lists    wake.Watchers[uint64] // by session: its wait list
 	items    *ItemWatches
 	holders  wake.Bell // rung at each change of the state's HoldersIndex
-	rungAt   uint64    // the HoldersIndex at which it was rung; the apply goroutine alone uses it
+	rungAt   uint64    // the HoldersIndex at the last ring; used only by the apply goroutine
 	history  *history
 	hashes   Hashes
 }
@@ -167,7 +167,7 @@ func (r *Replica) wakeWatchers(entry *fsm.Applied) {
 			break
 		}
 	}
-	if entry.Jump { // every index has moved
+	if entry.Jump { // a jump changes all indexes
 		r.items.Restored(r.itemIndex())
 	}
 	before := r.rungAt
@@ -247,8 +247,8 @@ func (r *Replica) NextDeadline() (ms int64, ok bool) {
 // Level returns the feature level in force.
 func (r *Replica) Level() uint32 { return r.level.Load() }
 
-// Admits fails with outcome.ErrBelowLevel if a command needs a higher feature level than the cluster has: a member that
-// does not know the command could not apply it as the others do.
+// Admits fails with outcome.ErrBelowLevel if a command needs a higher feature level than the cluster has, because a
+// member that does not know the command could not apply it.
 func (r *Replica) Admits(command []byte) error {
 	if fsm.CommandLevel(command) > r.level.Load() {
 		return outcome.ErrBelowLevel
@@ -269,7 +269,7 @@ func (r *Replica) JoinsQueue(command []byte) (joins bool) {
 func (r *Replica) Snapshots() uint64 { return r.snapshots.Load() }
 
 // Sink follows the log as it is applied to the replica. Raft's apply goroutine calls both methods: they must be quick
-// and must not block. Index rises to the entry only when all sinks have returned.
+// and must not block. Replica.Index reaches the index of the entry only after all sinks have returned.
 type Sink interface {
 	// Applied is called after the state has applied an entry. The entry never changes, so the sink may keep it.
 	Applied(entry *fsm.Applied)
@@ -312,7 +312,7 @@ type Feed struct {
 	config  FeedConfig
 	meter   snapshotMeter
 	halted  error // not nil: the replica has stopped for good
-	unread  error // why the snapshot given last could not be read
+	unread  error // why the last snapshot from Raft could not be read
 
 	headless *jump // a restored state that the next entry brings into force, or nil
 }
@@ -324,8 +324,8 @@ func (r *Replica) Feed(config FeedConfig) *Feed {
 	return &Feed{replica: r, config: config, meter: snapshotMeter{base: snapshotCost}}
 }
 
-// Unread returns why the feed could not read the snapshot that Raft gave it last, or
-// nil: Raft itself does not pass the reason on.
+// Unread returns why the feed could not read the last snapshot from Raft, or nil. Raft itself does not report the
+// reason.
 func (f *Feed) Unread() error { return f.unread }
 
 // EncodeEntry makes an entry for Raft's log.
@@ -434,8 +434,8 @@ func (f *Feed) halt(err error) {
 }
 
 const (
-	// entryCost is added to the bytes of each entry. For example, a tick of 9 bytes takes about 170 bytes on the disk;
-	// a restart reads it twice and applies it, which takes as long as 400 bytes of a full entry.
+	// entryCost is added to the bytes of each entry. For example, a tick of 9 bytes takes about 170 bytes on the disk.
+	// A restart reads it twice and applies it, which takes as long as 400 bytes of a full entry.
 	entryCost = 512
 	// snapshotCost is the cost of entries after which a snapshot is due while the state is small. It bounds the time
 	// that a restart spends on the log to about a second.
@@ -453,8 +453,8 @@ type snapshotMeter struct {
 	size atomic.Int64 // of the last snapshot that was written or restored
 }
 
-// ask makes a snapshot due with the next entry. The newest snapshot has the state of a backup, without a leader: after
-// a restart, a node would not show that state until another entry follows.
+// ask makes a snapshot due with the next entry. It is needed when the newest snapshot is a backup's state without a
+// leader: a restarted node would not show that state before another entry follows.
 func (s *snapshotMeter) ask() { s.cost = math.MaxInt64 / 2 }
 
 // count adds the cost of an entry, and reports whether a snapshot is due. If it is, count starts again at 0.

@@ -13,9 +13,9 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// A snapshot is the index that the replica had reached, 8 bytes big-endian, and then the bytes of fsm.Frozen. The state
-// has an index, too, but a configuration raises only the index of the replica. Without the header, a node that restores
-// such a snapshot would wait for an index that never comes.
+// A snapshot is the index that the replica had reached, 8 bytes big-endian, and then the bytes of fsm.Frozen. The
+// state's own index may be lower, since a configuration raises only the index of the replica. Without the header, a
+// node that restores such a snapshot would wait for ever for its index.
 const snapshotHeader = 8
 
 // frozen is the state at one index, on its way into a snapshot.
@@ -110,7 +110,7 @@ type jump struct {
 // committed only together with a later entry. If the leader loses its followers before that, another leader continues
 // without the backup. So until the next entry, readers and callers see the old state.
 func (f *Feed) Restore(source io.ReadCloser) error {
-	defer func() { _ = source.Close() }() // it was only read
+	defer func() { _ = source.Close() }() // an error of Close is harmless after reading
 	if f.halted != nil {
 		return f.halted
 	}
@@ -148,9 +148,9 @@ type prepared struct {
 	taken chan struct{} // closed when the feed has taken it
 }
 
-// Prepare hands the feed a state whose snapshot Raft is about to give it, so that the feed need not decode it again:
-// that takes as long as an election, and Raft's main loop waits for it. From now on the state belongs to the replica.
-// taken is closed when the feed has the state. forget withdraws the state if Raft did not give the snapshot.
+// Prepare hands the feed a state whose snapshot Raft is about to deliver, so that the feed need not decode it while
+// Raft's main loop waits, which takes as long as an election. From now on the state belongs to the replica. taken is
+// closed when the feed has the state. forget withdraws the state if Raft does not deliver the snapshot.
 func (r *Replica) Prepare(index uint64, state *fsm.Machine) (taken <-chan struct{}, forget func()) {
 	next := &prepared{jump{state, index}, make(chan struct{})}
 	r.prepared.Store(next)

@@ -15,10 +15,10 @@ import (
 
 // Registry has the requests and waits of this node. A request is registered before it is sent.
 //
-// When a reply is lost, the local machine shows the outcome. If it applies the id, the command was applied. If it first
-// applies an entry of a later term, or the entry that a fence names, the command will never be applied: entries are
-// applied only in the term in which they were proposed, terms only rise along the log, and a fenced stream adds no
-// entry.
+// When a reply is lost, the local machine shows the outcome. If it applies the request's id, the command was applied.
+// If it first applies an entry of a later term, or the entry that a fence names, the command will never be applied:
+// entries are applied only in the term in which they were proposed, terms only rise along the log, and a fenced stream
+// adds no entry.
 //
 // One lock guards the requests and the waits: a request with a Waiting result must be settled in the same step in which
 // its caller begins to listen. Otherwise the caller could miss the end of the wait.
@@ -36,7 +36,7 @@ type Registry struct {
 	waits        waits
 	term         uint64 // the highest term whose first entry was applied
 	appliedIndex uint64 // of the last entry that was applied
-	restoredAt   uint64 // of the last snapshot: a wait that began up to it may have ended unseen
+	restoredAt   uint64 // of the last snapshot: waits that began at or below it may have ended unseen
 	streams      uint64 // the number of streams that this node has opened to leaders
 	fences       []Fence
 }
@@ -54,11 +54,11 @@ type Request struct {
 	// Guarded by Registry.mu.
 	caller context.Context // ends when the caller is gone
 	state  State
-	term   uint64    // in which it was sent last, like stream and sentAt
+	term   uint64    // of the last sending, like stream and sentAt
 	stream uint64    // 0: it was sent to this node's own proposer
 	sentAt time.Time // by this node's clock
 	late   int       // how often a leader has refused it as too old
-	hidden bool      // a snapshot may have hidden its id since then
+	hidden bool      // a snapshot since then may have hidden its result
 	tried  bool      // a leader has refused it
 }
 
@@ -110,8 +110,8 @@ func (r *Registry) Build(command fsm.Command, frame fsm.Envelope, class lead.Cla
 // Cost returns the weight of a command that another node has forwarded.
 func (r *Registry) Cost(command fsm.Command) int { return r.large.cost(command) }
 
-// Add registers requests, whose caller waits until ctx ends. It returns how many of them it has registered: as many of
-// the first ones as there was room for.
+// Add registers requests, whose caller waits until ctx ends. It registers the first requests for which there is room,
+// and returns their number.
 func (r *Registry) Add(ctx context.Context, reqs []*Request) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,8 +147,8 @@ func (r *Registry) forget(q *Request) {
 
 // MarkSent marks requests as sent, just before they leave for the leader of a term: on a stream or, with stream 0, to
 // this node's own proposer. It returns the live requests, whose callers still wait. ok is false when this node already
-// knows a later term, or has opened a later stream. Then the requests must not leave this way: their loss would not
-// show, since terms and fences prove only the loss of requests that were sent before them.
+// knows a later term or has opened a later stream. The requests must then not leave, because their loss would go
+// unnoticed: terms and fences prove only the loss of requests sent before them.
 func (r *Registry) MarkSent(reqs []*Request, term, stream uint64) (live []*Request, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *Registry) MarkSent(reqs []*Request, term, stream uint64) (live []*Reque
 	return live, true
 }
 
-// Unmark undoes MarkSent for requests that did not leave after all.
+// Unmark undoes MarkSent for requests that did not leave.
 func (r *Registry) Unmark(reqs []*Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +199,7 @@ func (q *Request) post(s *Settlement) {
 	q.Settled <- s
 }
 
-// Return refuses the requests that are held: no leader has them.
+// Return refuses requests that no leader has (Held).
 func (r *Registry) Return(reqs []*Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,8 +210,8 @@ func (r *Registry) Return(reqs []*Request) {
 	}
 }
 
-// Reply settles a request by a leader's reply: a result, or an error, which says that the request that came on that
-// stream was not applied in that term.
+// Reply settles a request by a leader's reply: a result, or an error, which says that the command was not applied in
+// that term and from that stream.
 func (r *Registry) Reply(sequence, term, stream uint64, s *Settlement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -383,7 +383,7 @@ func (r *Registry) Late(q *Request) int {
 	return q.late
 }
 
-// largeRecords is the number of records from which on a session is in largeSessions.
+// largeRecords is the smallest number of records of a session in largeSessions.
 const largeRecords = 64
 
 // largeSessions has the sizes of sessions with many records, so that a leader puts few of their ends, and of their

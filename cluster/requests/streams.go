@@ -2,7 +2,7 @@ package requests
 
 import "github.com/signalbox/signalbox/fsm"
 
-// Stream is a stream from another node. This node logs the commands of its callers.
+// Stream is a stream from another node, which forwards commands of its callers for this node to log.
 type Stream interface {
 	// Deliver takes the effects of one entry on the commands and waits of the stream. The apply goroutine calls it, so
 	// it must not block. It must not keep the delivery.
@@ -59,7 +59,7 @@ func (r *Registry) Forward(id fsm.RequestID, f Forwarded) {
 	r.forwarded[id] = f
 }
 
-// Unforward removes a forwarded command, unless it has come on another stream since.
+// Unforward removes a forwarded command, unless it has since come on another stream.
 func (r *Registry) Unforward(id fsm.RequestID, s Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,7 @@ func (r *Registry) passFences() {
 	ahead := r.fences[:0]
 	for _, f := range r.fences {
 		switch {
-		case f.Term < r.term: // refuseBefore has refused its commands
+		case f.Term < r.term: // refuseBefore has already refused the commands
 		case f.Index > r.appliedIndex:
 			ahead = append(ahead, f)
 		default:

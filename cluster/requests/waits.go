@@ -7,8 +7,8 @@ import "github.com/signalbox/signalbox/fsm"
 type waits struct {
 	callers sets[uint64, *Listener]
 	streams sets[uint64, Stream]
-	// places has the places of each stream in streams. A stream that has left is not in it, so no place is added for
-	// that stream any more.
+	// places has the places of each stream in streams. A stream that has left is removed, so that no place is added for
+	// it any more.
 	places map[Stream]map[uint64]struct{}
 }
 
@@ -38,7 +38,7 @@ type Listener struct {
 	Wants     []fsm.Want       // of its command; empty for a down
 	Concluded chan *Conclusion // gets at most one conclusion, which must not be changed; its buffer has room for it
 
-	// Set when it begins to listen; guarded by Registry.mu.
+	// These fields are set when the caller begins to listen; guarded by Registry.mu.
 	place   uint64
 	session uint64 // of the request
 	index   uint64 // of the entry with the Waiting result
@@ -156,8 +156,8 @@ func (r *Registry) Enter(s Stream) {
 	r.waits.places[s] = map[uint64]struct{}{}
 }
 
-// watch reports the end of a wait to a stream, once, even if the stream asks more often. A stream that has left gets no
-// report.
+// watch reports the end of a wait to a stream, once, even if the stream asks several times. It ignores a stream that
+// has left.
 func (w *waits) watch(place uint64, s Stream) {
 	if w.places[s] == nil {
 		return

@@ -18,13 +18,12 @@ const (
 	checkEvery = 200 * time.Millisecond
 	// spaceEvery is how often it measures the free space.
 	spaceEvery = time.Second
-	// stuckAfter is how long a write of the log may hang before the process ends. Such a write does not come back, and
-	// a new start finds out why.
+	// stuckAfter is how long a write of the log may hang before the process ends, because such a write never returns.
 	stuckAfter = 30 * time.Second
 	// handOverEvery is how often a leader without room tries to hand leadership over.
 	handOverEvery = 5 * time.Second
-	// keysAlarmEvery is how often the warning about the table of keys may be repeated, and keysAlarmPercent how full
-	// the table is then.
+	// keysAlarmEvery is the shortest time between warnings about a full table of keys; keysAlarmPercent is how full it
+	// is then.
 	keysAlarmEvery   = 10 * time.Minute
 	keysAlarmPercent = 80
 )
@@ -86,7 +85,7 @@ type watchdog struct {
 	room       store.Space // the last measurement
 	measuredAt time.Time   // when the room was last measured
 	handOverAt time.Time   // when a transfer was last tried
-	refusedAt  time.Time   // since when Raft refuses entries; zero: it does not
+	refusedAt  time.Time   // when Raft began to refuse entries; zero: it accepts entries
 	alarmedAt  time.Time   // when the warning about the keys was last logged; zero: never
 	dead       bool        // Fatal was called
 }

@@ -45,7 +45,7 @@ func writePair(files Pair, cert, key []byte, overwrite bool) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(newKey) // gone already, unless something failed
+	defer os.Remove(newKey) // no longer there, unless a step failed
 	newCert, err := writeBeside(files.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func writePair(files Pair, cert, key []byte, overwrite bool) error {
 
 // writeBeside writes the content to a new file in the folder of path, and returns the new path.
 func writeBeside(path string, content []byte) (string, error) {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // with the mode 0600
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // its mode is 0600
 	if err != nil {
 		return "", err
 	}
@@ -76,7 +76,7 @@ func replace(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(written) // gone already, unless something failed
+	defer os.Remove(written) // no longer there, unless a step failed
 	return os.Rename(written, path)
 }
 

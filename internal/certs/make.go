@@ -25,7 +25,7 @@ const (
 	// issuedLifetime is how long a certificate of a node or client is valid. Nodes read a new certificate without a
 	// restart.
 	issuedLifetime = 365 * 24 * time.Hour
-	// renewed is how long before its end a certificate is due for renewal.
+	// renewed is how long before its expiry a certificate is due for renewal.
 	renewed = 30 * 24 * time.Hour
 	// backdated is how far in the past a certificate becomes valid, so that a machine whose clock is behind accepts it
 	// at once.

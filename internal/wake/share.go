@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// shareSlice is how long a turn may keep its slot while it works. The next turn then begins beside it, since the
-	// work may be blocked, for example by a write to a client that does not read.
+	// shareSlice is how long a turn may keep its slot while it works. After that the next turn begins too, because the
+	// first may be blocked, for example by a write to a client that does not read.
 	shareSlice = 2 * time.Millisecond
-	// shareBurst is how much work may be done without a rest after an idle time. It also bounds how long other
+	// shareBurst is how much work may be done without a pause after an idle time. It also bounds how long other
 	// goroutines wait for the processors that the share uses.
 	shareBurst = 5 * time.Millisecond
-	// shareRest is the rest of a slot, as a multiple of the work of its turns.
+	// shareRest is the pause of a slot after a turn, as a multiple of the turn's work.
 	shareRest = 1
 )
 
 // Share lets goroutines that one change has woken work in turns, in the order in which they came. Together they use at
 // most a share of the processors. Without it they would use all processors until their work is done, while Raft's
-// goroutines wait in the same queue and miss a heartbeat. The length of a turn is wall-clock time: on a busy machine a
-// turn takes longer, and so does the rest after it. Safe for concurrent use.
+// goroutines wait in the same queue and miss a heartbeat. A turn is measured in wall-clock time: on a busy machine a
+// turn takes longer, and so does the pause after it. Safe for concurrent use.
 type Share struct {
 	free chan *slot
 	over <-chan struct{}
@@ -29,7 +29,7 @@ type Share struct {
 
 // slot is the right to work for one turn. Only the goroutine that has it uses it.
 type slot struct {
-	paid time.Time // the end of the rests for the turns so far
+	paid time.Time // the end of the pauses for the turns so far
 }
 
 // NewShare returns a share of an eighth of the processors, but at least of half a processor. Once over is closed, every
@@ -72,7 +72,7 @@ func (s *Share) begun(mine *slot, cost time.Duration) (end func()) {
 	}
 }
 
-// rest returns a slot to the share, after the rest for its work.
+// rest returns a slot to the share after the pause that its work requires.
 func (s *Share) rest(mine *slot, began time.Time, cost time.Duration) {
 	now := time.Now()
 	if mine.paid.Before(began) {
