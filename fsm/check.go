@@ -514,7 +514,7 @@ func (m *Machine) checkNotices() error {
 	for _, r := range m.byName {
 		attached -= m.semaphores.at(r).notices.length()
 	}
-	m.dropFresh() // wouldServe looks at groups without a lane
+	m.dropFresh() // removes the lanes that wouldServe created
 	if waits != m.patience.length() {
 		return errors.New("the notices that end by time are filed wrongly")
 	}

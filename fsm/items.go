@@ -37,8 +37,8 @@ func (m *Machine) nextChange() uint64 {
 	return m.changes
 }
 
-// jumpChanges makes the counter of changes skip numbers. From then on every index is at least the last skipped number,
-// so that a reader that has seen a lost state recognises another state.
+// jumpChanges makes the counter of changes skip numbers. A reader that has seen changes which this state lacks
+// recognises by the skipped numbers that the state was replaced.
 func (m *Machine) jumpChanges(by uint64) {
 	m.changes += by
 	if by > 0 {
@@ -88,7 +88,7 @@ func (m *Machine) roomForItems(another bool, bytes int64, change owned, result *
 		m.withinShare(has.itemBytes, change.itemBytes, maxItemBytes, RuleOwnerItemBytes, result)
 }
 
-// itemOf returns the count of an item for its owner; sign is 1 or -1.
+// itemOf returns the count of an item for its owner, negative if sign is -1.
 func itemOf(i *item, sign int64) owned { return owned{items: sign, itemBytes: sign * i.bytes()} }
 
 // changeItem sets the value and flags of an item, or creates it. holder returns the session that holds the item after

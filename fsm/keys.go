@@ -57,12 +57,11 @@ func (m *Machine) applyKeyed(c *decoded) Result {
 	return result
 }
 
-// Bounds of stored outcomes, in bytes: of a list member in addition to its name; of the outcome of a wait, with an
-// operator's reason, in addition to its members; of any outcome in addition to its members.
+// Bounds of stored outcomes, in bytes.
 const (
-	memberBytes  = 64
-	waitBytes    = 256 + maxNameBytes
-	answerBytes  = 4096
+	memberBytes  = 64                 // of a list member, without its name
+	waitBytes    = 256 + maxNameBytes // of the outcome of a wait, with an operator's reason, without the members
+	answerBytes  = 4096               // of any outcome, without the members
 	maxEachBytes = memberBytes + maxReasonBytes
 )
 

@@ -3,8 +3,8 @@ package fsm
 import "github.com/tidwall/btree"
 
 // A semaphore with groups has a lane for each group in use, with the group's limit, its used permits and its line of
-// waiting requests. A lane is created at its first use. It is removed with the last lease, request or entry that names
-// the group, unless a group-put gave the group a limit.
+// waiting requests. A lane is created at its first use. It is removed with the last lease, request, entry or return
+// that names the group, unless a group-put gave the group a limit.
 
 // lane is the record of one group of a semaphore.
 type lane struct {

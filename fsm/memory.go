@@ -68,7 +68,7 @@ func (m *Machine) fileEnded(e ended) {
 	kind.change(e.owner, func(l *list) { l.push(r, m.endedInOwner) })
 }
 
-// change changes the list of an owner with by.
+// change applies by to the list of an owner, and updates sizes.
 func (s *ends) change(owner string, by func(*list)) {
 	l := s.byOwner[owner]
 	s.sizes.Delete(endsOf{l.size, owner})
@@ -115,7 +115,7 @@ func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 	}
 }
 
-// revokedLike returns the remembered leases that ended by max_hold, or for another cause those that operators revoked.
+// revokedLike returns the remembered leases of the same kind as a cause: ended by max_hold, or revoked by operators.
 func (m *Machine) revokedLike(cause Cause) *list {
 	if cause == CauseMaxHold {
 		return &m.revokedOrder[1]

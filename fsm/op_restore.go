@@ -195,7 +195,7 @@ func (c RestoreSession) namedSlots(m *Machine, members []member, result *Result)
 		semaphore ref
 		slot      uint32
 	}
-	seen := map[slotOf]bool{} // slots of the leases before
+	seen := map[slotOf]bool{} // slots of the previous leases
 	named = make([]*slotList, len(members))
 	for i, want := range members {
 		s := m.semaphores.at(want.semaphore)

@@ -40,7 +40,7 @@ type semaphore struct {
 	version   uint64   // of permits, level, metadata and settings: starts at 1, rises at each change
 	owner     string   // the identity that made it and whose share of the semaphores it counts in
 	sweep     *string  // immutable: the first group to which sweep has not given the new limit; nil: no sweep runs
-	forgotten uint64   // receipts with tokens up to this are void, because a set forgot what they had spent
+	forgotten uint64   // receipts (see windows.go) with tokens up to this can't be settled, because a set dropped their spent permits
 }
 
 type session struct {
@@ -64,7 +64,7 @@ type session struct {
 	terms *terms // immutable; nil unless open-holder opened it
 
 	oneShot bool // ends with its last lease or request
-	keep    bool // its end does not return the undelivered grants of its wait list
+	keep    bool // the undelivered grants of its wait list stay taken when it ends
 	leased  bool // it has had a lease, so its client knows its id
 }
 
@@ -155,7 +155,7 @@ type entry struct {
 	inSession, inSemaphore links // derived
 }
 
-// notice tells a caller whose down was refused when permits are available again.
+// notice tells a caller that permits are available again, after a down of this caller was refused.
 type notice struct {
 	place     uint64 // unique: its id
 	semaphore ref    // 0 after it was deleted

@@ -141,8 +141,7 @@ func (m *Machine) fileReturn(r ref) {
 
 func (t *timedReturn) spendKey() spendKey { return spendKey{targetOf(t.semaphore, t.lane), t.dueMS} }
 
-// countReturn adds to the permits that come back later; by may be negative. Fewer of them may let waiting requests be
-// granted.
+// countReturn adds to the permits that come back later. by may be negative; then waiting requests may become grantable.
 func (m *Machine) countReturn(t *timedReturn, by int64) {
 	if by == 0 {
 		return

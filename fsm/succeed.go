@@ -118,7 +118,7 @@ func sum128(parts ...[]byte) (sum [16]byte) {
 }
 
 // Headless reports whether the state came from a backup and no leader has begun a term on it yet. Until then the
-// cluster may return to the state that it was to follow.
+// cluster may return to the state that this state was to replace.
 func (m *Machine) Headless() bool { return m.Standing().Headless() }
 
 // endAll ends all sessions in one step, without a budget.

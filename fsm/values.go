@@ -15,8 +15,8 @@ type Want struct {
 	Group     string // of the semaphore; "" for a plain semaphore
 }
 
-// Change is a member of a partial update. If Given is false, the member stays. A zero Value of an optional type clears
-// it.
+// Change is a member of a partial update. If Given is false, the member stays. A zero Value clears a member of an
+// optional type.
 type Change[T any] struct {
 	Given bool
 	Value T

@@ -13,7 +13,7 @@ type SemaphoreView struct {
 	Level         *int32
 	Metadata      []Pair
 	ModifiedIndex uint64
-	Version       uint64 // of permits, level and metadata
+	Version       uint64 // of permits, level, metadata and settings
 	Holders       int64  // number of leases
 	Waiters       int64  // number of waiting requests
 
@@ -251,8 +251,8 @@ func (m *Machine) Holders(name string, after uint64, limit int) []LeaseView {
 // leasesWalked bounds the leases that HoldersOf reads.
 const leasesWalked = 10_000
 
-// HoldersOf returns the same as Holders for one group. It reads leasesWalked leases at most. more says that others may
-// follow, after the token next.
+// HoldersOf returns the same as Holders for one group. It reads at most leasesWalked leases. more says that other
+// leases may follow, with tokens higher than next.
 func (m *Machine) HoldersOf(name, group string, after uint64, limit int) (found []LeaseView, next uint64, more bool) {
 	for _, l := range m.Holders(name, after, leasesWalked) {
 		if len(found) == limit {
