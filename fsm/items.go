@@ -37,8 +37,8 @@ func (m *Machine) nextChange() uint64 {
 	return m.changes
 }
 
-// jumpChanges makes the counter of changes skip numbers. A reader that has seen changes which this state lacks
-// recognises by the skipped numbers that the state was replaced.
+// jumpChanges makes the counter of changes skip numbers. From then on, every index is at least the last skipped number,
+// which tells a reader that saw changes of a lost state that the state was replaced.
 func (m *Machine) jumpChanges(by uint64) {
 	m.changes += by
 	if by > 0 {

@@ -71,7 +71,7 @@ type indexes struct {
 	byName       map[string]ref
 	names        btree.Map[string, ref] // in order, for listings
 	unswept      btree.Map[uint64, ref] // semaphores with work left for later entries because they were deleted, shrunk or swept, by epoch
-	unserved     *btree.BTreeG[waiter]  // heads of lines that could be granted, left for the next entry
+	unserved     *btree.BTreeG[waiter]  // heads of lines that can be granted, left for the next entry
 	bySession    btree.Map[uint64, ref]
 	byLease      map[leaseKey]ref // may lack the first lease of a session, see leaseOf
 	byWait       map[leaseKey]ref // requests for leases, once for each semaphore of their list
@@ -95,7 +95,7 @@ type indexes struct {
 	shades       *btree.BTreeG[shade]
 	byFolder     btree.Map[string, ref]
 	folderOrder  list    // the folder with the oldest last delete first
-	peaks        [15]int // the largest sizes of these maps, see trim
+	peaks        [15]int // the largest sizes of these maps since trim last copied each, see trim
 	byReturn     returnIndex
 	deletedNames int   // invariant: the names of all folders
 	itemBytes    int64 // invariant: the sum of the bytes of items, shades and terms

@@ -29,7 +29,7 @@ type semaphore struct {
 	holders list // derived: its leases, oldest first
 	notices list // derived: oldest first
 	deleted bool // no longer in the index of names; sweep removes its records over several entries
-	shrunk  bool // the permits were lowered; sweep ends requests that can't be granted any more
+	shrunk  bool // its lines have requests that can't be granted any more; sweep ends these requests
 
 	passed    uint16   // of a pool: consecutive grants that passed the waiting request of lowest rank
 	entries   list     // derived: entries of wait lists that name it, oldest first
@@ -84,7 +84,7 @@ type lease struct {
 	reason    string
 	ends      int64     // when it ends, in cluster time; 0: with its session
 	due       int64     // of a receipt: when the permits spent in a window come back, in cluster time; 0: it holds its permits
-	slots     *slotList // which permits it has; nil: the semaphore has no slots
+	slots     *slotList // which permits it has; nil: unknown, for example because it was granted before the semaphore had slots
 
 	inSession, inSemaphore links // derived
 }

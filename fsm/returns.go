@@ -27,7 +27,7 @@ type timedReturn struct {
 	dueMS     int64     // when it comes back, in cluster time, or NeverMS
 	spent     bool      // spent in a window; a group's spends that come back at the same time share a record
 	lost      *lostHold // immutable; set if the permits are of a lost lease
-	slots     *slotList // which permits come back; nil: the semaphore had no slots
+	slots     *slotList // which permits come back; nil: unknown, see lease.slots
 }
 
 // lostHold describes a lost lease, which is a lease that ended without its client's request.
