@@ -139,7 +139,7 @@ func (m *Machine) checkLine(t target) error {
 }
 
 // checkStanding: a request for all of a list is in the line of its pool, and is the front of its other lines, exactly
-// while it is ready in those.
+// while it is ready in all of its other lines.
 func (m *Machine) checkStanding(waiting ref, r *request, t target) error {
 	if !m.standsAside(r) {
 		if m.lineOf(t).front == waiting {

@@ -300,7 +300,7 @@ func (r *Result) mask(with *resultMembers) (mask uint64) {
 	return mask | r.listMask()
 }
 
-// maskOf returns the bits of the members that are not zero. The bit of the first member is first.
+// maskOf returns a mask with a bit for each member that is not zero. first is the number of the first member's bit.
 func maskOf[T comparable](first int, members []*T) (mask uint64) {
 	var zero T
 	for i, v := range members {

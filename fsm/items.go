@@ -182,8 +182,8 @@ func (m *Machine) moveItem(r, from, to ref) {
 
 func (m *Machine) itemInSession(r ref) *links { return &m.items.mut(r).inSession }
 
-// deleteItem removes an item by the change with this number. If the item's delay still runs, a shade keeps its name and
-// delay, because no session may acquire a new item of that name before the delay ends.
+// deleteItem removes an item, as the change with this number. If the item's delay still runs, a shade keeps its name
+// and delay, because no session may acquire a new item of that name before the delay ends.
 func (m *Machine) deleteItem(r ref, number uint64, cause Cause) {
 	gone := *m.items.at(r)
 	m.moveItem(r, gone.holder, 0)

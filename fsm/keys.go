@@ -65,7 +65,7 @@ const (
 	maxEachBytes = memberBytes + maxReasonBytes
 )
 
-// outcomeBytes returns an upper bound of the outcome of a command.
+// outcomeBytes returns an upper bound of the bytes of the outcome of a command.
 func outcomeBytes(c Command, l *Limits) int64 {
 	if lists, ok := c.(interface{ outcome(*Limits) int64 }); ok {
 		return answerBytes + lists.outcome(l)

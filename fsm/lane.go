@@ -58,7 +58,7 @@ func (e *entry) target() target { return targetOf(e.semaphore, e.lane) }
 // with returns the settings of a semaphore, the zero value if it has no settings.
 func (s *semaphore) with() Settings { return orZero(s.settings) }
 
-// detailsIn returns the details of an effect in a lane.
+// detailsIn returns the details of an effect that concerns a lane.
 func (m *Machine) detailsIn(lane ref) *EffectDetails {
 	return detailsOf(m.groupOf(lane), 0, nil, "")
 }
@@ -79,7 +79,7 @@ func (s *semaphore) groupCount() int64 {
 	return int64(s.groups.byName.Len())
 }
 
-// groupLimit returns the limit of a group without a limit from a group-put.
+// groupLimit returns the limit that applies to a group unless a group-put gave it another limit.
 func (s *semaphore) groupLimit() int64 {
 	if !s.grouped() || s.settings.PerGroup == 0 {
 		return NoLimit

@@ -5,7 +5,7 @@ package fsm
 type Limits struct {
 	Semaphores     int64
 	Sessions       int64
-	SessionLeases  int64 // in one session, including revoked ones
+	SessionLeases  int64 // leases in one session, including revoked leases
 	SessionWaiting int64 // waiting requests in one session; a request for a list counts once for each semaphore of the list
 	Leases         int64
 	Waiting        int64 // waiting requests; a request for a list counts once for each semaphore of the list

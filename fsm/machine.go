@@ -95,7 +95,7 @@ type indexes struct {
 	shades       *btree.BTreeG[shade]
 	byFolder     btree.Map[string, ref]
 	folderOrder  list    // the folder with the oldest last delete first
-	peaks        [15]int // the largest sizes of these maps since trim last copied each, see trim
+	peaks        [15]int // the largest sizes of these maps since trim last copied each
 	byReturn     returnIndex
 	deletedNames int   // invariant: the names of all folders
 	itemBytes    int64 // invariant: the sum of the bytes of items, shades and terms

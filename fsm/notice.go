@@ -58,7 +58,7 @@ func (m *Machine) wakeNotices() {
 		}
 		s := m.semaphores.at(semaphore)
 		if s.epoch == 0 {
-			continue // deleted meanwhile
+			continue // the semaphore was removed in the same command
 		}
 		for r := s.notices.first; r != 0; r = m.notices.at(r).inSemaphore.next {
 			if n := m.notices.at(r); !n.due && m.wouldServe(n) {
@@ -110,7 +110,6 @@ func (m *Machine) outlast(r ref) {
 	}
 }
 
-// removeNotice removes a notice.
 func (m *Machine) removeNotice(r ref) {
 	m.outlast(r)
 	if m.notices.at(r).semaphore != 0 {

@@ -1,7 +1,8 @@
 package fsm
 
 // ListDeliver returns and removes the entries of a session's wait list that have a grant or whose semaphore was
-// deleted, in the order of readyEntries. It withdraws what these entries still wait for.
+// deleted, and withdraws what these entries still wait for. It begins after the entry that was delivered last (round
+// robin).
 //
 // Codes: OK (Completed), NothingReady (Found: the list is not empty), UnknownSession (ExpiredSession, Revoked).
 type ListDeliver struct {

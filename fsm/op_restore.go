@@ -64,7 +64,7 @@ func decodeRestoreSession(d *decoder) Command {
 	return c
 }
 
-// slotsOf returns the slots of one of the leases.
+// slotsOf returns the slots that the command names for lease i.
 func (c RestoreSession) slotsOf(i int) []uint32 {
 	if i >= len(c.Slots) {
 		return nil

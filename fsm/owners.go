@@ -122,7 +122,7 @@ func (m *Machine) ownSession(id uint64) (ref, bool) {
 }
 
 // takeOver makes the caller the owner of a session without an owner, if the command succeeded. Commands that only give
-// back, such as Release, must not call takeOver, because an operator may use them too.
+// permits back, such as Release, must not call takeOver, because an operator may use these commands too.
 func (m *Machine) takeOver(r ref, result *Result) {
 	if !m.adopts() || m.sessions.at(r).owner != "" || result.Code != OK && result.Code != Waiting {
 		return

@@ -53,7 +53,7 @@ type session struct {
 	delivered  uint64 // the order of the last delivered entry of its wait list
 
 	key      ref   // derived: the idempotency key that ends with this one-shot session, or 0
-	leases   list  // derived: oldest first, revoked ones too
+	leases   list  // derived: oldest first, including revoked leases
 	requests list  // derived: lowest place first
 	entries  list  // derived: its wait list, in the order added
 	reserved int32 // derived: the number of leases that its requests can become
@@ -271,8 +271,8 @@ type table[T any] struct {
 	roomy []int32    // each page that has a free slot, once, including nil pages; the last is used first
 	spare int        // empty pages kept, so that a single record that comes and goes does not allocate a page each time
 	live  int
-	// generation marks the pages that this table may change in place. It shares pages of other generations with frozen
-	// copies.
+	// generation marks the pages that this table may change in place. The table shares pages of other generations with
+	// frozen copies.
 	generation uint64
 	// touches counts the lookups of records if a test sets it.
 	touches *int
@@ -476,7 +476,6 @@ func (l *list) push(r ref, at func(ref) *links) {
 	l.size++
 }
 
-// unlink removes r.
 func (l *list) unlink(r ref, at func(ref) *links) {
 	gone := *at(r)
 	if gone.previous == 0 {

@@ -240,7 +240,7 @@ func (m *Machine) restOf(l *lease, cause Cause) (dueMS int64, lost bool) {
 	return roundUp(m.nowMS+wait, returnStepMS), lost
 }
 
-// rest stores a return for permits, with their slots, that a lease has given up.
+// rest stores a return for permits that a lease has given up, with their slots.
 func (m *Machine) rest(l *lease, count int64, named []SlotRun, dueMS int64, lost bool) {
 	owner, s := m.sessions.at(l.session), m.semaphores.at(l.semaphore)
 	t := timedReturn{semaphore: l.semaphore, lane: l.lane, owner: owner.owner, count: count, dueMS: dueMS, slots: newSlotList(named)}

@@ -584,7 +584,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	switch window := s.with().WindowMS; {
 	case window != 0:
 		dueMS = m.spend(r, want, granted, window)
-	case !s.family(): // the window was removed while the request waited, so the down takes no permits
+	case !s.family(): // a down takes no permits from a family whose window was removed while the down waited
 		s.offset -= granted
 	}
 	moved := dueMS == 0 && !s.family()

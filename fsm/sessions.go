@@ -103,7 +103,7 @@ func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Resul
 	s, request := m.sessions.at(r), m.requests.at(waiting)
 	result := Result{Session: s.id, Place: request.place, Refusal: Refusal{Reason: reason}.ifSet()}
 	switch {
-	case cause == CauseTimeout: // the request for which the session was opened
+	case cause == CauseTimeout: // the wait of the request for which the session was opened has timed out
 		m.refuseUnavailable(&result, request)
 		result.QueueLength-- // the request itself does not count
 	case cause == CauseExpired:

@@ -33,7 +33,8 @@ func (m *Machine) sweepGroups(r ref, limit int) bool {
 	return true
 }
 
-// sweepLane gives a group its limit and ends requests for more. It reports whether all of these requests have ended.
+// sweepLane gives a group the new limit and ends requests for more than the limit. It reports whether all of these
+// requests have ended.
 func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
 	l := m.lanes.mut(r)
 	if groupLimit := m.semaphores.at(semaphore).groupLimit(); !l.own && l.limit != groupLimit {

@@ -47,7 +47,7 @@ type RequestView struct {
 	Partial    bool
 	Position   int64  // in the line of the view, from 1; in the view of a session, in the first line of its list
 	Group      string // of the line
-	Ahead      int64  // of a pool: how many groups have a first request that comes before the first of this line
+	Ahead      int64  // of a pool: the number of groups whose first request comes before the first request of this line
 	RankMS     int64  // EnqueuedMS less the head start: with Place the order of the line
 	EnqueuedMS int64
 	DeadlineMS int64  // its session's, in cluster time
@@ -500,9 +500,9 @@ func (m *Machine) GroupsInUse() int { return m.lanes.live }
 // groupsWalked bounds the groups that Groups reads.
 const groupsWalked = 10_000
 
-// Groups returns up to limit groups of a semaphore in the order of their names, from the name from. With waiting it
-// leaves out groups without waiting requests, and reads groupsWalked groups at most. more says that other groups may
-// follow, from the name next.
+// Groups returns up to limit groups of a semaphore in the order of their names, starting at the name from. With waiting
+// it leaves out groups without waiting requests, and reads at most groupsWalked groups. more says that other groups may
+// follow, starting at the name next.
 func (m *Machine) Groups(name, from string, waiting bool, limit int) (found []GroupView, next string, more bool) {
 	r, ok := m.byName[name]
 	if !ok || m.semaphores.at(r).groups == nil {
