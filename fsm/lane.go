@@ -65,7 +65,7 @@ func (m *Machine) detailsIn(lane ref) *EffectDetails {
 
 func (s *semaphore) grouped() bool { return s.settings != nil && s.settings.Groups != NoGroups }
 
-// family reports whether each group has separate permits, so that the semaphore has no total.
+// family reports whether the permits belong to the groups, so that the semaphore has no total.
 func (s *semaphore) family() bool { return s.settings != nil && s.settings.Family }
 
 // pool reports whether the groups share permits.

@@ -322,7 +322,7 @@ type line struct {
 // maxSpareLines bounds the empty lines that a machine keeps for reuse.
 const maxSpareLines = 256
 
-// newLine returns an empty line. It reuses lines, since the lines of a busy semaphore come and go.
+// newLine returns an empty line. It reuses lines, because the lines of a busy semaphore come and go.
 func (m *Machine) newLine() *line {
 	last := len(m.spareLines) - 1
 	if last < 0 {

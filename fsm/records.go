@@ -22,8 +22,8 @@ type semaphore struct {
 	level     *int32    // immutable
 	modified  uint64    // index of the last entry that changed permits, offset, leases or waiters
 
-	// line has the waiting requests outside of groups, nil while no request waits there; groups has the groups. Both are derived
-	// and change in place, so a frozen copy must not read them.
+	// line has the waiting requests outside of groups, nil if no such request waits; groups has the groups. Both are
+	// derived and change in place, so a frozen copy must not read them.
 	line    *line
 	groups  *groups
 	holders list // derived: its leases, oldest first

@@ -262,7 +262,7 @@ const (
 	EffectReturned       EffectKind = 18 // permits that no lease held came back: Count
 	EffectLost           EffectKind = 19 // a lease was lost, and its permits do not come back yet: Token, Session, Count, DueMS
 	EffectFreed          EffectKind = 20 // the permits of a lost lease came back by a FreeLost: Token, Session, Count, Reason
-	EffectSettled        EffectKind = 21 // a receipt changed the count that a lease spent to Count
+	EffectSettled        EffectKind = 21 // a receipt was settled: its lease has spent Count permits
 )
 
 // String returns the stable name of the kind.

@@ -167,7 +167,7 @@ func (m *Machine) dropReturn(r ref) {
 	m.byReturn.due.Delete(due)
 	m.byReturn.ofSemaphore.Delete(semaphoreReturn{s.epoch, due})
 	s.returns--
-	if t.count > 0 { // without permits, readers see no change
+	if t.count > 0 { // readers see no change from a return without permits
 		s.modified = m.index
 	}
 	if t.lost != nil {

@@ -300,8 +300,8 @@ func (m *Machine) has(owner ref) (leases, requests int) {
 	return leases, requests
 }
 
-// nextMS returns the earliest time of a lease's end or a return, NeverMS if there is none. Because every entry calls
-// it, the common case of empty indexes has a fast path.
+// nextMS returns the earliest time of a lease's end or a return, or NeverMS. Because every entry calls it, the common
+// case of empty indexes has a fast path.
 func (x *returnIndex) nextMS() int64 {
 	ms := NeverMS
 	if x.ends.Len() > 0 {
