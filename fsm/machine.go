@@ -101,7 +101,7 @@ type indexes struct {
 	itemBytes    int64 // invariant: the sum of the bytes of items, shades and terms
 	keyBytes     int64 // invariant: the sum of the keys' bytes
 	reserved     int64 // invariant: the largest number of leases and returns that waiting requests can become
-	members      int   // invariant: the members of all waiting requests
+	members      int   // invariant: the semaphores that the waiting requests list, summed over the requests
 	ownLimits    int64 // invariant: the number of groups that a group-put has given a limit
 }
 

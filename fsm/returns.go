@@ -30,7 +30,7 @@ type timedReturn struct {
 	slots     *slotList // which permits come back; nil: unknown, see lease.slots
 }
 
-// lostHold describes a lost lease, which is a lease that ended without its client's request.
+// lostHold describes a lost lease: its session expired or max_hold ended it, while on_lost was set.
 type lostHold struct {
 	token    uint64
 	session  uint64

@@ -56,8 +56,7 @@ func (m *Machine) giveTTL(r ref, ttlMS int64) {
 	}
 }
 
-// waitOver records the end of a request's wait, and reports whether a one-shot session was
-// opened for this request.
+// waitOver reports whether a one-shot session was opened for a request, and records that the request no longer waits.
 func (m *Machine) waitOver(r *request) bool {
 	if r.session == 0 || r.place == 0 || m.sessions.at(r.session).first != r.place {
 		return false

@@ -207,7 +207,7 @@ func (m *Machine) moveReturns(move func(*int64)) {
 		if t.lost != nil {
 			lost := *t.lost
 			move(&lost.atMS)
-			t.lost = &lost // state: a frozen copy has the one before
+			t.lost = &lost // state: a frozen copy has the old record
 		}
 	})
 	m.byReturn = newReturnIndex() // state: the times in it have moved
