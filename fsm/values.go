@@ -40,7 +40,7 @@ const (
 // MaxMembers bounds the semaphores that one request may list.
 const MaxMembers = 64
 
-// MaxOwnerBytes and MaxTraceBytes bound an owner and a trace context.
+// MaxOwnerBytes and MaxTraceBytes bound the lengths of an owner and of a trace context.
 const (
 	MaxOwnerBytes = 64
 	MaxTraceBytes = 64
