@@ -462,7 +462,6 @@ func decodeCommand(d *decoder) (decoded, error) {
 	return c, nil
 }
 
-// readFlagged reads the parts that the flags announce.
 func (c *decoded) readFlagged(d *decoder, flags byte) {
 	if flags&^(flagKey|flagOwner|flagTrace|flagLimits) != 0 {
 		d.Fail()

@@ -27,7 +27,6 @@ func (m *Machine) addNotice(semaphore ref, group string, c Down, result *Result)
 	result.Place = n.place
 }
 
-// linkNotice adds a notice to the indexes.
 func (m *Machine) linkNotice(r ref) {
 	n := m.notices.at(r)
 	m.byNotice[n.place] = r

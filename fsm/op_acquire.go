@@ -150,7 +150,6 @@ func (m *Machine) hasExactly(owner ref, want member) bool {
 	return waiting != 0 && countOf(m.requests.at(waiting).members, in) == want.count
 }
 
-// validAsk reports whether the group and the head start of a request are valid.
 func validAsk(group string, headStartMS int64) bool {
 	return ValidGroup(group) && headStartMS >= 0 && headStartMS <= MaxTTLMS
 }

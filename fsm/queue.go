@@ -458,7 +458,7 @@ func (a *askedCounts) largest() int64 {
 }
 
 // roomToWait reports whether a request may join its lines. owner is nil for a new one-shot session. A request counts
-// once for each semaphore of its list, because so does the work of its end.
+// once for each semaphore of its list, because the end of the request costs work for each.
 func (m *Machine) roomToWait(owner *session, newcomer *request, result *Result) bool {
 	all, more := m.members, len(newcomer.members)-1
 	if !m.roomToHold(owner, newcomer, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) ||

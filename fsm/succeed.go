@@ -250,7 +250,6 @@ func (m *Machine) moveLines(by int64) {
 	m.touched, m.freed = m.touched[:0], m.freed[:0]
 }
 
-// changeEach changes every record of a table.
 func changeEach[T any](records *table[T], change func(*T)) {
 	for r := range records.all() {
 		change(records.mut(r))
@@ -277,7 +276,6 @@ func moveResult(stored string, move func(*int64)) string {
 	return encodeResult(result)
 }
 
-// pointers returns pointers to the members of a list.
 func pointers[T any](list []T) (found []*T) {
 	for i := range list {
 		found = append(found, &list[i])

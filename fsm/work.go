@@ -261,7 +261,6 @@ func (m *Machine) endOrphan(owner ref, listHash uint64) {
 	m.settle()
 }
 
-// gone reports whether a semaphore is deleted.
 func (m *Machine) gone(semaphore ref) bool { return m.semaphores.at(semaphore).deleted }
 
 // orphaned reports whether the semaphore of a wait list's entry is deleted.
