@@ -139,7 +139,7 @@ func (m *Machine) checkLine(t target) error {
 }
 
 // checkStanding: a request for all of a list is in the line of its pool, and is the front of its other lines, exactly
-// while it is ready in those.
+// while it is ready in all of its other lines.
 func (m *Machine) checkStanding(waiting ref, r *request, t target) error {
 	if !m.standsAside(r) {
 		if m.lineOf(t).front == waiting {
@@ -514,7 +514,7 @@ func (m *Machine) checkNotices() error {
 	for _, r := range m.byName {
 		attached -= m.semaphores.at(r).notices.length()
 	}
-	m.dropFresh() // wouldServe looks at groups without a lane
+	m.dropFresh() // removes the lanes that wouldServe created
 	if waits != m.patience.length() {
 		return errors.New("the notices that end by time are filed wrongly")
 	}

@@ -155,7 +155,7 @@ type decoder struct {
 	feature uint32
 }
 
-// newDecoder returns a decoder of all the bytes, at level 1.
+// newDecoder returns a decoder of buf at the first feature level.
 func newDecoder(buf []byte) *decoder {
 	return &decoder{Decoder: wire.Decoder{Rest: buf}, feature: firstLevel}
 }
@@ -196,7 +196,7 @@ func (d *decoder) level() *int32 {
 	return &level
 }
 
-// feature level: unknown levels fail.
+// featureLevel reads a feature level, and fails if this program does not know the level.
 func (d *decoder) featureLevel() uint32 {
 	level := d.Uint()
 	if d.Err == nil {
@@ -205,7 +205,7 @@ func (d *decoder) featureLevel() uint32 {
 	return uint32(level)
 }
 
-// encodeChange appends whether a value is given, and the value only then.
+// encodeChange appends whether a member changes, and if so its new value.
 func encodeChange[T any](e *encoder, c Change[T], value func(*encoder, T)) {
 	e.bool(c.Given)
 	if c.Given {
@@ -220,7 +220,7 @@ func decodeChange[T any](d *decoder, value func(*decoder) T) (c Change[T]) {
 	return c
 }
 
-// only appends whether a put may only create (isNew) or only change (existing) a semaphore, as a byte of two bits.
+// only appends a byte with two bits: the put may only create (isNew), or only change (existing) a semaphore.
 func (e *encoder) only(isNew, existing bool) {
 	var bits byte
 	if isNew {
@@ -300,7 +300,7 @@ func (r *Result) mask(with *resultMembers) (mask uint64) {
 	return mask | r.listMask()
 }
 
-// maskOf returns the bits of the members that are not zero. The bit of the first member is first.
+// maskOf returns a mask with a bit for each member that is not zero. first is the number of the first member's bit.
 func maskOf[T comparable](first int, members []*T) (mask uint64) {
 	var zero T
 	for i, v := range members {

@@ -209,7 +209,7 @@ func SessionOf(c Command) uint64 {
 	return c.session()
 }
 
-// OneShotOf returns the session that a one-shot acquire makes, or 0.
+// OneShotOf returns the one-shot session that a command makes for its lease or request, or 0.
 func OneShotOf(c Command) uint64 {
 	if c.Op().row().session != oneShot {
 		return 0
@@ -462,7 +462,6 @@ func decodeCommand(d *decoder) (decoded, error) {
 	return c, nil
 }
 
-// readFlagged reads the parts that the flags announce.
 func (c *decoded) readFlagged(d *decoder, flags byte) {
 	if flags&^(flagKey|flagOwner|flagTrace|flagLimits) != 0 {
 		d.Fail()

@@ -59,7 +59,7 @@ func (m *Machine) forgetFolder(r ref) {
 	m.folders.remove(r)
 }
 
-// deletedIn returns the number of the last delete of a name in one folder that begins with prefix. If the folder
+// deletedIn returns the number of the last delete, in one folder, of a name that begins with prefix. If the folder
 // remembers no such name, it returns the number of the last forgotten delete, whose name may begin with prefix.
 func (m *Machine) deletedIn(text, prefix string) uint64 {
 	r, ok := m.byFolder.Get(text)
@@ -94,7 +94,7 @@ func (m *Machine) deletedAt(name string) uint64 {
 const folderLooks = 10_000
 
 // deletedBelow returns the number of the last delete of a name that begins with prefix, as deletedIn does. It reads up
-// to folderLooks folders, from the folder from on. next is the folder to continue with, or empty.
+// to folderLooks folders, starting at the folder from. next is the folder to continue with, or empty.
 func (m *Machine) deletedBelow(prefix, from string) (number uint64, next string) {
 	looks := 0
 	m.byFolder.Ascend(max(prefix, from), func(text string, r ref) bool {

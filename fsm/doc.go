@@ -17,12 +17,11 @@
 //   - A refused command leaves the state as it is, except the ttl that an acquire gives its session.
 //   - A command with an idempotency key is applied once while the key is remembered.
 //   - One entry applies within 50 ms of processor time, whatever the state. [EntryWeight] and [EntryBytes] bound its
-//     commands. The machine bounds work that follows from them, and reports work left for later entries in
-//     [Applied.MoreDue].
+//     commands. The machine bounds the work that follows from these commands, and sets [Applied.MoreDue] if
+//     work is left for later entries.
 //
-// The package does not propose, forward, wait or speak HTTP: cluster/replica feeds it from
-// the Raft log; the other packages of the cluster, httpapi and cmd make commands and read
-// states and results. It imports internal/wire.
+// The package does not propose, forward, wait or speak HTTP. cluster/replica applies the entries of the Raft log. The
+// other packages of the cluster, httpapi and cmd make commands and read states and results.
 //
 // One goroutine at a time may use a Machine, so the caller must lock out readers while it applies an entry. A [Frozen]
 // copy may be read while the machine applies further entries.
@@ -45,17 +44,17 @@
 //   - lane.go: the state of a semaphore's groups (lanes), and what a session has in a group
 //   - room.go: how many permits may still be taken, from a semaphore and by a group
 //   - pool.go: the choice of a pool among its groups (ADR 21)
-//   - fronts.go: requests for all of a list, which stand in the line of a pool only while ready in their other lines
+//   - fronts.go: requests for all of a list, which join the line of a pool only while they are ready in their other lines
 //   - sweep.go: how a new limit reaches all groups of a semaphore, over several entries
 //   - returns.go: permits that no lease holds and that come back later, and the ends of long holds (ADR 22)
-//   - windows.go: permits spent in a time window, and receipts
-//   - slots.go: which of the permits a lease has
+//   - windows.go: permits spent in a time window, and the receipts for them
+//   - slots.go: the numbers (slots) of the permits that a lease has
 //   - work.go: the bounds of an entry's work (MoreDue, Cost), and expire, which ends sessions past their deadline (ADR 7)
 //   - keys.go: idempotency keys, and the marks that replace the keys of ended one-shots
 //   - items.go: items and the sessions that hold them, deleted items whose delay still runs (shades), change numbers
 //   - deletes.go: the memory of deleted items
 //   - waitlist.go: wait lists of sessions
-//   - notice.go: notices that tell a caller whose down was refused that permits are available again
+//   - notice.go: notices that permits are available again, for callers whose down was refused
 //   - op_create.go: create a semaphore
 //   - op_put.go: create or change a semaphore
 //   - op_delete.go: delete a semaphore

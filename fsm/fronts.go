@@ -26,7 +26,7 @@ func (m *Machine) readyIn(r *request, w member) bool {
 }
 
 // restand moves requests into or out of the line of their pool after a change of a line outside of pools. The outcome
-// depends on the state alone, so that a machine from a snapshot agrees.
+// depends on the state alone, so that a machine restored from a snapshot gets the same lines.
 func (m *Machine) restand(t target, waiting *line) {
 	if waiting.front != 0 {
 		r := m.requests.at(waiting.front)

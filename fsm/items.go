@@ -37,8 +37,8 @@ func (m *Machine) nextChange() uint64 {
 	return m.changes
 }
 
-// jumpChanges makes the counter of changes skip numbers. From then on every index is at least the last skipped number,
-// so that a reader that has seen a lost state recognises another state.
+// jumpChanges makes the counter of changes skip numbers. From then on, every index is at least the last skipped number,
+// which tells a reader that saw changes of a lost state that the state was replaced.
 func (m *Machine) jumpChanges(by uint64) {
 	m.changes += by
 	if by > 0 {
@@ -88,7 +88,7 @@ func (m *Machine) roomForItems(another bool, bytes int64, change owned, result *
 		m.withinShare(has.itemBytes, change.itemBytes, maxItemBytes, RuleOwnerItemBytes, result)
 }
 
-// itemOf returns the count of an item for its owner; sign is 1 or -1.
+// itemOf returns the count of an item for its owner, negative if sign is -1.
 func itemOf(i *item, sign int64) owned { return owned{items: sign, itemBytes: sign * i.bytes()} }
 
 // changeItem sets the value and flags of an item, or creates it. holder returns the session that holds the item after
@@ -182,8 +182,8 @@ func (m *Machine) moveItem(r, from, to ref) {
 
 func (m *Machine) itemInSession(r ref) *links { return &m.items.mut(r).inSession }
 
-// deleteItem removes an item by the change with this number. If the item's delay still runs, a shade keeps its name and
-// delay, because no session may acquire a new item of that name before the delay ends.
+// deleteItem removes an item, as the change with this number. If the item's delay still runs, a shade keeps its name
+// and delay, because no session may acquire a new item of that name before the delay ends.
 func (m *Machine) deleteItem(r ref, number uint64, cause Cause) {
 	gone := *m.items.at(r)
 	m.moveItem(r, gone.holder, 0)

@@ -57,16 +57,15 @@ func (m *Machine) applyKeyed(c *decoded) Result {
 	return result
 }
 
-// Bounds of stored outcomes, in bytes: of a list member in addition to its name; of the outcome of a wait, with an
-// operator's reason, in addition to its members; of any outcome in addition to its members.
+// Bounds of stored outcomes, in bytes.
 const (
-	memberBytes  = 64
-	waitBytes    = 256 + maxNameBytes
-	answerBytes  = 4096
+	memberBytes  = 64                 // of a list member, without its name
+	waitBytes    = 256 + maxNameBytes // of the outcome of a wait, with an operator's reason, without the members
+	answerBytes  = 4096               // of any outcome, without the members
 	maxEachBytes = memberBytes + maxReasonBytes
 )
 
-// outcomeBytes returns an upper bound of the outcome of a command.
+// outcomeBytes returns an upper bound of the bytes of the outcome of a command.
 func outcomeBytes(c Command, l *Limits) int64 {
 	if lists, ok := c.(interface{ outcome(*Limits) int64 }); ok {
 		return answerBytes + lists.outcome(l)

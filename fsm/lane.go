@@ -3,8 +3,8 @@ package fsm
 import "github.com/tidwall/btree"
 
 // A semaphore with groups has a lane for each group in use, with the group's limit, its used permits and its line of
-// waiting requests. A lane is created at its first use. It is removed with the last lease, request or entry that names
-// the group, unless a group-put gave the group a limit.
+// waiting requests. A lane is created at its first use. It is removed with the last lease, request, entry or return
+// that names the group, unless a group-put gave the group a limit.
 
 // lane is the record of one group of a semaphore.
 type lane struct {
@@ -58,14 +58,14 @@ func (e *entry) target() target { return targetOf(e.semaphore, e.lane) }
 // with returns the settings of a semaphore, the zero value if it has no settings.
 func (s *semaphore) with() Settings { return orZero(s.settings) }
 
-// detailsIn returns the details of an effect in a lane.
+// detailsIn returns the details of an effect that concerns a lane.
 func (m *Machine) detailsIn(lane ref) *EffectDetails {
 	return detailsOf(m.groupOf(lane), 0, nil, "")
 }
 
 func (s *semaphore) grouped() bool { return s.settings != nil && s.settings.Groups != NoGroups }
 
-// family reports whether each group has separate permits, so that the semaphore has no total.
+// family reports whether the permits belong to the groups, so that the semaphore has no total.
 func (s *semaphore) family() bool { return s.settings != nil && s.settings.Family }
 
 // pool reports whether the groups share permits.
@@ -79,7 +79,7 @@ func (s *semaphore) groupCount() int64 {
 	return int64(s.groups.byName.Len())
 }
 
-// groupLimit returns the limit of a group without a limit from a group-put.
+// groupLimit returns the limit that applies to a group unless a group-put gave it another limit.
 func (s *semaphore) groupLimit() int64 {
 	if !s.grouped() || s.settings.PerGroup == 0 {
 		return NoLimit

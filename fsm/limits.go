@@ -5,7 +5,7 @@ package fsm
 type Limits struct {
 	Semaphores     int64
 	Sessions       int64
-	SessionLeases  int64 // in one session, including revoked ones
+	SessionLeases  int64 // leases in one session, including revoked leases
 	SessionWaiting int64 // waiting requests in one session; a request for a list counts once for each semaphore of the list
 	Leases         int64
 	Waiting        int64 // waiting requests; a request for a list counts once for each semaphore of the list
@@ -88,9 +88,9 @@ const (
 	maxFolderNames   = 64                   // deleted names of one folder
 	maxDeletedNames  = 100_000              // deleted names of all folders
 	deletesKeptMS    = 10 * 60 * 1000       // the time after its last delete for which a folder is kept
-	maxNotices       = 10_000               // in all
+	maxNotices       = 10_000               // notices in all
 	noticesKeptMS    = 7 * 24 * 3600 * 1000 // the time after which a notice that has not become due ends
-	maxNoticesHere   = 100                  // for one semaphore
+	maxNoticesHere   = 100                  // notices for one semaphore
 	maxNoticeBytes   = 2_048                // of its address
 	maxOwnLimits     = 100_000              // groups that a group-put gave a limit
 	maxNameBytes     = 512

@@ -26,10 +26,10 @@ type state struct {
 	feature uint32    // the feature level in force; never goes down
 	cluster ClusterID // zero before the first StartTerm
 
-	changes       uint64 // the number of the last change; never goes back
+	changes       uint64 // the last change number, of items and of sessions that open-holder opened; never goes back
 	itemChange    uint64 // the number of the last change of an item
 	sessionChange uint64 // the number of the last open or end of a session that open-holder opened
-	jumped        uint64 // the number at which the last jump ended, see jumpChanges
+	jumped        uint64 // the change number to which the last jump skipped, see jumpChanges
 
 	turns uint64 // the last turn number given to a group, see lane; never goes back
 }
@@ -52,13 +52,15 @@ type tables struct {
 	returns    table[timedReturn]
 }
 
-// leaseKey names a session and a semaphore or group. At most one lease, waiting request or wait-list entry has both.
+// leaseKey names a session and a semaphore or group. A session has at most one lease, one waiting request and one
+// wait-list entry for each semaphore or group.
 type leaseKey struct {
 	session ref
 	target  target
 }
 
-// listKey names a session and a list of semaphores, see listHashOf. At most one waiting request has both.
+// listKey names a session and a list of semaphores, see listHashOf. A session has at most one waiting request for each
+// list.
 type listKey struct {
 	session  ref
 	listHash uint64
@@ -69,7 +71,7 @@ type indexes struct {
 	byName       map[string]ref
 	names        btree.Map[string, ref] // in order, for listings
 	unswept      btree.Map[uint64, ref] // semaphores with work left for later entries because they were deleted, shrunk or swept, by epoch
-	unserved     *btree.BTreeG[waiter]  // heads of lines that could be granted, left for the next entry
+	unserved     *btree.BTreeG[waiter]  // heads of lines that can be granted, left for the next entry
 	bySession    btree.Map[uint64, ref]
 	byLease      map[leaseKey]ref // may lack the first lease of a session, see leaseOf
 	byWait       map[leaseKey]ref // requests for leases, once for each semaphore of their list
@@ -93,13 +95,13 @@ type indexes struct {
 	shades       *btree.BTreeG[shade]
 	byFolder     btree.Map[string, ref]
 	folderOrder  list    // the folder with the oldest last delete first
-	peaks        [15]int // the largest sizes of these maps, see trim
+	peaks        [15]int // the largest sizes of these maps since trim last copied each
 	byReturn     returnIndex
 	deletedNames int   // invariant: the names of all folders
 	itemBytes    int64 // invariant: the sum of the bytes of items, shades and terms
 	keyBytes     int64 // invariant: the sum of the keys' bytes
 	reserved     int64 // invariant: the largest number of leases and returns that waiting requests can become
-	members      int   // invariant: the members of all waiting requests
+	members      int   // invariant: the semaphores that the waiting requests list, summed over the requests
 	ownLimits    int64 // invariant: the number of groups that a group-put has given a limit
 }
 
@@ -175,7 +177,7 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	m.nowMS = max(m.nowMS, stamp)
 	m.applied.NowMS = m.nowMS
 	m.expire()
-	var command decoder // one for all commands: each decoder would be an allocation
+	var command decoder // declared outside of the loop, because each decoder would be an allocation
 	for range count {
 		command = decoder{Decoder: wire.Decoder{Rest: d.Bytes(d.Uint())}}
 		c, err := decodeCommand(&command)
@@ -244,13 +246,13 @@ func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
 
 func (m *Machine) effect(e Effect) { m.effects = append(m.effects, e) }
 
-// An entry with more effects or conclusions than these limits gives its buffer away instead of a copy, see take.
+// Above these lengths, take returns the scratch buffer itself instead of a copy.
 const (
 	maxScratchEffects     = 8192
 	maxScratchConclusions = 512
 )
 
-// take returns a copy of the scratch buffer, or above limit the buffer itself.
+// take empties a scratch buffer and returns its content: up to limit a copy, so that the next entry reuses the buffer.
 func take[T any](scratch *[]T, limit int) []T {
 	all := *scratch
 	if len(all) == 0 {
@@ -273,7 +275,7 @@ func (m *Machine) NowMS() int64 { return m.nowMS }
 func (m *Machine) Index() uint64 { return m.index }
 
 // HoldersIndex returns the change number of the last open or end of a session that open-holder opened, 0 before the
-// first.
+// first such session.
 func (m *Machine) HoldersIndex() uint64 { return m.sessionChange }
 
 // Term returns the term of the last StartTerm, 0 before the first.

@@ -7,9 +7,9 @@ import (
 )
 
 // The machine remembers for a while how sessions ended, in four kinds: ends by operators and ends by max_hold, which
-// prevent a restore; ends by deadlines; and all others. Each kind has its own bound. Clients can cause all kinds except
-// ends by operators, so they can't push those out. Beyond the bound, the machine forgets the oldest end of the owner
-// with the most ends, so that an owner can't push out the ends of owners with fewer.
+// prevent a restore; ends by deadlines; and all others. Clients can cause ends of each kind except ends by operators.
+// Because each kind has its own bound, clients can't make the machine forget an end by an operator. Beyond the bound,
+// the machine forgets the oldest end of the owner with the most ends, which protects the ends of the other owners.
 
 // ends has the remembered ends of one kind.
 type ends struct {
@@ -59,7 +59,7 @@ func (m *Machine) rememberEnded(e ended) {
 	}
 }
 
-// fileEnded stores the record of an ended session as the newest one.
+// fileEnded stores the record of an ended session as the newest record.
 func (m *Machine) fileEnded(e ended) {
 	r := m.ended.add(e)
 	m.byEnded[e.id] = r
@@ -68,7 +68,7 @@ func (m *Machine) fileEnded(e ended) {
 	kind.change(e.owner, func(l *list) { l.push(r, m.endedInOwner) })
 }
 
-// change changes the list of an owner with by.
+// change applies by to the list of an owner, and updates sizes.
 func (s *ends) change(owner string, by func(*list)) {
 	l := s.byOwner[owner]
 	s.sizes.Delete(endsOf{l.size, owner})
@@ -115,7 +115,7 @@ func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 	}
 }
 
-// revokedLike returns the remembered leases that ended by max_hold, or for another cause those that operators revoked.
+// revokedLike returns the remembered leases of the same kind as a cause: ended by max_hold, or revoked by operators.
 func (m *Machine) revokedLike(cause Cause) *list {
 	if cause == CauseMaxHold {
 		return &m.revokedOrder[1]

@@ -27,7 +27,6 @@ func (m *Machine) addNotice(semaphore ref, group string, c Down, result *Result)
 	result.Place = n.place
 }
 
-// linkNotice adds a notice to the indexes.
 func (m *Machine) linkNotice(r ref) {
 	n := m.notices.at(r)
 	m.byNotice[n.place] = r
@@ -58,7 +57,7 @@ func (m *Machine) wakeNotices() {
 		}
 		s := m.semaphores.at(semaphore)
 		if s.epoch == 0 {
-			continue // deleted meanwhile
+			continue // the semaphore was removed in the same command
 		}
 		for r := s.notices.first; r != 0; r = m.notices.at(r).inSemaphore.next {
 			if n := m.notices.at(r); !n.due && m.wouldServe(n) {
@@ -110,7 +109,6 @@ func (m *Machine) outlast(r ref) {
 	}
 }
 
-// removeNotice removes a notice.
 func (m *Machine) removeNotice(r ref) {
 	m.outlast(r)
 	if m.notices.at(r).semaphore != 0 {

@@ -150,15 +150,14 @@ func (m *Machine) hasExactly(owner ref, want member) bool {
 	return waiting != 0 && countOf(m.requests.at(waiting).members, in) == want.count
 }
 
-// validAsk reports whether a request may name a group, and ask for a head start.
 func validAsk(group string, headStartMS int64) bool {
 	return ValidGroup(group) && headStartMS >= 0 && headStartMS <= MaxTTLMS
 }
 
 // mayAsk applies the rule of levels to each member of a request. A session may request a semaphore with a level only if
 // that level is below all levels that it holds, and only while it has no other waiting request with a level. So each
-// session waits only for a level below those that it holds, which excludes a cycle of waits. mayAsk reads the leases
-// and requests of the session at most once.
+// session waits only for a level below the levels that it holds, and no cycle of waits can form. mayAsk reads the
+// leases and requests of the session at most once.
 func (m *Machine) mayAsk(owner ref, members []member, result *Result) bool {
 	var held, waited *int32
 	looked := false

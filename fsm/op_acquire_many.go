@@ -54,7 +54,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 	if owner, ok := m.ownSession(c.Session); ok {
 		m.endOrphan(owner, listHash)
 	}
-	known, isKnown := m.ownSession(c.Session) // endOrphan may have ended a one-shot
+	known, isKnown := m.ownSession(c.Session) // looked up again, because endOrphan may have ended a one-shot
 	if isKnown {
 		if same, ok := m.askedBefore(known, c.Wants, c.Mode, listHash); ok {
 			m.takeOver(known, &same)
@@ -176,9 +176,9 @@ func repeats(wants []Want) bool {
 	return false
 }
 
-// listsWell reports whether a request may have these members. Each group of a semaphore may occur once; with the
-// identity as the group it could occur twice. An "all" request may have a group of at most one pool, since two requests
-// could wait for each other in two pools for ever. Otherwise result is the refusal.
+// listsWell reports whether a request may have these members; if not, result is the refusal. Each group of a semaphore
+// may occur once; with ByOwner, all wants of a semaphore are in the same group. An "all" request may have a group of at
+// most one pool, since two requests could wait for each other in two pools for ever.
 func (m *Machine) listsWell(members []member, mode Mode) (result Result, ok bool) {
 	pools := 0
 	for i, w := range members {

@@ -1,9 +1,8 @@
 package fsm
 
-// DeleteSemaphore removes a semaphore: its waiting requests end with Deleted, its leases
-// are dropped. Sessions live on, except one-shots that are left without a lease or request.
-// The name is free at once; a large semaphore loses its leases and requests during the next
-// entries.
+// DeleteSemaphore removes a semaphore. Its waiting requests end with Deleted, and its leases are dropped. Sessions live
+// on, except one-shots that are left without a lease or request. The name is free at once; a large semaphore loses its
+// leases and requests during the next entries.
 //
 // Codes: OK, UnknownSemaphore, EpochMismatch, VersionMismatch.
 type DeleteSemaphore struct {

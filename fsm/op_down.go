@@ -13,8 +13,8 @@ type Down struct {
 	Epoch   uint64 // of the semaphore, 0: any
 	WaitMS  int64
 	Session uint64 // drawn by the node; 0 if WaitMS is 0
-	// Notice is the address of a callback if the down is refused. The notice becomes due when Count is available and
-	// the line is empty. It excludes a wait. Result.Place is the id of the notice.
+	// Notice is the address of a callback if the down is refused; it excludes WaitMS. The notice becomes due when Count
+	// is available and the line is empty. Result.Place is the id of the notice.
 	Notice string
 
 	Group       string // of a semaphore with groups: the line in which it waits

@@ -1,6 +1,7 @@
 package fsm
 
-// FreeLost returns the permits of a lost lease at once. The former holder uses it, who knows the token, or an operator.
+// FreeLost returns the permits of a lost lease at once. An operator may use it, or the former holder, who knows the
+// token.
 //
 // Codes: OK (Found, Granted: the permits), Malformed, UnknownSemaphore, EpochMismatch, NotLost.
 type FreeLost struct {

@@ -1,11 +1,10 @@
 package fsm
 
 // ListDeliver returns and removes the entries of a session's wait list that have a grant or whose semaphore was
-// deleted. It follows the order of the list, from the entry after the last delivered entry. It withdraws what these
-// entries still wait for.
+// deleted, and withdraws what these entries still wait for. It begins after the entry that was delivered last (round
+// robin).
 //
-// Codes: OK (Completed), NothingReady (Found: the list is not empty), UnknownSession
-// (ExpiredSession, Revoked).
+// Codes: OK (Completed), NothingReady (Found: the list is not empty), UnknownSession (ExpiredSession, Revoked).
 type ListDeliver struct {
 	Session uint64
 }
@@ -52,7 +51,8 @@ func (c ListDeliver) apply(m *Machine) Result {
 	return result
 }
 
-// readyEntries returns the ready entries in list order, starting after the last delivered entry.
+// readyEntries returns the ready entries, round robin: first the entries after the last delivered entry, in the order
+// of the list, then the entries before it.
 func (m *Machine) readyEntries(owner ref) []ref {
 	s := m.sessions.at(owner)
 	var before, after []ref

@@ -7,7 +7,7 @@ type OpenSession struct {
 	Session  uint64 // drawn by the node
 	TTLMS    int64
 	Metadata []Pair
-	Keep     bool // its end does not return the undelivered grants of its wait list
+	Keep     bool // the undelivered grants of its wait list stay taken when it ends
 }
 
 // Op is OpOpenSession.

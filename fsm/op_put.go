@@ -5,9 +5,8 @@ import "slices"
 // PutSemaphore creates a semaphore, which needs Permits, or changes its given members. More permits may grant waiting
 // requests at once. Requests that can't be granted any more end with Never. A repeat changes no setting.
 //
-// Codes: OK (Created, Semaphore), Malformed, AlreadyExists, EpochMismatch, UnknownSemaphore
-// (it must exist, or an epoch or a version was named), VersionMismatch, PermitsRequired, Overflow,
-// LimitReached.
+// Codes: OK (Created, Semaphore), Malformed, AlreadyExists, EpochMismatch, UnknownSemaphore (it must exist, or an epoch
+// or a version was named), VersionMismatch, PermitsRequired, Overflow, LimitReached.
 type PutSemaphore struct {
 	Name     string
 	Permits  Change[int64]

@@ -69,7 +69,7 @@ func (c ResizeLease) apply(m *Machine) Result {
 	if back := m.leases.at(held).count - c.Count; back > 0 {
 		l := m.leases.mut(held)
 		kept, named := l.slots.split(back)
-		l.count, l.slots = c.Count, newSlotList(kept) // state: the highest go first
+		l.count, l.slots = c.Count, newSlotList(kept) // state: the highest slots are given back
 		m.takeBack(l, back, named, CauseResized, "")
 	}
 	m.settle()

@@ -64,7 +64,7 @@ func decodeRestoreSession(d *decoder) Command {
 	return c
 }
 
-// slotsOf returns the slots of one of the leases.
+// slotsOf returns the slots that the command names for lease i.
 func (c RestoreSession) slotsOf(i int) []uint32 {
 	if i >= len(c.Slots) {
 		return nil
@@ -195,7 +195,7 @@ func (c RestoreSession) namedSlots(m *Machine, members []member, result *Result)
 		semaphore ref
 		slot      uint32
 	}
-	seen := map[slotOf]bool{} // slots of the leases before
+	seen := map[slotOf]bool{} // slots of the previous leases
 	named = make([]*slotList, len(members))
 	for i, want := range members {
 		s := m.semaphores.at(want.semaphore)

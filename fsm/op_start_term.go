@@ -58,9 +58,10 @@ func (c StartTerm) apply(m *Machine) Result {
 	return Result{Code: OK}
 }
 
-// jump makes the counters skip all numbers that lost entries may have used. Lost entries may contain jumps too, so a
-// jump must be larger than the jumps that it may follow: Succeed has the smallest; a StartTerm with a jump (the folders
-// of all nodes were put back) may follow a lost Succeed; Recovered (one folder is left) may follow both.
+// jump makes the counters skip all numbers that lost entries may have used. Because lost entries may contain jumps too,
+// a jump must be larger than the jumps that it may follow. Succeed has the smallest jump. After the folders of all
+// nodes were put back, a StartTerm with a jump may follow a lost Succeed. Recovered, with one folder left, may follow
+// both.
 func (m *Machine) jump(by uint64) {
 	m.tokens += by
 	m.places += by

@@ -6,7 +6,7 @@ import "math"
 type OwnerLimits struct {
 	Sessions int64 // sessions, including one-shots
 	Leases   int64 // leases, including revoked leases and the leases that waiting requests can become
-	Waiting  int64 // waiting requests; a request for a list counts once for each member
+	Waiting  int64 // waiting requests; a request for a list counts once for each semaphore of the list
 }
 
 func (l *OwnerLimits) fields() [3]*int64 { return [...]*int64{&l.Sessions, &l.Leases, &l.Waiting} }
@@ -30,8 +30,8 @@ func (d *decoder) ownerLimits() (l OwnerLimits) {
 
 // owned counts the records of one owner.
 //
-// A waiting request counts from its arrival as the leases that it can become. A grant therefore adds no lease to the
-// count, and needs no check: there would be no caller to refuse.
+// A waiting request counts from its arrival as the leases that it can become. So the limit of leases is checked while
+// there is a caller to refuse, and a later grant needs no check.
 type owned struct {
 	keys, keyBytes, sessions, leases, waiting int64
 	semaphores, notices, items, itemBytes     int64
@@ -122,7 +122,7 @@ func (m *Machine) ownSession(id uint64) (ref, bool) {
 }
 
 // takeOver makes the caller the owner of a session without an owner, if the command succeeded. Commands that only give
-// back, such as Release, must not call takeOver, because an operator may use them too.
+// permits back, such as Release, must not call takeOver, because an operator may use these commands too.
 func (m *Machine) takeOver(r ref, result *Result) {
 	if !m.adopts() || m.sessions.at(r).owner != "" || result.Code != OK && result.Code != Waiting {
 		return
@@ -133,8 +133,8 @@ func (m *Machine) takeOver(r ref, result *Result) {
 	result.TookOver = true
 }
 
-// adopts reports whether the caller takes over sessions and keys without an owner. These were made before the cluster
-// had identities; now the caller has an identity.
+// adopts reports whether the caller has an identity. Such a caller takes over the sessions and keys that have no owner,
+// which were made before the cluster had identities.
 func (m *Machine) adopts() bool { return m.caller.Owner != "" }
 
 // replayUnowned returns the result of a repeated key without an owner, and takes over the session of the key. ok is

@@ -20,7 +20,7 @@ func (r rank) before(other rank) bool {
 	return r.ms < other.ms || r.ms == other.ms && r.place < other.place
 }
 
-// lowestRank returns a rank below the rank of every request.
+// lowestRank returns a rank below the rank of every request. A head start can make the ms of a rank negative.
 func lowestRank() rank { return rank{ms: math.MinInt64} }
 
 // next returns the lowest rank after r.
@@ -41,8 +41,8 @@ func newWaiters() *btree.BTreeG[waiter] {
 	return btree.NewBTreeGOptions(func(a, b waiter) bool { return a.rank.before(b.rank) }, btree.Options{NoLocks: true})
 }
 
-// isFirst reports whether a request is the first in one of its lines, or would be if it is new. In a pool it must be
-// the request that the pool chooses.
+// isFirst reports whether a request is the first in one of its lines, or would be if it joined the line now. In a pool
+// it must be the request that the pool chooses.
 func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
 	if waiting := m.lineIn(s, w); waiting != nil {
 		if first, ok := waiting.first(); ok && first.rank.before(r.rank()) {
@@ -52,8 +52,8 @@ func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
 	return !s.pool() || m.isChoice(s, r, w)
 }
 
-// enqueue adds a request to the end of its lines, with the next place. opened says that its session was opened for it
-// alone.
+// enqueue adds a request to the end of its lines, with the next place. opened says that its session was opened for this
+// request alone.
 func (m *Machine) enqueue(r request, opened bool) ref {
 	m.places++
 	r.place, r.enqueuedMS = m.places, m.nowMS
@@ -68,7 +68,7 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 		in := m.lineIn(s, want)
 		m.waits(&r, want)
 		if first, ok := in.first(); in.front != 0 || ok && first.request == waiting && r.mode == All {
-			m.touch(want) // the request may have become a head, or taken the place of the head
+			m.touch(want) // the request may replace the front of this line, or become a front itself
 		}
 	}
 	return waiting
@@ -313,7 +313,7 @@ func (m *Machine) waitingResult(waiting ref) Result {
 
 // line has the waiting requests of a semaphore, or of one of its groups, by their ranks.
 type line struct {
-	order *btree.BTreeG[waiter] // the requests that can be served here
+	order *btree.BTreeG[waiter] // the requests of the line, without the requests in aside
 	aside *btree.BTreeG[waiter] // of a pool: requests that wait until they are ready in their other lines; nil: not used so far
 	front ref                   // outside of pools: the first request, if it also stands in a pool because it is ready here; or 0
 	asked askedCounts           // counts of the requests for leases
@@ -322,7 +322,7 @@ type line struct {
 // maxSpareLines bounds the empty lines that a machine keeps for reuse.
 const maxSpareLines = 256
 
-// newLine returns an empty line. It reuses lines, since the lines of a busy semaphore come and go.
+// newLine returns an empty line. It reuses lines, because the lines of a busy semaphore come and go.
 func (m *Machine) newLine() *line {
 	last := len(m.spareLines) - 1
 	if last < 0 {
@@ -408,7 +408,7 @@ type askedCounts struct {
 	byCount btree.Map[int64, *btree.Map[uint64, asking]] // by count, then by place
 }
 
-// asking is a request and the number of groups of a pool in which it asks for a count.
+// asking is a request with the number of groups of a pool in which it asks for the same count.
 type asking struct {
 	request ref
 	members int
@@ -458,7 +458,7 @@ func (a *askedCounts) largest() int64 {
 }
 
 // roomToWait reports whether a request may join its lines. owner is nil for a new one-shot session. A request counts
-// once for each semaphore of its list, since its end costs that much.
+// once for each semaphore of its list, because the end of the request costs work for each.
 func (m *Machine) roomToWait(owner *session, newcomer *request, result *Result) bool {
 	all, more := m.members, len(newcomer.members)-1
 	if !m.roomToHold(owner, newcomer, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) ||

@@ -22,14 +22,14 @@ type semaphore struct {
 	level     *int32    // immutable
 	modified  uint64    // index of the last entry that changed permits, offset, leases or waiters
 
-	// line has the waiting requests outside of groups, nil while no request waits there; groups has the groups. Both are derived
-	// and change in place, so a frozen copy must not read them.
+	// line has the waiting requests outside of groups, nil if no such request waits; groups has the groups. Both are
+	// derived and change in place, so a frozen copy must not read them.
 	line    *line
 	groups  *groups
 	holders list // derived: its leases, oldest first
 	notices list // derived: oldest first
 	deleted bool // no longer in the index of names; sweep removes its records over several entries
-	shrunk  bool // the permits were lowered; sweep ends requests that can't be granted any more
+	shrunk  bool // its lines have requests that can't be granted any more; sweep ends these requests
 
 	passed    uint16   // of a pool: consecutive grants that passed the waiting request of lowest rank
 	entries   list     // derived: entries of wait lists that name it, oldest first
@@ -40,7 +40,7 @@ type semaphore struct {
 	version   uint64   // of permits, level, metadata and settings: starts at 1, rises at each change
 	owner     string   // the identity that made it and whose share of the semaphores it counts in
 	sweep     *string  // immutable: the first group to which sweep has not given the new limit; nil: no sweep runs
-	forgotten uint64   // receipts with tokens up to this are void, because a set forgot what they had spent
+	forgotten uint64   // receipts (see windows.go) with tokens up to this can't be settled, because a set dropped their spent permits
 }
 
 type session struct {
@@ -53,7 +53,7 @@ type session struct {
 	delivered  uint64 // the order of the last delivered entry of its wait list
 
 	key      ref   // derived: the idempotency key that ends with this one-shot session, or 0
-	leases   list  // derived: oldest first, revoked ones too
+	leases   list  // derived: oldest first, including revoked leases
 	requests list  // derived: lowest place first
 	entries  list  // derived: its wait list, in the order added
 	reserved int32 // derived: the number of leases that its requests can become
@@ -64,7 +64,7 @@ type session struct {
 	terms *terms // immutable; nil unless open-holder opened it
 
 	oneShot bool // ends with its last lease or request
-	keep    bool // its end does not return the undelivered grants of its wait list
+	keep    bool // the undelivered grants of its wait list stay taken when it ends
 	leased  bool // it has had a lease, so its client knows its id
 }
 
@@ -84,7 +84,7 @@ type lease struct {
 	reason    string
 	ends      int64     // when it ends, in cluster time; 0: with its session
 	due       int64     // of a receipt: when the permits spent in a window come back, in cluster time; 0: it holds its permits
-	slots     *slotList // which permits it has; nil: the semaphore has no slots
+	slots     *slotList // which permits it has; nil: unknown, for example because it was granted before the semaphore had slots
 
 	inSession, inSemaphore links // derived
 }
@@ -155,7 +155,7 @@ type entry struct {
 	inSession, inSemaphore links // derived
 }
 
-// notice tells a caller whose down was refused when permits are available again.
+// notice tells a caller that permits are available again, after a down of this caller was refused.
 type notice struct {
 	place     uint64 // unique: its id
 	semaphore ref    // 0 after it was deleted
@@ -271,8 +271,8 @@ type table[T any] struct {
 	roomy []int32    // each page that has a free slot, once, including nil pages; the last is used first
 	spare int        // empty pages kept, so that a single record that comes and goes does not allocate a page each time
 	live  int
-	// generation marks the pages that this table may change in place. It shares pages of other generations with frozen
-	// copies.
+	// generation marks the pages that this table may change in place. The table shares pages of other generations with
+	// frozen copies.
 	generation uint64
 	// touches counts the lookups of records if a test sets it.
 	touches *int
@@ -476,7 +476,6 @@ func (l *list) push(r ref, at func(ref) *links) {
 	l.size++
 }
 
-// unlink removes r.
 func (l *list) unlink(r ref, at func(ref) *links) {
 	gone := *at(r)
 	if gone.previous == 0 {

@@ -262,7 +262,7 @@ const (
 	EffectReturned       EffectKind = 18 // permits that no lease held came back: Count
 	EffectLost           EffectKind = 19 // a lease was lost, and its permits do not come back yet: Token, Session, Count, DueMS
 	EffectFreed          EffectKind = 20 // the permits of a lost lease came back by a FreeLost: Token, Session, Count, Reason
-	EffectSettled        EffectKind = 21 // a receipt changed the count that a lease spent to Count
+	EffectSettled        EffectKind = 21 // a receipt was settled: its lease has spent Count permits
 )
 
 // String returns the stable name of the kind.
@@ -273,26 +273,27 @@ func (k EffectKind) String() string {
 }
 
 // Effect is one change of an entry; effects are in the order of the changes. The same log gives the same effects on
-// every node. Effects, with the indexes and times of their entries, determine the views of semaphores and sessions.
+// every node. Effects, with the indexes and times of their entries, determine the views of semaphores and sessions. The
+// comments of the members name the kinds of effects that set them.
 type Effect struct {
 	Kind       EffectKind
 	Cause      Cause
-	Mode       Mode // of a request that waits; 0: a single semaphore
-	Unowned    bool // no lease: granted, waiting
-	Partial    bool // waiting
-	Listed     bool // waiting: for an entry of its session's wait list
-	OneShot    bool // a session opened
+	Mode       Mode // waiting: of the request; 0: a single semaphore
+	Unowned    bool // granted, waiting: a down, which gets no lease
+	Partial    bool // waiting: the grant may have fewer permits than Count
+	Listed     bool // waiting: the request belongs to an entry of its session's wait list
+	OneShot    bool // session opened: the session is a one-shot
 	Semaphore  string
 	Epoch      uint64
 	Session    uint64
 	Place      uint64 // of the waiting request, if there was one
 	Token      uint64
-	Count      int64          // granted, taken back, or asked
-	SinceMS    int64          // granted: when the request began to wait; taken back: when the lease was granted
-	TTLMS      int64          // a session opened, renewed
-	DeadlineMS int64          // a session opened, renewed: in cluster time
+	Count      int64          // the permits granted, released or requested
+	SinceMS    int64          // granted: when the request began to wait; released: when the lease was granted
+	TTLMS      int64          // session opened, renewed
+	DeadlineMS int64          // session opened, renewed: in cluster time
 	Trace      string         // granted: of the command that caused it
-	Item       string         // its name
+	Item       string         // the name of an item
 	Version    uint64         // of an item
 	Details    *EffectDetails // nil: no details. Immutable; read it with With
 }
@@ -302,7 +303,7 @@ type EffectDetails struct {
 	Permits  int64 // created, changed
 	Offset   int64 // created, changed
 	Level    *int32
-	Metadata []Pair // created, changed, a session opened
+	Metadata []Pair // created, changed, session opened
 	Reason   string
 	Group    string    // of the semaphore: granted, released, waiting, withdrawn, list-ready, group-changed
 	Limit    int64     // group-changed; NoLimit if it ended

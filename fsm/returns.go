@@ -27,10 +27,10 @@ type timedReturn struct {
 	dueMS     int64     // when it comes back, in cluster time, or NeverMS
 	spent     bool      // spent in a window; a group's spends that come back at the same time share a record
 	lost      *lostHold // immutable; set if the permits are of a lost lease
-	slots     *slotList // which permits come back; nil: the semaphore had no slots
+	slots     *slotList // which permits come back; nil: unknown, see lease.slots
 }
 
-// lostHold describes a lost lease, which is a lease that ended without its client's request.
+// lostHold describes a lost lease: its session expired or max_hold ended it, while on_lost was set.
 type lostHold struct {
 	token    uint64
 	session  uint64
@@ -141,8 +141,7 @@ func (m *Machine) fileReturn(r ref) {
 
 func (t *timedReturn) spendKey() spendKey { return spendKey{targetOf(t.semaphore, t.lane), t.dueMS} }
 
-// countReturn adds to the permits that come back later; by may be negative. Fewer of them may let waiting requests be
-// granted.
+// countReturn adds to the permits that come back later. by may be negative; then waiting requests may become grantable.
 func (m *Machine) countReturn(t *timedReturn, by int64) {
 	if by == 0 {
 		return
@@ -168,7 +167,7 @@ func (m *Machine) dropReturn(r ref) {
 	m.byReturn.due.Delete(due)
 	m.byReturn.ofSemaphore.Delete(semaphoreReturn{s.epoch, due})
 	s.returns--
-	if t.count > 0 { // without permits, readers see no change
+	if t.count > 0 { // readers see no change from a return without permits
 		s.modified = m.index
 	}
 	if t.lost != nil {
@@ -241,7 +240,7 @@ func (m *Machine) restOf(l *lease, cause Cause) (dueMS int64, lost bool) {
 	return roundUp(m.nowMS+wait, returnStepMS), lost
 }
 
-// rest stores a return for permits, with their slots, that a lease has given up.
+// rest stores a return for permits that a lease has given up, with their slots.
 func (m *Machine) rest(l *lease, count int64, named []SlotRun, dueMS int64, lost bool) {
 	owner, s := m.sessions.at(l.session), m.semaphores.at(l.semaphore)
 	t := timedReturn{semaphore: l.semaphore, lane: l.lane, owner: owner.owner, count: count, dueMS: dueMS, slots: newSlotList(named)}

@@ -69,7 +69,7 @@ func (m *Machine) limit(w member) int64 {
 	return bound
 }
 
-// needsTotal refuses a semaphore without a total number of permits. If taking is set, it accepts a semaphore with a
+// needsTotal refuses a family, because it has no total number of permits. If taking is set, it accepts a family with a
 // window.
 func (m *Machine) needsTotal(w member, taking bool, result *Result) bool {
 	if s := m.semaphores.at(w.semaphore); s.family() && !(taking && s.settings.WindowMS != 0) {

@@ -91,7 +91,7 @@ func (m *Machine) settingsMoved(r ref) {
 	m.semaphores.mut(r).version++
 }
 
-// changed records the settings of a semaphore as an effect.
+// changed records the permits, offset, level, metadata and settings of a semaphore as an effect.
 func (m *Machine) changed(r ref) {
 	s := m.semaphores.at(r)
 	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Details: &EffectDetails{Permits: s.permits,
@@ -235,8 +235,8 @@ func (m *Machine) settle() {
 	}
 }
 
-// touch marks the line of a member for serve, because its head may now be grantable, and the semaphore's notices,
-// because some may have become due.
+// touch marks the line of a member for serve, because the head of the line may now be grantable. It also marks the
+// semaphore's notices, because some may have become due.
 func (m *Machine) touch(w member) {
 	s := m.semaphores.at(w.semaphore)
 	switch {
@@ -489,8 +489,8 @@ func (m *Machine) servedLine(t target) (in *line, ofPool bool) {
 	return in, true
 }
 
-// keepUnserved drops left-over heads until the first can be granted. It runs at the end of an entry. A snapshot does
-// not contain these heads; Restore finds all heads that can be granted.
+// keepUnserved drops heads that serve left over, until it finds a head that can be granted. It runs at the end of an
+// entry. A snapshot does not contain these heads; Restore finds all heads that can be granted.
 func (m *Machine) keepUnserved() {
 	for {
 		next, ok := m.unserved.Min()
@@ -547,7 +547,7 @@ func (m *Machine) grantWaiting(waiting ref, i int) {
 	m.endIfSpent(r.session, CauseEnded)
 }
 
-// grant grants what servable found, and returns the outcome. The request is in no line.
+// grant grants what servable found, and returns the outcome. The caller must have removed the request from its lines.
 func (m *Machine) grant(r *request, i int) Result {
 	result := Result{Code: OK, Place: r.place}
 	members := r.members
@@ -584,7 +584,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	switch window := s.with().WindowMS; {
 	case window != 0:
 		dueMS = m.spend(r, want, granted, window)
-	case !s.family(): // the window was removed while the request waited, so the down takes no permits
+	case !s.family(): // a down takes no permits from a family whose window was removed while the down waited
 		s.offset -= granted
 	}
 	moved := dueMS == 0 && !s.family()
@@ -627,8 +627,8 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 	m.fileLease(r, want, &l, result)
 }
 
-// fileLease stores a lease with the next token and records the grant. The caller has set its slots and whether it is a
-// receipt. It sets the lease's end if the settings bound the hold.
+// fileLease stores a lease with the next token, and records the grant. The caller must have set slots and due. If the
+// settings bound the hold, fileLease sets the end of the lease.
 func (m *Machine) fileLease(r *request, want member, l *lease, result *Result) {
 	s := m.semaphores.mut(want.semaphore)
 	l.session, l.semaphore, l.lane, l.count = r.session, want.semaphore, want.lane, want.count

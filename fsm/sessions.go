@@ -56,8 +56,7 @@ func (m *Machine) giveTTL(r ref, ttlMS int64) {
 	}
 }
 
-// waitOver records the end of a request's wait, and reports whether a one-shot session was
-// opened for this request.
+// waitOver reports whether a one-shot session was opened for a request, and records that the request no longer waits.
 func (m *Machine) waitOver(r *request) bool {
 	if r.session == 0 || r.place == 0 || m.sessions.at(r.session).first != r.place {
 		return false
@@ -103,7 +102,7 @@ func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Resul
 	s, request := m.sessions.at(r), m.requests.at(waiting)
 	result := Result{Session: s.id, Place: request.place, Refusal: Refusal{Reason: reason}.ifSet()}
 	switch {
-	case cause == CauseTimeout: // the request for which the session was opened
+	case cause == CauseTimeout: // the wait of the request for which the session was opened has timed out
 		m.refuseUnavailable(&result, request)
 		result.QueueLength-- // the request itself does not count
 	case cause == CauseExpired:

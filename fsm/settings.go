@@ -49,7 +49,7 @@ type SettingsChange struct {
 // NoLimit is the limit of a group without a limit.
 const NoLimit int64 = -1
 
-// Quarantine as Settings.OnLostMS keeps the permits of a lost lease away until a FreeLost.
+// Quarantine is the value of Settings.OnLostMS with which the permits of a lost lease come back only by a FreeLost.
 const Quarantine int64 = -1
 
 // Bounds of settings.

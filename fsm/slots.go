@@ -145,7 +145,6 @@ func each(runs []SlotRun, visit func(uint32)) {
 	}
 }
 
-// slotCount returns the number of slots in some runs.
 func slotCount(runs []SlotRun) (n int64) {
 	for _, run := range runs {
 		n += int64(run.Count)

@@ -118,7 +118,7 @@ func sum128(parts ...[]byte) (sum [16]byte) {
 }
 
 // Headless reports whether the state came from a backup and no leader has begun a term on it yet. Until then the
-// cluster may return to the state that it was to follow.
+// cluster may return to the state that this state was to replace.
 func (m *Machine) Headless() bool { return m.Standing().Headless() }
 
 // endAll ends all sessions in one step, without a budget.
@@ -207,7 +207,7 @@ func (m *Machine) moveReturns(move func(*int64)) {
 		if t.lost != nil {
 			lost := *t.lost
 			move(&lost.atMS)
-			t.lost = &lost // state: a frozen copy has the one before
+			t.lost = &lost // state: a frozen copy has the old record
 		}
 	})
 	m.byReturn = newReturnIndex() // state: the times in it have moved
@@ -250,7 +250,6 @@ func (m *Machine) moveLines(by int64) {
 	m.touched, m.freed = m.touched[:0], m.freed[:0]
 }
 
-// changeEach changes every record of a table.
 func changeEach[T any](records *table[T], change func(*T)) {
 	for r := range records.all() {
 		change(records.mut(r))
@@ -277,7 +276,6 @@ func moveResult(stored string, move func(*int64)) string {
 	return encodeResult(result)
 }
 
-// pointers returns pointers to the members of a list.
 func pointers[T any](list []T) (found []*T) {
 	for i := range list {
 		found = append(found, &list[i])

@@ -33,7 +33,8 @@ func (m *Machine) sweepGroups(r ref, limit int) bool {
 	return true
 }
 
-// sweepLane gives a group its limit and ends requests for more. It reports whether all of these requests have ended.
+// sweepLane gives a group the new limit and ends requests for more than the limit. It reports whether all of these
+// requests have ended.
 func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
 	l := m.lanes.mut(r)
 	if groupLimit := m.semaphores.at(semaphore).groupLimit(); !l.own && l.limit != groupLimit {
@@ -57,7 +58,7 @@ func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
 			m.loseMember(waiting, t, CauseNever, Never)
 		}
 		if l = m.lanes.at(r); l.semaphore == 0 {
-			break // the last request took the lane with it
+			break // the lane was removed with its last request
 		}
 	}
 	return true
@@ -70,7 +71,7 @@ func (m *Machine) setSweep(r ref, from *string) {
 	m.fileUnswept(r)
 }
 
-// sweepFrom makes a sweep include a group, if it would not come to the group anyway.
+// sweepFrom moves the start of a sweep back to a group, if the sweep would miss the group otherwise.
 func (m *Machine) sweepFrom(r ref, group string) {
 	if s := m.semaphores.at(r); s.sweep == nil || *s.sweep > group {
 		m.setSweep(r, &group)

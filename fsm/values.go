@@ -15,8 +15,8 @@ type Want struct {
 	Group     string // of the semaphore; "" for a plain semaphore
 }
 
-// Change is a member of a partial update. If Given is false, the member stays. A zero Value of an optional type clears
-// it.
+// Change is a member of a partial update. If Given is false, the member stays. A zero Value clears a member of an
+// optional type.
 type Change[T any] struct {
 	Given bool
 	Value T
@@ -40,7 +40,7 @@ const (
 // MaxMembers bounds the semaphores that one request may list.
 const MaxMembers = 64
 
-// MaxOwnerBytes and MaxTraceBytes bound an owner and a trace context.
+// MaxOwnerBytes and MaxTraceBytes bound the lengths of an owner and of a trace context.
 const (
 	MaxOwnerBytes = 64
 	MaxTraceBytes = 64

@@ -13,7 +13,7 @@ type SemaphoreView struct {
 	Level         *int32
 	Metadata      []Pair
 	ModifiedIndex uint64
-	Version       uint64 // of permits, level and metadata
+	Version       uint64 // of permits, level, metadata and settings
 	Holders       int64  // number of leases
 	Waiters       int64  // number of waiting requests
 
@@ -47,7 +47,7 @@ type RequestView struct {
 	Partial    bool
 	Position   int64  // in the line of the view, from 1; in the view of a session, in the first line of its list
 	Group      string // of the line
-	Ahead      int64  // of a pool: how many groups have a first request that comes before the first of this line
+	Ahead      int64  // of a pool: the number of groups whose first request comes before the first request of this line
 	RankMS     int64  // EnqueuedMS less the head start: with Place the order of the line
 	EnqueuedMS int64
 	DeadlineMS int64  // its session's, in cluster time
@@ -251,8 +251,8 @@ func (m *Machine) Holders(name string, after uint64, limit int) []LeaseView {
 // leasesWalked bounds the leases that HoldersOf reads.
 const leasesWalked = 10_000
 
-// HoldersOf returns the same as Holders for one group. It reads leasesWalked leases at most. more says that others may
-// follow, after the token next.
+// HoldersOf returns the same as Holders for one group. It reads at most leasesWalked leases. more says that other
+// leases may follow, with tokens higher than next.
 func (m *Machine) HoldersOf(name, group string, after uint64, limit int) (found []LeaseView, next uint64, more bool) {
 	for _, l := range m.Holders(name, after, leasesWalked) {
 		if len(found) == limit {
@@ -500,9 +500,9 @@ func (m *Machine) GroupsInUse() int { return m.lanes.live }
 // groupsWalked bounds the groups that Groups reads.
 const groupsWalked = 10_000
 
-// Groups returns up to limit groups of a semaphore in the order of their names, from the name from. With waiting it
-// leaves out groups without waiting requests, and reads groupsWalked groups at most. more says that other groups may
-// follow, from the name next.
+// Groups returns up to limit groups of a semaphore in the order of their names, starting at the name from. With waiting
+// it leaves out groups without waiting requests, and reads at most groupsWalked groups. more says that other groups may
+// follow, starting at the name next.
 func (m *Machine) Groups(name, from string, waiting bool, limit int) (found []GroupView, next string, more bool) {
 	r, ok := m.byName[name]
 	if !ok || m.semaphores.at(r).groups == nil {

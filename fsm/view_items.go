@@ -86,8 +86,8 @@ func (m *Machine) ItemsIndex(prefix string) uint64 {
 	return index
 }
 
-// DeletesIndex returns the part of ItemsIndex that comes from deleted items. It reads up to 10,000 folders, from the
-// folder from (empty: the first). next is the folder to continue with, and is empty after the last folder.
+// DeletesIndex returns the part of ItemsIndex that comes from deleted items. It reads up to 10,000 folders, starting at
+// the folder from (empty: the first). next is the folder to continue with, and is empty after the last folder.
 func (m *Machine) DeletesIndex(prefix, from string) (index uint64, next string) {
 	index, next = m.deletedBelow(prefix, from)
 	return max(index, m.jumped), next

@@ -126,8 +126,8 @@ func (m *Machine) Lease(session uint64, name, group string) (LeaseView, bool) {
 	return m.viewLease(held), true
 }
 
-// Request returns the request of a session that waits for a lease in a group of a semaphore. Its position
-// is its rank in the first line of its list.
+// Request returns the request of a session that waits for a lease in a group of a semaphore. Its Position is the
+// position in the first line of its list.
 func (m *Machine) Request(session uint64, name, group string) (RequestView, bool) {
 	owner, known := m.bySession.Get(session)
 	semaphore, exists := m.byName[name]

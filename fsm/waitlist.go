@@ -15,6 +15,7 @@ func (m *Machine) addEntry(owner ref, w member) ref {
 	return r
 }
 
+// linkEntry adds an entry to the indexes. The entries of a list must be added in their order.
 func (m *Machine) linkEntry(r ref) {
 	e := m.entries.at(r)
 	m.sessions.mut(e.session).entries.push(r, m.entryInSession)

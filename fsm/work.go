@@ -87,7 +87,7 @@ func (m *Machine) expire() {
 }
 
 // forget drops records whose time has passed: up to forgetKeys each of ended sessions, keys, marks, revoked leases,
-// notices and folders of deleted items; and shades.
+// notices and folders of deleted items, and up to maxShadesDropped shades.
 func (m *Machine) forget() {
 	drop := func(l *list, over func(ref) bool, remove func(ref)) {
 		for n := 0; n < forgetKeys && l.first != 0 && over(l.first); n++ {
@@ -261,7 +261,6 @@ func (m *Machine) endOrphan(owner ref, listHash uint64) {
 	m.settle()
 }
 
-// gone reports whether a semaphore is deleted.
 func (m *Machine) gone(semaphore ref) bool { return m.semaphores.at(semaphore).deleted }
 
 // orphaned reports whether the semaphore of a wait list's entry is deleted.
@@ -300,8 +299,8 @@ func (m *Machine) has(owner ref) (leases, requests int) {
 	return leases, requests
 }
 
-// nextMS returns the earliest time of a lease's end or a return, NeverMS if both are absent. Each entry asks, so the
-// common case of empty indexes is fast.
+// nextMS returns the earliest time of a lease's end or a return, or NeverMS. Because every entry calls it, the common
+// case of empty indexes has a fast path.
 func (x *returnIndex) nextMS() int64 {
 	ms := NeverMS
 	if x.ends.Len() > 0 {
@@ -328,7 +327,7 @@ func (m *Machine) NextDeadline() (ms int64, ok bool) {
 	return ms, true
 }
 
-// deadlines orders the sessions by (deadline, id), in which they expire. A change costs O(log n).
+// deadlines orders the sessions by (deadline, id), the order in which they expire. A change costs O(log n).
 type deadlines struct {
 	due   paged[deadline]
 	index paged[int32] // by session ref: its index in due + 1, 0 if absent
