@@ -10,9 +10,9 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// ending is the end of a session in the cluster. A goroutine sends the call until a node confirms it, the session
-// expires at its deadline, and no caller waits any more. For a session that was lost, the goroutine goes on until the
-// deadline, and for at least withdrawGrace, even if callers wait longer.
+// ending is the end of a session in the cluster. A goroutine repeats the call until a node confirms the end. It gives
+// up once the session has expired at its deadline and no caller waits. For a session that was lost it gives up at the
+// deadline, but not before withdrawGrace, even if callers wait.
 type ending struct {
 	s    *Session
 	lost error         // why the session was lost before; nil: it was not

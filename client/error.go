@@ -104,7 +104,7 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// Error returns the code and detail, with the address, status, member and limit of the refusal.
+// Error returns the status, code and detail of the refusal, and its field, limit and reason.
 func (e *Error) Error() string {
 	what := e.Code
 	if what == "" {
@@ -129,6 +129,7 @@ func (e *Error) Error() string {
 	return text
 }
 
+// Is reports whether the target is the Err… value of this code.
 func (e *Error) Is(target error) bool {
 	c, ok := target.(code)
 	return ok && string(c) == e.Code

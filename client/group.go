@@ -63,11 +63,13 @@ type GroupState struct {
 	OldestWait   time.Duration `json:"-"`             // how long its oldest request has waited; 0: no request waits
 }
 
+// UnmarshalJSON reads a group as the API sends it.
 func (g *GroupState) UnmarshalJSON(data []byte) error {
 	type plain GroupState
 	return reply.ReadTimes(data, (*plain)(g), reply.Times{"oldest_wait_ms": &g.OldestWait})
 }
 
+// MarshalJSON writes a group with the API's members.
 func (g GroupState) MarshalJSON() ([]byte, error) {
 	type plain GroupState
 	return reply.WriteTimes(plain(g), reply.Member("oldest_wait_ms", g.OldestWait))

@@ -49,6 +49,7 @@ type Operation struct {
 	Null []string `json:"-"`
 }
 
+// MarshalJSON writes an operation with the API's members.
 func (o Operation) MarshalJSON() ([]byte, error) {
 	type plain Operation
 	var times []reply.Named

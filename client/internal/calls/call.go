@@ -63,6 +63,7 @@ type Reply struct {
 // Early reports whether the node replied before the end of the allowed wait, or no wait was allowed.
 func (r *Reply) Early() bool { return r.Wait == 0 || r.Received.Sub(r.Sent) < r.Wait }
 
+// Decode reads the body as JSON into a value.
 func (r *Reply) Decode(into any) error {
 	if err := json.Unmarshal(r.Body, into); err != nil {
 		return fmt.Errorf("signalbox: a node's reply can't be read: %w", err)
@@ -85,6 +86,7 @@ type Moment time.Duration
 // epoch is the time of Moment 0.
 var epoch = time.Now()
 
+// Now returns the present Moment.
 func (c *Caller) Now() Moment { return c.At(time.Now()) }
 
 // At converts a time that has just been read, because a later suspension would be added to it.
@@ -93,8 +95,10 @@ func (c *Caller) At(now time.Time) Moment { return Moment(now.Sub(epoch) + c.cfg
 // Until returns the time that is left until m.
 func (c *Caller) Until(m Moment) time.Duration { return m.Sub(c.Now()) }
 
+// Add returns the Moment a span later.
 func (m Moment) Add(d time.Duration) Moment { return m + Moment(d) }
 
+// Sub returns the span since another Moment.
 func (m Moment) Sub(other Moment) time.Duration { return time.Duration(m - other) }
 
 // Deadline returns until when the session of this reply certainly lives, and when to renew it. waitedMS counts from

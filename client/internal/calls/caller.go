@@ -44,6 +44,7 @@ type trial struct {
 	ambiguous bool
 }
 
+// Caller sends calls to the nodes, and turns to the next node when one fails.
 type Caller struct {
 	cfg     Config
 	http    *http.Client

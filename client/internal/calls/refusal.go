@@ -14,6 +14,7 @@ import (
 // Code is the code of a refusal as an error, for example "unknown-semaphore".
 type Code string
 
+// Error returns the code in words.
 func (c Code) Error() string { return strings.ReplaceAll(string(c), "-", " ") }
 
 var (

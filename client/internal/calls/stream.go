@@ -98,6 +98,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close ends the request.
 func (s *Stream) Close() error {
 	s.end()
 	s.endCall()

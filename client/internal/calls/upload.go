@@ -12,7 +12,7 @@ import (
 
 // Upload sends a body of size bytes to the leader; the other nodes refuse it with the code not-leader. It asks the
 // next node only if the upload certainly had no effect at the node before, because a repeated upload would take effect
-// twice. Its only time limit is ctx, and the node's limit for a body.
+// twice. It has no time limit but ctx; the node limits how long a body may take.
 func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64) (Reply, error) {
 	ctx, end := Both(ctx, c.ctx)
 	defer end()

@@ -48,6 +48,7 @@ type Named struct {
 	value  time.Duration
 }
 
+// Member names the member for a duration.
 func Member(name string, d time.Duration) Named { return Named{name, d} }
 
 // WriteTimes encodes a value, whose type must not have a MarshalJSON, and appends the durations to its members.
