@@ -89,7 +89,7 @@ type Client struct {
 	close   context.CancelCauseFunc
 
 	mu       sync.Mutex
-	sessions map[*Session]struct{} // the open sessions, including those of one-call leases
+	sessions map[*Session]struct{} // the open sessions, including the sessions of one-call leases
 	ending   map[*Session]struct{} // the closed sessions whose end is not confirmed yet
 	waiting  sync.WaitGroup        // one-call waits; grows only under mu, before Close
 

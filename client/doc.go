@@ -71,9 +71,9 @@
 //
 // Lease.Lost closes as soon as the lease can't be relied on: a node has reported its end,
 // or its deadline has passed on this process's own clock. Each successful renewal moves the
-// deadline. On Linux that clock goes on while the machine is suspended. That no node can be
-// reached is not a loss by itself, because the cluster grants the permits to no other client
-// before the deadline. The deadline counts from when a request was sent, not from when its
+// deadline. On Linux that clock goes on while the machine is suspended. An unreachable
+// cluster is no reason to close Lost earlier, because the cluster grants the permits to no
+// other client before the deadline. The deadline counts from when a request was sent, not from when its
 // reply came, so that Lost closes first. SessionOptions.Margin makes Lost close earlier, so
 // that work has time to stop.
 //

@@ -331,7 +331,7 @@ func (s *Session) held() (leases []*Lease) {
 
 // verify finds out whether an operator revoked a lease or deleted its semaphore, because neither ends the session. The
 // reply to a renewal lists the leases, unless its node was behind; then verify reads the session from any node that
-// has applied the renewal. If that read gets no reply in time, verify does nothing.
+// has applied the renewal. If that read gets no reply in time, the leases stay as they are.
 func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within time.Duration) {
 	if len(held) == 0 {
 		return

@@ -35,7 +35,7 @@ func optional[T comparable](name string, value T) SettingOption {
 
 // The values of Groups.
 const (
-	ByRequest = "request" // the group is the one that the request names with Group
+	ByRequest = "request" // the group is the group that the request names, see Group
 	ByOwner   = "owner"   // the group is the caller's identity; Group is ignored
 )
 

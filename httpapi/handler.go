@@ -36,7 +36,7 @@ type Config struct {
 	Console  bool   // serve the page at /ui/
 	Version  string // the reply to GET /version
 
-	// Collectors are further metrics for GET /metrics, besides those of requests, of Go and of the process.
+	// Collectors are further metrics for GET /metrics, besides the metrics of requests, of Go and of the process.
 	Collectors []prometheus.Collector
 
 	// CORS lists the origins ("https://host:port", or "*" for all) whose pages may call this API from a browser.

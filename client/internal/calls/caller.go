@@ -83,7 +83,7 @@ func (c *Caller) Close(cause error) { c.cancel(cause) }
 // Refused returns the error that users get for a refusal.
 func (c *Caller) Refused(r *Refusal) error { return c.cfg.Refused(r) }
 
-// CloseIdle closes connections that no request uses, except those of a user's HTTPClient.
+// CloseIdle closes connections that no request uses, except the connections of a user's HTTPClient.
 func (c *Caller) CloseIdle() {
 	if c.ownHTTP {
 		c.http.CloseIdleConnections()
