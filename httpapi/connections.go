@@ -26,7 +26,7 @@ type connections struct {
 	limit    int64
 	open     atomic.Int64
 	requests atomic.Int64 // under way; over HTTP/1.1 at most as many as open
-	refused  atomic.Int64 // refused requests beyond the bound, and refused connections beyond keptConnections
+	refused  atomic.Int64 // refused requests beyond the bound or on connections for probes, and refused connections
 	failed   atomic.Int64 // connections that ended before their TLS handshake was complete
 }
 

@@ -51,9 +51,10 @@ type derivedKey struct{}
 // command.
 func Derived(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, true) }
 
-// seesList reports whether an identity may read every semaphore on the wait list of a session, by this node's state. A
-// delivery names no semaphore, but its reply names the completed semaphores. The list may have semaphores that the
-// identity must not read, because the session is older than the tokens or the identity has lost prefixes.
+// seesList reports whether an identity may read every semaphore on the wait list of a session, by this node's state;
+// true for a session that the identity does not see. A delivery names no semaphore, but its reply names the completed
+// semaphores. The list may have semaphores that the identity must not read, because the session is older than the
+// tokens or the identity has lost prefixes.
 func (g *guarded) seesList(id *access.Identity, session uint64) (sees bool) {
 	if id.Prefixes == nil {
 		return true
