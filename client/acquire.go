@@ -20,21 +20,21 @@ type Want struct {
 	Count int64  `json:"count"` // 0 means 1
 	Group string `json:"group,omitempty"`
 
-	// HeadStart places the whole request in its lines as if it had been made that much earlier, at most
-	// as each semaphore's HeadStart allows; of several wants the largest counts.
+	// HeadStart places the whole request in its lines as if it had been made that much earlier. Each semaphore limits
+	// it by its own HeadStart. The largest HeadStart of the wants counts for all of them.
 	HeadStart time.Duration `json:"-"`
 }
 
-// target is where a session has at most one lease or request: a group of a semaphore.
+// target is a group of a semaphore. A session has at most one lease or waiting request for each target.
 type target struct{ semaphore, group string }
 
 func (w *Want) target() target { return target{w.Name, w.Group} }
 
-// acquiring is one acquire of a session, until it is granted or given up.
+// acquiring is one acquire call of a session, until it is granted or given up.
 type acquiring struct {
 	call  calls.Call
 	body  map[string]any
-	count int64 // of a single one
+	count int64 // of Acquire and TryAcquire
 	group string
 	wants []Want
 	many  bool
@@ -45,21 +45,21 @@ type acquiring struct {
 // strictly first come, first served, and keeps its place across failures of nodes and connections. While it
 // waits the session is renewed; when ctx ends, the request is withdrawn, which takes at most 2 s more.
 //
-// Acquire first tries to have the permits without waiting. If it can't, it joins the queue with a second request,
-// and its place dates from that request: a request that another client sends in between is served first. Acquire
-// makes no such try within a second after a call of this Client could not have permits of the semaphore at once.
+// Acquire first sends a try that does not wait. If the permits are not available, a second request joins the queue, so
+// a request that another client sends between the two is served first. Acquire leaves the try out within a second
+// after this Client found the semaphore without available permits.
 //
-// It fails with ctx's error and ErrUnavailable when it was not granted in time, with ctx's error and
-// ErrUnreachable when no node could be asked, with ErrLost when the session was lost during the wait, with
-// ErrLeaseExists when this session holds or waits for the semaphore already, and with the cluster's refusals:
-// ErrNever, ErrHierarchy, ErrUnknownSemaphore, ErrDeleted, ErrLimitReached, ErrLineFull, ErrSuperseded and others, at
-// once. After the last two a caller should not ask again in a loop.
+// If the request was not granted in time, it fails with ctx's error and ErrUnavailable; if no node replied, with ctx's
+// error and ErrUnreachable; if the session was lost during the wait, with ErrLost; if this session already holds or
+// waits for the semaphore, with ErrLeaseExists. The cluster's refusals end it at once: ErrNever, ErrHierarchy,
+// ErrUnknownSemaphore, ErrDeleted, ErrLimitReached, ErrLineFull, ErrSuperseded and others. After ErrLineFull and
+// ErrSuperseded a caller should not ask again in a loop.
 func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return s.acquireOne(ctx, name, opts, false)
 }
 
-// TryAcquire is Acquire without waiting: ErrUnavailable if the permits can't be
-// had now, or others wait for them.
+// TryAcquire is Acquire without waiting. It fails with ErrUnavailable if the permits are not available or other
+// requests wait for them.
 func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return s.acquireOne(ctx, name, opts, true)
 }
@@ -81,15 +81,14 @@ func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOpt
 	return leases[0], nil
 }
 
-// AcquireAll waits until the session is granted all of the semaphores, in one step; until then it holds not one
-// of them. The leases are in the order of wants. At most one member may be of a semaphore with Groups and a number
-// of permits. Otherwise it is as Acquire.
+// AcquireAll is like Acquire, for several semaphores: the session is granted all of them in one step, and holds no
+// permits of any before that. The leases are in the order of wants. At most one of the wants may be of a semaphore
+// that has both Groups and a number of permits.
 func (s *Session) AcquireAll(ctx context.Context, wants ...Want) ([]*Lease, error) {
 	return s.acquireMany(ctx, "all", wants)
 }
 
-// AcquireAny waits until the session is granted one of the semaphores: the first, in the order of wants, that
-// is available. Otherwise it is as Acquire.
+// AcquireAny is like Acquire, for one of several semaphores: the first available one in the order of wants.
 func (s *Session) AcquireAny(ctx context.Context, wants ...Want) (*Lease, error) {
 	leases, err := s.acquireMany(ctx, "any", wants)
 	if err != nil {
@@ -129,14 +128,14 @@ func (a *acquiring) targets() (targets []target) {
 	return targets
 }
 
-// unclaim ends the claims of an acquire; s.mu is held.
+// unclaim removes the claims of an acquire; s.mu is held.
 func (s *Session) unclaim(a *acquiring) {
 	for _, t := range a.targets() {
 		delete(s.claims, t)
 	}
 }
 
-// acquire claims the names here, asks the cluster, and undoes what failed.
+// acquire claims the targets, asks the cluster, and on failure withdraws the request or removes the claims.
 func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	if err := s.claim(ctx, a); err != nil {
 		return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), err)
@@ -166,8 +165,8 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), afterwards(ctx, left, err))
 }
 
-// afterwards waits for the withdrawal of a request that was given up with err. If a node confirms it, the
-// cluster was there, and the permits were not free in time.
+// afterwards waits for the withdrawal of a request that failed with err because ctx ended. If a node confirms the
+// withdrawal, the cluster was reachable, so the error is ErrUnavailable.
 func afterwards(ctx context.Context, left *departure, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -183,14 +182,15 @@ func afterwards(ctx context.Context, left *departure, err error) error {
 	return fmt.Errorf("%w: %w", err, ErrUnreachable)
 }
 
-// settled reports whether a refusal proves that no request waits.
+// settled reports whether a refusal proves that the request does not wait in the cluster.
 func settled(err error) bool {
 	return isAny(err, ErrUnavailable, ErrNever, ErrHierarchy, ErrLeaseExists, ErrUnknownSemaphore, ErrDeleted, ErrPreconditionFailed, ErrInvalidRequest,
 		ErrLineFull, ErrSuperseded, ErrNoTotal)
 }
 
-// claim reserves the targets of an acquire, once earlier releases of them are confirmed. Two users of one lease
-// would end each other's.
+// claim reserves the targets of an acquire. It first waits until earlier releases of these targets are confirmed. A
+// target that another call uses is refused with ErrLeaseExists, because two users of one lease would release each
+// other's permits.
 func (s *Session) claim(ctx context.Context, a *acquiring) error {
 	for {
 		left, err := s.tryClaim(a)
@@ -203,7 +203,8 @@ func (s *Session) claim(ctx context.Context, a *acquiring) error {
 	}
 }
 
-// tryClaim reserves all targets or not one; it returns a departure to wait for.
+// tryClaim reserves all targets or no target. If a target is still being released, it returns the departure to wait
+// for.
 func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +216,7 @@ func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 		if t.semaphore == "" {
 			return nil, errNoName
 		}
-		if !utf8.ValidString(t.group) { // JSON would make it another one
+		if !utf8.ValidString(t.group) { // JSON would replace the invalid bytes
 			return nil, errBadGroup
 		}
 		if c := s.claims[t]; c != nil && c.leaving != nil {
@@ -236,7 +237,7 @@ func leaseExists(name string) error {
 		Detail: "This session holds the semaphore, or waits for it, already. Release that first, or use another session."}
 }
 
-// setTry makes the call a try, or a request that listens for its grant.
+// setTry chooses between a request that does not wait (try) and a request that a node holds until the grant.
 func (a *acquiring) setTry(try bool) {
 	if a.call.Query == nil {
 		a.call.Query = url.Values{}
@@ -248,14 +249,14 @@ func (a *acquiring) setTry(try bool) {
 	a.call.Listen, a.call.Try = !try, try && !a.try
 }
 
-// ask repeats the request until it is granted, refused, or ctx ends. All repeats are
-// one request to the cluster, and have one place. Before it, unless the semaphore is contended, there is a try,
-// which may share a request with other calls.
+// ask repeats the request until it is granted or refused, or ctx ends. The cluster sees all repeats as one request,
+// with one place in line. Unless the semaphore is contended, a try goes first, which may share an HTTP request with
+// other calls.
 func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()
 	a.call.Key, a.call.KeyOptional = calls.NewKey(), true
-	line := target{a.call.Operation.Semaphore, a.group} // without a name for several
+	line := target{a.call.Operation.Semaphore, a.group} // has no name if there are several wants
 	a.setTry(a.try || line.semaphore != "" && !s.c.contention.expected(line))
 	waits := false // a node said that the request waits
 	for early := 0; ; {
@@ -271,15 +272,15 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 			a.call.Key = calls.NewKey()
 			a.setTry(false)
 			continue
-		case errors.Is(err, ErrOver): // granted to an attempt whose reply was lost
+		case errors.Is(err, ErrOver): // an earlier attempt was granted a lease, which is over
 			a.call.Key = calls.NewKey()
 		case err == nil:
 			waits = true
 		case !waits || !errors.Is(err, ErrLimitReached):
 			return nil, err
 		}
-		// A node that is about to stop sends its waiters elsewhere early; they must not
-		// come back in a tight loop.
+		// A node that is about to stop replies to its waiters early. Without a pause they would ask again in a tight
+		// loop.
 		if early++; err == nil && !a.try && !r.Early() {
 			early = 0
 		} else if calls.Sleep(ctx, max(calls.BackOff(early), calls.AskedFor(err))) != nil {
@@ -288,7 +289,7 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	}
 }
 
-// grant takes the leases of a reply.
+// grant makes the leases from a reply.
 func (s *Session) grant(a *acquiring, r *calls.Reply) ([]*Lease, error) {
 	var granted struct {
 		leaseBody
@@ -316,7 +317,7 @@ func (s *Session) grant(a *acquiring, r *calls.Reply) ([]*Lease, error) {
 			return nil, leaseExists(granted.Leases[i].Semaphore)
 		}
 	}
-	s.unclaim(a) // an "any" is granted one of them
+	s.unclaim(a) // all: "any" has several claims and one lease
 	leases := make([]*Lease, len(granted.Leases))
 	for i := range granted.Leases {
 		b := &granted.Leases[i]
@@ -326,8 +327,8 @@ func (s *Session) grant(a *acquiring, r *calls.Reply) ([]*Lease, error) {
 	return leases, nil
 }
 
-// claimed returns the target that was granted. If the group is the identity of the caller, it is not the group that
-// was asked for.
+// claimed returns the target that the caller asked for, from the lease that was granted. They differ with ByOwner,
+// where the granted group is the caller's identity.
 func (a *acquiring) claimed(b *leaseBody) target {
 	granted := target{b.Semaphore, b.Group}
 	if targets := a.targets(); !slices.Contains(targets, granted) {
@@ -340,8 +341,8 @@ func (a *acquiring) claimed(b *leaseBody) target {
 	return granted
 }
 
-// holds reports whether the session has a lease already; s.mu is held. If the group is the identity of the caller,
-// requests that name different groups get the same lease.
+// holds reports whether the session already has this lease; s.mu is held. With ByOwner, requests that name different
+// groups get the same lease.
 func (s *Session) holds(b *leaseBody) bool {
 	for _, c := range s.claims {
 		if c.lease != nil && c.lease.Semaphore == b.Semaphore && c.lease.Token == b.Token {

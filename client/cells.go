@@ -13,24 +13,24 @@ import (
 	"github.com/signalbox/signalbox/client/cells"
 )
 
-// Cell is one of several clusters that share the names of a service, as docs/cells.md has it.
+// Cell is one of several clusters that share the names of a service, see docs/cells.md.
 type Cell struct {
-	Number   int      // 1 to 62, as its nodes have it from "serve --cell"
-	Prefixes []string // of its names: the longest that fits decides; one cell has ""
-	Nodes    []string // as Config.Addresses
+	Number   int      // 1 to 62: the value of "serve --cell" on its nodes
+	Prefixes []string // a name belongs to the cell with its longest prefix; one cell has ""
+	Nodes    []string // base URLs, like Config.Addresses
 }
 
 // Cells has a Client for each cell. All its methods are safe for concurrent use.
 //
-// A call about a name goes to For(name), whose Client has all methods. So a call over names of two cells can't be
-// written, and each Client keeps its promises in its cell.
+// For(name) returns the Client for calls about a name. A call can't name semaphores of two cells, because each Client
+// sends to one cell.
 type Cells struct {
 	rule    *cells.Map
 	clients map[int]*Client // by the number of the cell
 }
 
-// NewCells makes the Clients. cfg is for all of them, without Addresses. It fails as New does, and for a list in which a
-// name would have no cell, or two. It sends no request.
+// NewCells makes a Client for each cell from cfg, which has no Addresses. It fails like New, and for a list in which a
+// name would belong to no cell or to two. It sends no request.
 func NewCells(cfg Config, list []Cell) (*Cells, error) {
 	if len(cfg.Addresses) > 0 {
 		return nil, errors.New("signalbox: the addresses are in the cells, and not in Config.Addresses")
@@ -53,10 +53,10 @@ func NewCells(cfg Config, list []Cell) (*Cells, error) {
 	return c, nil
 }
 
-// For returns the Client of the cell that has a name. It sends no request.
+// For returns the Client of the cell to which the name belongs. It sends no request.
 func (c *Cells) For(name string) *Client { return c.clients[c.rule.OfName(name).Number] }
 
-// ForSession returns the Client of the cell that a session's id tells; nil if it tells no cell. It sends no request.
+// ForSession returns the Client of the cell whose number is part of the session's id, or nil. It sends no request.
 func (c *Cells) ForSession(id string) *Client {
 	number, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
@@ -68,11 +68,12 @@ func (c *Cells) ForSession(id string) *Client {
 	return nil
 }
 
-// Numbered returns the Client of the cell with a number, for calls about a whole cluster; nil without that cell.
+// Numbered returns the Client of the cell with the number, for calls about a whole cluster, or nil if there is no such
+// cell.
 func (c *Cells) Numbered(number int) *Client { return c.clients[number] }
 
-// List is Client.List over all cells, by name. It leaves out a name that stands in a cell that does not have it, as
-// while a prefix moves. An error of one cell is yielded last.
+// List is Client.List over all cells, sorted by name. It leaves out a semaphore that is in another cell than its name
+// belongs to, for example while a prefix moves to another cell. An error of one cell is yielded last.
 func (c *Cells) List(ctx context.Context, prefix string, opts ...ListOption) iter.Seq2[*Semaphore, error] {
 	return func(yield func(*Semaphore, error) bool) {
 		var heads []*listHead
@@ -107,7 +108,7 @@ func (c *Cells) List(ctx context.Context, prefix string, opts ...ListOption) ite
 	}
 }
 
-// listHead is the first semaphore of a cell that List has not yielded.
+// listHead is the first semaphore in the list of a cell that List has not yielded yet.
 type listHead struct {
 	cell      int
 	next      func() (*Semaphore, error, bool)
@@ -116,7 +117,7 @@ type listHead struct {
 	err       error
 }
 
-// advance moves to the next semaphore that rule gives to h.cell. It returns false on an error.
+// advance moves to the next semaphore whose name belongs to h.cell. It returns false on an error.
 func (h *listHead) advance(rule *cells.Map) bool {
 	for {
 		semaphore, err, more := h.next()
@@ -133,7 +134,7 @@ func (h *listHead) advance(rule *cells.Map) bool {
 	}
 }
 
-// Close closes all Clients at a time, as Client.Close.
+// Close closes all Clients concurrently, as Client.Close does.
 func (c *Cells) Close(ctx context.Context) error {
 	failed := make([]error, cells.MaxNumber+1)
 	var closing sync.WaitGroup
@@ -144,7 +145,7 @@ func (c *Cells) Close(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// CellSessions is a session in each cell that was used. It is safe for concurrent use.
+// CellSessions has a session in each cell for which For was called. It is safe for concurrent use.
 type CellSessions struct {
 	c     *Cells
 	opts  SessionOptions
@@ -152,11 +153,11 @@ type CellSessions struct {
 }
 
 type cellSession struct {
-	turn    chan struct{} // has a member while the session is opened
+	turn    chan struct{} // a semaphore of capacity 1: full while a call opens the session
 	session *Session      // nil until then
 }
 
-// NewSessions returns sessions with the same options, which For opens. It sends no request.
+// NewSessions returns CellSessions that open each session with opts. It sends no request.
 func (c *Cells) NewSessions(opts SessionOptions) *CellSessions {
 	s := &CellSessions{c, opts, map[int]*cellSession{}}
 	for number := range c.clients {
@@ -165,9 +166,9 @@ func (c *Cells) NewSessions(opts SessionOptions) *CellSessions {
 	return s
 }
 
-// For returns the session in the cell that has a name. The first call for a cell opens it, as Client.OpenSession does.
-// Each session has a separate renewal, so that the loss of one leaves the leases in other cells alone. A lost session
-// stays, so that its calls fail with ErrLost.
+// For returns the session in the cell to which the name belongs. The first call for a cell opens the session, as
+// Client.OpenSession does. The loss of one session leaves the sessions in other cells alone. A lost session is not
+// replaced: its calls fail with ErrLost.
 func (s *CellSessions) For(ctx context.Context, name string) (*Session, error) {
 	number := s.c.rule.OfName(name).Number
 	part := s.parts[number]
@@ -187,7 +188,7 @@ func (s *CellSessions) For(ctx context.Context, name string) (*Session, error) {
 	return opened, err
 }
 
-// Close ends all sessions at a time, as Session.Close. The caller no longer calls For.
+// Close ends all sessions concurrently, as Session.Close does. The caller must not call For any more.
 func (s *CellSessions) Close(ctx context.Context) error {
 	failed := make([]error, cells.MaxNumber+1)
 	var closing sync.WaitGroup

@@ -18,71 +18,70 @@ import (
 
 // Config configures a Client. Only Addresses is needed.
 type Config struct {
-	// Addresses are the nodes' base URLs: "http://n1:8701", or "n1:8701" for the same; a path before the API's
-	// is kept. Every node serves everything, so one address is enough, and more are for fail-over. Each Client
-	// tries them in a random order, so that clients spread over the nodes.
+	// Addresses are the nodes' base URLs: "http://n1:8701", or "n1:8701" for the same. A URL may have a path, as of a
+	// proxy, which comes before the API's paths. One address is enough because every node serves all requests; further
+	// addresses are for fail-over. Each Client tries them in a random order, which spreads clients over the nodes.
 	Addresses []string
 
-	// InOrder makes the Client try the Addresses in the order given: the nearest first,
-	// for example.
+	// InOrder makes the Client try the Addresses in the order given, for example the nearest first.
 	InOrder bool
 
-	// HTTPClient sends the requests; nil: the Client makes one. A given HTTPClient stays the caller's: Close
-	// leaves its connections alone, and its Timeout must be longer than LongestWait + AttemptTimeout. Redirects
-	// are followed only if its CheckRedirect does so.
+	// HTTPClient sends the requests; nil: the Client makes an http.Client. Close does not close the connections of a
+	// given HTTPClient. Its Timeout must be longer than LongestWait + AttemptTimeout. Redirects are followed only if
+	// its CheckRedirect does so.
 	HTTPClient *http.Client
 
-	// Header is added to every request, for a proxy in front that asks for one.
+	// Header is added to every request, for example for a proxy that requires it.
 	Header http.Header
 
-	// Token goes with every request as a bearer token. TokenFile names a file that has the token instead; it is
-	// read again when it changes, and when a node refuses the token. A token goes to the Addresses alone. Over
-	// plain HTTP to another machine, everybody on the way could read it: for such an address New fails, unless
-	// InsecureHTTP is set, or the same address is listed with https:// too. Then the plain address gets no
-	// token, and serves until the node turns to HTTPS. The user of an address, as in http://TOKEN@host, counts
-	// as a token.
+	// Token goes with every request to the Addresses as a bearer token. TokenFile names a file that has the token
+	// instead; it is read again when it changes, and when a node refuses the token. New fails for an address in plain
+	// HTTP on another machine, where the network could read the token, unless InsecureHTTP is set or the same address
+	// is listed with https:// too. In the latter case the plain address gets no token; it is used until the node turns
+	// to HTTPS. The user of an address, as in http://TOKEN@host, counts as a token.
 	Token        string
 	TokenFile    string
 	InsecureHTTP bool
 
-	// CA names a PEM file with the authorities that may have issued the certificates of https:// Addresses;
-	// without it, the system's authorities count. CertFile and KeyFile name the client's certificate and its
-	// key, which nodes may take instead of a token. They are read again when they change, and can't be used
-	// with an HTTPClient, which has its own settings.
+	// CA names a PEM file with the authorities that the client trusts for https:// Addresses; "" means the system's
+	// authorities. CertFile and KeyFile name the client's certificate and its key, which nodes may accept instead of a
+	// token. The files are read again when they change. They can't be used with an HTTPClient, which has its own TLS
+	// settings.
 	CA                string
 	CertFile, KeyFile string
 
-	// Anonymous leaves host, pid and user out of the metadata of sessions and leases, by which people see whose
-	// they are. Metadata of these names that the caller gives is still sent.
+	// Anonymous leaves the entries host, pid and user out of the metadata of sessions and leases, which show people
+	// who holds a lease. Metadata of these names that the caller sets is still sent.
 	Anonymous bool
 
 	// Logger gets fail-over (debug), failed renewals and losses (warn). Returned errors are not logged. nil: no log.
 	Logger *slog.Logger
 
-	// AttemptTimeout bounds one attempt at one node, in addition to the wait that it names and to its share of
-	// the time to a call's deadline. 0 means 12 s: a node may hold a request for 10 s while the cluster looks
-	// for a leader, before it reports that there is no leader. Renewals and releases allow less.
+	// AttemptTimeout bounds one attempt at one node, in addition to the time that the node may hold the request. A
+	// call with a deadline also divides its time among the nodes. 0 means 12 s, because a node may hold a request for
+	// 10 s while the cluster elects a leader. Renewals and releases have shorter limits.
 	AttemptTimeout time.Duration
 
-	// LongestWait bounds one listening request of a session's acquire or of a Watch; longer waits are made of
-	// several, which keep their place. 0 means 50 s. Choose less if a proxy cuts silent requests sooner.
+	// LongestWait bounds the time that a node may hold one request of a session's acquire or of a Watch. A longer wait
+	// is made of several requests, and keeps its place. 0 means 50 s. Choose less if a proxy closes idle requests
+	// sooner.
 	LongestWait time.Duration
 
-	// MaxWait is the longest wait that the nodes accept in one request (their own flag). A one-call Acquire and
-	// a Down keep their place that long. 0 means 10 min.
+	// MaxWait is the longest wait that the nodes accept in one request, their flag --max-wait. A Client.Acquire and a
+	// Down keep their place that long. 0 means 10 min.
 	MaxWait time.Duration
 
-	// GiveUpAfter ends a call that no node could carry out for that time, if its ctx has no deadline. 0 means 1
-	// min. A wait for permits goes on while the cluster is there but overloaded.
+	// GiveUpAfter ends a call whose ctx has no deadline, once no node could carry it out for that time. 0 means 1 min.
+	// A wait for permits goes on while the cluster is reachable but overloaded.
 	GiveUpAfter time.Duration
 
 	suspended func() time.Duration // for tests; nil: as the system says
 }
 
-// Client talks to one cluster. Make it with New, end it with Close. All its
-// methods are safe for concurrent use; one Client serves a whole process.
+// Client talks to one cluster. Make it with New, end it with Close. All its methods are safe for concurrent use, so
+// one Client is enough for a process.
 type Client struct {
-	cfg   Config // complete, see New
+	cfg   Config // with the defaults that New fills in
 	log   *slog.Logger
 	calls *calls.Caller
 
@@ -90,15 +89,15 @@ type Client struct {
 	close   context.CancelCauseFunc
 
 	mu       sync.Mutex
-	sessions map[*Session]struct{} // open ones, also of one-call leases
-	ending   map[*Session]struct{} // closed ones whose end is not confirmed yet
+	sessions map[*Session]struct{} // the open sessions, including the sessions of one-call leases
+	ending   map[*Session]struct{} // the closed sessions whose end is not confirmed yet
 	waiting  sync.WaitGroup        // one-call waits; grows only under mu, before Close
 
 	contention contention
 }
 
-// New makes a Client. It sends no request and starts no goroutine, so it does not block; it fails for addresses
-// that are not base URLs, and for credentials that can't be read or may not be sent there.
+// New makes a Client. It does not block, since it sends no request. It fails for addresses that are not base URLs, and
+// for credentials that can't be read or must not be sent to an address.
 func New(cfg Config) (*Client, error) {
 	addresses := slices.Clone(cfg.Addresses)
 	if !cfg.InOrder {
@@ -126,7 +125,7 @@ func New(cfg Config) (*Client, error) {
 		Warn: func(err error) { log.Warn("credentials can't be read again", "error", err) }}
 	sent := settings.Source()
 	if sent == credentials.None && (cfg.HTTPClient != nil || len(cfg.Header) > 0) {
-		sent = "" // these may have sent some
+		sent = "" // a given HTTPClient or Header may have sent credentials
 	}
 	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Credentials: settings, Log: log,
 		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Suspended: cfg.suspended,
@@ -139,13 +138,12 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Calls is for package operator, which sends its requests by it. Its type is internal.
+// Calls is for packages operator, items and batch, which send their requests by it. Its type is internal.
 func (c *Client) Calls() *calls.Caller { return c.calls }
 
-// Close ends every session and lease that is still open, as their Close and Release do, and the one-call waits.
-// Calls under way end with ErrClosed. It blocks until all goroutines of the Client have ended, or ctx ends:
-// then the error names the sessions whose end is not confirmed, and goroutines go on with these until their
-// deadlines, when they expire. Called again, it waits for these, by its own ctx.
+// Close ends the open sessions and leases and the waits of Acquire and Down. Calls under way end with ErrClosed. It
+// blocks until all goroutines of the Client have ended. If ctx ends first, the error names the sessions whose end is
+// not confirmed; goroutines go on to end these until they expire. A second call of Close waits for these goroutines.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.close(ErrClosed)
@@ -167,8 +165,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// wait announces a one-call wait: Close ends its ctx, and then waits until it has withdrawn its request. The
-// caller must call end.
+// wait registers the wait of an Acquire or Down. Close ends the returned ctx, and then waits until the caller has
+// withdrawn its request. The caller must call end.
 func (c *Client) wait(ctx context.Context) (_ context.Context, end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,15 +181,15 @@ func (c *Client) wait(ctx context.Context) (_ context.Context, end func(), err e
 	}, nil
 }
 
-// addEnding registers a session that is about to end, for Close.
+// addEnding registers a session that is about to end, so that Close waits for it.
 func (c *Client) addEnding(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ending[s] = struct{}{}
 }
 
-// removeEnding removes a session that has ended. A session whose end is not confirmed stays for a Close that is
-// called again.
+// removeEnding removes a session that has ended. A session whose end is not confirmed stays registered, for another
+// call of Close.
 func (c *Client) removeEnding(s *Session, err error) {
 	c.mu.Lock()
 	closing := c.closing.Err() != nil

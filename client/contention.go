@@ -6,22 +6,21 @@ import (
 )
 
 const (
-	// contended is how long a semaphore counts as contended after a call could not have its permits at once.
+	// contended is how long a semaphore counts as contended after a call found too few available permits.
 	contended = time.Second
 	// maxContended bounds how many semaphores a Client remembers as contended.
 	maxContended = 1024
 )
 
-// contention remembers which semaphores, or which of their groups, are contended. A call that may wait first tries
-// to have the permits in a request that it shares with other calls, since most permits can be had at once. It asks
-// alone only after that, because a node holds a request that waits. On a contended semaphore the try would cost a
-// round trip for each call, so there calls ask alone at once.
+// contention remembers which semaphores, or which of their groups, are contended. A call that may wait first sends a
+// try, which shares an HTTP request with other calls, because permits are usually available. Only then does it wait,
+// in a separate request, because a node holds a request that waits. On a contended semaphore the try would waste a
+// round trip, so calls wait at once.
 type contention struct {
 	mu    sync.Mutex
 	until map[target]time.Time
 }
 
-// expected reports whether a line is contended.
 func (c *contention) expected(line target) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,7 +28,6 @@ func (c *contention) expected(line target) bool {
 	return found && time.Now().Before(until)
 }
 
-// add makes a line contended.
 func (c *contention) add(line target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

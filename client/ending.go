@@ -10,23 +10,23 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// ending is the end of a session in the cluster. A goroutine asks for it until a node confirms it, or until the
-// session expires at its deadline, and later for as long as a caller waits. For a session that was lost, the
-// goroutine asks until the deadline, and for withdrawGrace at least, however long a caller waits.
+// ending is the end of a session in the cluster. A goroutine repeats the call until a node confirms the end. It gives
+// up once the session has expired at its deadline and no caller waits. For a session that was lost it gives up at the
+// deadline, but not before withdrawGrace, even if callers wait.
 type ending struct {
 	s    *Session
-	lost error         // why the session was over before; nil: it lived
+	lost error         // why the session was lost before; nil: it was not
 	done chan struct{} // closed when the goroutine has ended
 	err  error         // set before done is closed; nil: confirmed
 
 	// Guarded by Session.mu.
-	callers int                // that wait
+	callers int                // how many callers wait
 	expired bool               // the deadline has passed
 	failure error              // the latest failure
 	cancel  context.CancelFunc // ends the goroutine's requests
 }
 
-// startEnding ends the session here, and starts to end it in the cluster, unless that has been started already.
+// startEnding marks the session as over, and starts the ending unless it has been started already.
 func startEnding(s *Session) *ending {
 	s.mu.Lock()
 	if e := s.ending; e != nil {
@@ -66,12 +66,11 @@ func startEnding(s *Session) *ending {
 	return e
 }
 
-// endOf returns the operation that ends a session, harmless even if late.
+// endOf returns the operation that ends a session. Late is set because a late end does no harm.
 func endOf(id string) calls.Operation {
 	return calls.Operation{Name: "end", Session: id, Late: true}
 }
 
-// askForEnd asks until a node confirms the end, or ctx ends.
 func (e *ending) askForEnd(ctx context.Context) error {
 	s := e.s
 	failed := func(err error) {
@@ -98,7 +97,8 @@ func (e *ending) askForEnd(ctx context.Context) error {
 	}
 }
 
-// unconfirmed is the error of an end that no node has confirmed, with the reason why the wait is over.
+// unconfirmed returns the error of an end that no node has confirmed, where why is the reason that the caller stops
+// waiting.
 func (e *ending) unconfirmed(why error) error {
 	s := e.s
 	s.mu.Lock()

@@ -20,8 +20,8 @@ type GroupOption interface {
 	WaitListOption
 }
 
-// Group is the group of a request, in a semaphore with Groups: up to 128 bytes without control characters. Without
-// it a request is of the group "". One session may have a lease in each group of a semaphore.
+// Group names the group of a request, in a semaphore with Groups: up to 128 bytes without control characters; by
+// default "". A session may have one lease in each group of a semaphore.
 func Group(name string) GroupOption { return group(name) }
 
 type group string
@@ -45,22 +45,22 @@ func (g group) down(o *oneShot) {
 	g.call(&o.call)
 }
 
-// errBadGroup is the refusal of a group that JSON would make another one.
+// errBadGroup refuses a group that is not UTF-8, because JSON would replace the invalid bytes.
 var errBadGroup = &Error{Status: http.StatusBadRequest, Code: "invalid-request", Title: "The request is not valid",
 	Detail: "The name of a group is up to 128 bytes of UTF-8 without control characters.", Field: "group"}
 
 // GroupState is a group of a semaphore as of one reply. It belongs to the caller.
 type GroupState struct {
 	Group string `json:"group"`
-	// Limit is how many permits the group may use at a time; nil: no limit. Own: it is from SetGroupLimit, and not
-	// PerGroup of the semaphore.
+	// Limit is how many permits the group may use at a time; nil: no limit. Own reports whether the limit is from
+	// SetGroupLimit; otherwise it is PerGroup of the semaphore.
 	Limit        *int64        `json:"limit"`
 	Own          bool          `json:"own"`
-	Used         int64         `json:"used"` // of the limit
-	Held         int64         `json:"held"` // by leases
+	Used         int64         `json:"used"` // how many permits of the limit are in use
+	Held         int64         `json:"held"` // how many permits leases hold
 	Waiting      int64         `json:"waiting"`
-	GroupsBefore int64         `json:"groups_before"` // before its first request, in a semaphore with a number of permits
-	OldestWait   time.Duration `json:"-"`             // of its waiting requests; 0 without one
+	GroupsBefore int64         `json:"groups_before"` // groups served before its first request; not with NoTotal
+	OldestWait   time.Duration `json:"-"`             // how long its oldest request has waited; 0: no request waits
 }
 
 // UnmarshalJSON reads a group as the API sends it.
@@ -82,7 +82,8 @@ type waitingGroups struct{}
 
 func (waitingGroups) groups(query url.Values) { query.Set("waiting", "true") }
 
-// groupCall is a call to the route of one group. No segment of a path is empty, so that "" is "-" there.
+// groupCall returns a call to the route of one group. The path has "-" for the group "", because a segment can't be
+// empty.
 func groupCall(method, name, group string) (calls.Call, error) {
 	if name == "" {
 		return calls.Call{}, errNoName
@@ -93,9 +94,9 @@ func groupCall(method, name, group string) (calls.Call, error) {
 	return semaphoreCall(method, name, "groups", group), nil
 }
 
-// ListGroups goes through the groups of a semaphore that leases or requests name, or that have own limits, by
-// name, a page at a time. Each page is as of the moment it is read. An error is yielded last: ErrUnknownSemaphore
-// if the semaphore does not exist.
+// ListGroups yields the groups of a semaphore that a lease, a request or an own limit names, sorted by name. It reads
+// a page at a time, and each page shows the moment of its reading. An error is yielded last, for example
+// ErrUnknownSemaphore.
 func (c *Client) ListGroups(ctx context.Context, name string, opts ...GroupsOption) iter.Seq2[*GroupState, error] {
 	return reply.Pages(queryOf(opts, GroupsOption.groups), func(query url.Values) ([]*GroupState, string, error) {
 		if name == "" {
@@ -112,8 +113,8 @@ func (c *Client) ListGroups(ctx context.Context, name string, opts ...GroupsOpti
 	})
 }
 
-// GetGroup reads one group of a semaphore. ErrUnknownGroup if no lease or request names it and it has no own
-// limit; ErrUnknownSemaphore.
+// GetGroup reads one group of a semaphore. It fails with ErrUnknownGroup if no lease, request or own limit names the
+// group, or with ErrUnknownSemaphore.
 func (c *Client) GetGroup(ctx context.Context, name, group string, opts ...GroupsOption) (*GroupState, error) {
 	k, err := groupCall(http.MethodGet, name, group)
 	if err != nil {
@@ -127,13 +128,13 @@ func (c *Client) GetGroup(ctx context.Context, name, group string, opts ...Group
 	return state, nil
 }
 
-// SetGroupLimit gives a group an own limit, in place of PerGroup; with 0 its requests are refused with ErrNever.
-// A lower limit takes no lease away. It blocks for one round trip; the limit is durable on return.
+// SetGroupLimit gives a group its own limit in place of PerGroup. A lower limit takes no lease away; with 0 all
+// requests of the group are refused with ErrNever. It blocks for one round trip; the limit is durable on return.
 func (c *Client) SetGroupLimit(ctx context.Context, name, group string, limit int64, opts ...CallOption) error {
 	return c.putGroup(ctx, name, group, limit, opts)
 }
 
-// ClearGroupLimit ends the own limit of a group, if there is one: PerGroup counts again.
+// ClearGroupLimit removes a group's own limit, if there is one, so that PerGroup applies again.
 func (c *Client) ClearGroupLimit(ctx context.Context, name, group string, opts ...CallOption) error {
 	return c.putGroup(ctx, name, group, nil, opts)
 }

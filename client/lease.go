@@ -12,29 +12,28 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// Lease is permits held by a session. Its fields never change; all its methods are
-// safe for concurrent use.
+// Lease is a number of permits that a session holds. Its fields never change; all its methods are safe for concurrent
+// use.
 type Lease struct {
 	Semaphore string
 	Group     string // of the semaphore, if it has Groups; with ByOwner, the caller's identity
 	Session   string // the session that holds it
 	Count     int64  // permits
-	// Token is larger than the token of every earlier grant of this semaphore. Send it
-	// with each write to the resource that the lease protects, and let the resource
-	// refuse a token smaller than one it has seen: only that protects against a client
-	// that was paused and has not noticed the loss of its lease.
+	// Token is larger than the token of every earlier grant of this semaphore. Send it with each write to the resource
+	// that the lease protects, and let the resource refuse a token smaller than one that it has seen. Only this
+	// protects against a client that was paused and has not noticed the loss of its lease.
 	Token uint64
 
 	slots   []int
 	spent   bool
 	s       *Session
-	claimed target          // that was asked for
+	claimed target          // the target that the request named
 	ctx     context.Context // ends with the lease, with the reason as its cause
 	cancel  context.CancelCauseFunc
 	left    *departure // from Release; guarded by s.mu
 
-	// By MaxHold, the lease is certainly held until ends if its session lives, and over by endedBy unless the cluster
-	// had no leader for a while. 0: the lease is held as long as its session lives.
+	// With MaxHold, the lease is certainly held until ends if its session lives. It is over by endedBy, unless the
+	// cluster had no leader for a while. 0: no MaxHold.
 	ends, endedBy calls.Moment
 }
 
@@ -52,7 +51,7 @@ type leaseBody struct {
 	EndsInMS    *int64 `json:"ends_in_ms"`
 }
 
-// newLease makes the lease of a claim from a reply; s.mu is held, or s is not shared yet.
+// newLease makes the Lease of a granted claim; s.mu is held, or s is not shared yet.
 func (s *Session) newLease(r *calls.Reply, b *leaseBody, claimed target) *Lease {
 	l := &Lease{Semaphore: b.Semaphore, Group: b.Group, Session: s.id, Count: b.Count, Token: b.Token, slots: b.Slots, spent: b.Spent,
 		s: s, claimed: claimed}
@@ -67,25 +66,22 @@ func (s *Session) newLease(r *calls.Reply, b *leaseBody, claimed target) *Lease 
 
 // Lost returns a channel that is closed when the lease is over:
 //
-//   - when a node reports it: the session expired, an operator took the lease away, the semaphore was deleted; the last two
-//     are noticed with the next renewal, within a third of the ttl;
-//   - when Deadline passes, less the Margin of the session, although no node can be asked: from then on the cluster may grant
-//     the permits to another client. Before that, an unreachable cluster is no loss. A MaxHold ends it with ErrRevoked and the
-//     reason "max-hold";
+//   - when a node reports it: the session expired, an operator revoked the lease, or the semaphore was deleted. A revocation
+//     and a delete are noticed with the next renewal, within a third of the ttl;
+//   - when Deadline passes, less the Margin of the session, even if no node can be reached, because from then on the cluster
+//     may grant the permits to another client. The end by MaxHold has the error ErrRevoked with the reason "max-hold";
 //   - by Release and by the session's Close, so that goroutines that wait for it go on.
 //
 // Err has the reason.
 func (l *Lease) Lost() <-chan struct{} { return l.ctx.Done() }
 
-// Err is nil while the lease is held, and then the reason for its end: an ErrLost that wraps the
-// reason (ErrNotRenewed, ErrRevoked with the operator's words in Error.Reason,
-// ErrUnknownSemaphore after a delete, …), or ErrReleased or ErrClosed for the
-// caller's own doing.
+// Err is nil while the lease is held. Afterwards it is ErrReleased, ErrClosed, or ErrLost with a reason:
+// ErrNotRenewed, ErrRevoked with the operator's reason in Error.Reason, ErrUnknownSemaphore after a delete, and
+// others.
 func (l *Lease) Err() error { return context.Cause(l.ctx) }
 
-// Deadline returns the moment until which the lease is held for certain, by this process's
-// monotonic clock, if no further renewal succeeds. Renewals move it, up to the MaxHold of the semaphore; it does
-// not block.
+// Deadline returns the moment until which the lease is certainly held, by this process's monotonic clock, if no
+// further renewal succeeds. Renewals move it, up to the MaxHold of the semaphore. It does not block.
 func (l *Lease) Deadline() time.Time {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
@@ -95,18 +91,17 @@ func (l *Lease) Deadline() time.Time {
 	return l.s.timeOf(l.s.deadline)
 }
 
-// Context returns a ctx for the work that the lease protects: it ends with parent,
-// and when the lease is over, with Err as its cause. The cancel function must be
-// called.
+// Context returns a ctx for the work that the lease protects. It ends with parent and with the lease, in the latter
+// case with Err as its cause. The cancel function must be called.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	return calls.Both(parent, l.ctx)
 }
 
-// Release gives the permits back; from here on the lease counts as over. It goes on through failures and
-// overload until a node has confirmed it, or ctx ends: then a goroutine goes on, for a lease of a session as
-// long as the session lives, for a one-call lease until it expires at its deadline. It returns why the lease
-// was lost, if it was, so that a nil means that it was held until now, but for what an operator or a delete
-// took away since the last renewal. Releasing again waits for the same.
+// Release gives the permits back. The lease is over as soon as Release is called. Release repeats the call until a
+// node confirms it or ctx ends. In the latter case a goroutine goes on: for a lease of a Session as long as the
+// session lives, for a lease of Client.Acquire until its deadline. If the lease was lost before, Release returns the
+// reason. A revocation or a delete since the last renewal may go unnoticed. Another call of Release waits for the same
+// outcome.
 func (l *Lease) Release(ctx context.Context) error {
 	if l.s.oneShot {
 		l.cancel(ErrReleased)
@@ -131,14 +126,14 @@ func (l *Lease) Release(ctx context.Context) error {
 			return err
 		}
 	}
-	return l.s.Close(ctx) // its end, which was asked for already, releases the lease
+	return l.s.Close(ctx) // the end of the session, which is under way, releases the lease
 }
 
-// errWithSession: the release was not confirmed, since the session was closed during it.
+// errWithSession: the session was closed before the release was confirmed, and its end releases the lease.
 var errWithSession = errors.New("left to the end of the session")
 
-// loseLease ends a lease that the cluster has taken away, while its session lives on, and releases it: the
-// cluster remembers a revoked lease until then.
+// loseLease ends a lease that the cluster has taken away from a session that still lives. It also releases the lease,
+// because the cluster remembers a revoked lease until its release.
 func (s *Session) loseLease(l *Lease, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,11 +145,11 @@ func (s *Session) loseLease(l *Lease, why error) {
 	l.left = s.letGo(nil, l, 0, l.claimed)
 }
 
-// maxHoldOver is the refusal with which a node would reply once MaxHold is over.
+// maxHoldOver is the refusal with which a node replies after MaxHold.
 var maxHoldOver = &Error{Status: http.StatusGone, Code: "revoked", Title: "Revoked", Detail: "It was held for the longest time that the semaphore allows, its max_hold.", Reason: "max-hold"}
 
-// endLeases ends the leases that have been held for as long as they may. Their release waits until the cluster has ended
-// them: an earlier release would be a release in time, for which OnLost does not count.
+// endLeases ends the leases whose MaxHold is over. It releases them only once the cluster has ended them too, because
+// the cluster would take an earlier release for a regular one, to which OnLost does not apply.
 func (s *Session) endLeases() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +164,8 @@ func (s *Session) endLeases() {
 	}
 }
 
-// departure is the release of semaphores, or the withdrawal of a request for them, by a goroutine that goes on
-// until a node confirms it or the session is over.
+// departure is the release of leases, or the withdrawal of a request. A goroutine repeats it until a node confirms it
+// or the session is over.
 type departure struct {
 	done chan struct{}
 	err  error // set before done is closed; nil if the lease or request was still there
@@ -184,22 +179,23 @@ func (d *departure) await(ctx context.Context) error {
 	return d.err
 }
 
-// letGo starts to release a lease, or, without one, the lease or place in line of a request; s.mu is held. Until
-// it is confirmed, no other request for these targets is sent: the late release could withdraw it. A request that
-// may still be on its way to a node, unsure, is settled first. The release begins at notBefore; 0: at once.
+// letGo starts to release a lease or, if lease is nil, to withdraw a request that may wait or have been granted; s.mu
+// is held. Until the departure is confirmed, claim sends no other request for these targets, because the late release
+// could withdraw that request. If unsure is not nil, this call may still be on its way to a node, so letGo settles it
+// first. The release begins at notBefore; 0: at once.
 func (s *Session) letGo(unsure *calls.Call, lease *Lease, notBefore calls.Moment, targets ...target) *departure {
 	d := &departure{done: make(chan struct{})}
 	for _, t := range targets {
 		s.claims[t] = &claim{leaving: d}
 	}
-	if s.ctx.Err() != nil { // the end of the session has released everything
+	if s.ctx.Err() != nil { // the end of the session releases the targets
 		d.err = errWithSession
 		close(d.done)
 		return d
 	}
 	s.work.Go(func() {
 		if notBefore != 0 {
-			_ = calls.Sleep(s.ctx, s.c.calls.Until(notBefore)) // a session that is over has released everything
+			_ = calls.Sleep(s.ctx, s.c.calls.Until(notBefore)) // after the end of the session, no release is needed
 		}
 		if unsure != nil {
 			s.settle(*unsure)
@@ -223,9 +219,9 @@ func (s *Session) letGo(unsure *calls.Call, lease *Lease, notBefore calls.Moment
 	return d
 }
 
-// settle repeats a request under its key, without waiting, until the cluster has it in line or has its outcome,
-// so that an attempt that arrives later has no effect. Otherwise it could be carried out after the withdrawal,
-// and the session would have a lease unknown to its client.
+// settle repeats a request with its key, without waiting, until the cluster has it in line or has recorded its
+// outcome. After that an attempt that arrives late has no effect. Without settle, the attempt could be carried out
+// after the withdrawal, and the session would have a lease that its client does not know.
 func (s *Session) settle(k calls.Call) {
 	k.Listen, k.Elsewhere, k.Patience = false, true, s.c.calls.Growing(withdrawGrace)
 	for round := 1; ; round++ {
@@ -235,8 +231,8 @@ func (s *Session) settle(k calls.Call) {
 	}
 }
 
-// release asks until a node confirms. It names the token of the lease, and carries a key: if the network
-// delivers an attempt late or twice, that must not release a later lease, or withdraw a later request.
+// release repeats the release until a node confirms it. It sends the token of the lease and a key, so that an attempt
+// that the network delivers late or twice can't release a later lease or withdraw a later request.
 func (s *Session) release(t target, token uint64) error {
 	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id, "leases", t.semaphore}, Query: url.Values{},
 		Key: calls.NewKey(), KeyOptional: true, Patience: s.c.calls.Growing(withdrawGrace), Operation: calls.Operation{Name: "release", Semaphore: t.semaphore, Session: s.id}}
@@ -261,16 +257,16 @@ func (s *Session) release(t target, token uint64) error {
 			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
 		s.c.log.Warn("release not confirmed, trying on", "session", s.id, "semaphore", t.semaphore, "error", err)
-		_ = calls.Sleep(s.ctx, max(calls.BackOff(round), calls.AskedFor(err))) // the next round sees that the session is over
+		_ = calls.Sleep(s.ctx, max(calls.BackOff(round), calls.AskedFor(err))) // the next round notices the end of s.ctx
 	}
 }
 
 // ErrDetached is the Lease.Err of a lease after Detach.
 var ErrDetached = errors.New("detached")
 
-// Detach stops the renewal of a lease of Client.Acquire, and Client.Close does not release it. It goes on in
-// the cluster until its ttl ends, or until RenewSession and EndSession with Lease.Session. A lease of a Session
-// can't be detached.
+// Detach stops the renewal of a lease of Client.Acquire; Client.Close then does not release it. The lease lives in the
+// cluster until its ttl ends. To renew or end it, call RenewSession and EndSession of package operator with
+// Lease.Session. A lease of a Session can't be detached.
 func (l *Lease) Detach() error {
 	if !l.s.oneShot {
 		return fmt.Errorf("signalbox: the lease of %s belongs to a session, which is kept", l.Semaphore)

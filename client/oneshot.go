@@ -12,33 +12,33 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// oneShot is a request that names no session: a one-call acquire, or a down. The cluster makes a session, which
+// oneShot is a request that names no session: of Client.Acquire, or of Down. The cluster makes a session for it, which
 // ends with the request or with its lease.
 type oneShot struct {
 	call  calls.Call
 	body  map[string]any
 	count int64
 	group string
-	life  SessionOptions // of the lease
+	life  SessionOptions // options of the session that holds the lease
 	try   bool
-	// empty reports whether a reply stands for no grant; nil: no reply does.
+	// empty reports whether a reply says that no permits were granted; nil: every reply is a grant.
 	empty func(*calls.Reply) bool
 }
 
-// Acquire waits until it is granted a lease, or ctx ends: the shortest way to hold one semaphore. The lease is
-// renewed until its Release, or until it is lost. The wait keeps its place in the queue across failures of
-// nodes and connections, for up to Config.MaxWait; a longer wait starts again at the end: use a Session if that
-// matters. When ctx ends, the request is withdrawn, which takes at most 2 s more; failing that, the cluster
-// forgets it at ctx's deadline.
+// Acquire waits until it is granted a lease, or ctx ends. It is the shortest way to hold permits of one semaphore. The
+// lease is renewed until its Release, or until it is lost. The wait keeps its place in the queue across failures of
+// nodes and connections, for up to Config.MaxWait. After that it starts again at the end of the queue; a Session keeps
+// its place longer. When ctx ends, the request is withdrawn, which takes at most 2 s more. If no node confirms that,
+// the cluster forgets the request at ctx's deadline.
 //
-// Its place in the queue dates from its second request if it first tries without waiting, as Session.Acquire does.
-// It fails as Session.Acquire does.
+// Like Session.Acquire, it may first send a try that does not wait, so its place in the queue dates from its second
+// request. It fails like Session.Acquire.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.acquireOnce(ctx, name, opts, false)
 }
 
-// TryAcquire is Acquire without waiting: ErrUnavailable if the permits can't be
-// had now, or others wait for them.
+// TryAcquire is Acquire without waiting. It fails with ErrUnavailable if the permits are not available or other
+// requests wait for them.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.acquireOnce(ctx, name, opts, true)
 }
@@ -70,10 +70,10 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 		}
 		switch {
 		case errors.Is(err, ErrOver):
-			continue // granted to an attempt whose reply was lost, and over since
+			continue // an earlier attempt was granted a lease, which is over
 		case err != nil && !gone(err):
 			if r, late := c.settle(ctx, &o); late == nil && r.Decode(&granted) == nil {
-				c.endSession(ctx, granted.Session) // granted after all, but the caller has given up
+				c.endSession(ctx, granted.Session) // the request was granted, but the caller has given up
 				err = notInTime(ctx, err)
 			} else if errors.Is(late, ErrUnavailable) {
 				err = notInTime(ctx, err)
@@ -86,7 +86,7 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 	}
 }
 
-// notInTime is the error of a wait that ctx ended, and that was then withdrawn.
+// notInTime returns the error of a wait that was withdrawn because ctx ended.
 func notInTime(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -94,7 +94,7 @@ func notInTime(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", context.Cause(ctx), ErrUnavailable)
 }
 
-// newOneShot is the lease of a granted one-call acquire.
+// newOneShot makes the Lease of a granted Client.Acquire.
 func (c *Client) newOneShot(o *oneShot, r *calls.Reply, granted *leaseBody) (*Lease, error) {
 	s, err := c.newSession(granted.Session, o.life, true, r, granted.WaitedMS, granted.ExpiresInMS)
 	if err != nil {
@@ -104,15 +104,15 @@ func (c *Client) newOneShot(o *oneShot, r *calls.Reply, granted *leaseBody) (*Le
 	return l, s.begin()
 }
 
-// gone reports whether a refusal proves that no request waits.
+// gone reports whether a refusal proves that the request does not wait in the cluster.
 func gone(err error) bool {
 	return !errors.Is(err, ErrOutcomeUnknown) && (settled(err) || isAny(err, ErrLimitReached, ErrKeyReused))
 }
 
-// once makes the request until it is granted or refused. Unless the semaphore is contended, it begins with a
-// try, which may share a request with other calls.
+// once makes the request until it is granted or refused. Unless the semaphore is contended, it begins with a try,
+// which may share an HTTP request with other calls.
 func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
-	o.call.Body, o.call.Longest = o.body, o.life.TTL*2/3 // a grant is noticed before it lapses
+	o.call.Body, o.call.Longest = o.body, o.life.TTL*2/3 // so that a grant is noticed before its ttl ends
 	if line := (target{o.call.Operation.Semaphore, o.group}); o.try || !c.contention.expected(line) {
 		o.call.Key, o.call.Try, o.call.Until = calls.NewKey(), !o.try, time.Time{}
 		r, err := c.inLine(ctx, o)
@@ -127,9 +127,9 @@ func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	return c.await(ctx, o)
 }
 
-// await makes a request that waits until it is granted or refused. The first attempt names the whole wait, for
-// which the cluster keeps the request in line; its repeats join it there. After that wait, await makes a new
-// request, unless ctx is over too.
+// await makes a request that waits until it is granted or refused. The first attempt names the time of the wait, for
+// which the cluster keeps the request in line; its repeats join it there. After MaxWait, await makes a new request
+// unless ctx has ended.
 func (c *Client) await(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	for early := 0; ; {
 		o.call.Key = calls.NewKey()
@@ -156,14 +156,14 @@ func (c *Client) await(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	}
 }
 
-// errNotInLine: the first node that got a request never had it carried out.
+// errNotInLine: the first attempt was never carried out, so the request is not in line.
 var errNotInLine = errors.New("not in line")
 
-// inLine makes a request and repeats it, with the same key, until it has ended.
+// inLine makes a request and repeats it with the same key, until it is granted, refused or over.
 //
-// A node that got the whole wait may be silent because it holds the request, or because it is dead. Another
-// node can find out: the same request without a wait gets its place in the reply if it is in line; if not, its
-// outcome is recorded under the key, so that the request of the silent node can't be carried out any more.
+// A node that is silent may hold the request, or be dead. inLine finds out at another node, with the same request but
+// without a wait. If the request is in line, the reply says so. If not, its outcome is recorded under the key, so that
+// the first node can't carry it out later.
 func (c *Client) inLine(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	k := o.call
 	var held *nodes.Node
@@ -188,7 +188,7 @@ func (c *Client) inLine(ctx context.Context, o *oneShot) (calls.Reply, error) {
 		}
 		if k.Listen && !r.Early() {
 			round = 1
-		} else if held == nil { // a node that stops sends its waiters elsewhere early
+		} else if held == nil { // a node that is about to stop replies early
 			if calls.Sleep(ctx, calls.BackOff(round)) != nil {
 				return r, context.Cause(ctx)
 			}
@@ -198,14 +198,14 @@ func (c *Client) inLine(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	}
 }
 
-// settle finds out, for a caller that no longer waits, how the request ended, and ends it if it has not, so
-// that no request stays behind. It asks again with the same key, so that the reply has the outcome of the
-// request, however old, and begins at another node: the node that has the request may be silent.
+// settle finds out how the request of a caller that no longer waits ended, and ends it if it still waits. It asks with
+// the same key, so that it gets the outcome of the request. It begins at another node, because the node that has the
+// request may be silent.
 func (c *Client) settle(ctx context.Context, o *oneShot) (r calls.Reply, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
 	o.call.Until, o.call.Elsewhere = time.Time{}, true
-	for range 3 { // waiting, or unsure; ended; confirmed
+	for range 3 { // at most: find it waiting or unsure, end it, confirm the end
 		r, err = c.calls.Do(ctx, o.call)
 		session := ""
 		var refusal *Error
@@ -224,7 +224,7 @@ func (c *Client) settle(ctx context.Context, o *oneShot) (r calls.Reply, err err
 	return r, err
 }
 
-// endSession ends a session that is of no more use, and reports whether a node confirmed it.
+// endSession ends a session that is not needed any more, and reports whether a node confirmed the end.
 func (c *Client) endSession(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
@@ -232,8 +232,8 @@ func (c *Client) endSession(ctx context.Context, id string) bool {
 	return err == nil
 }
 
-// WithLease acquires, calls fn, and releases. The ctx of fn ends when the lease is lost. It returns the error
-// of fn, together with the lease's if the lease was lost before fn returned.
+// WithLease acquires a lease, calls fn, and releases the lease. The ctx of fn ends when the lease is lost. It returns
+// the error of fn, together with the lease's Err if the lease was lost before fn returned.
 func (c *Client) WithLease(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LeaseOption) error {
 	lease, err := c.Acquire(ctx, name, opts...)
 	if err != nil {
@@ -246,7 +246,7 @@ func (c *Client) WithLease(ctx context.Context, name string, fn func(ctx context
 		defer cancel()
 		return lease.Release(end)
 	})
-	defer func() { _ = release() }() // fn may panic
+	defer func() { _ = release() }() // also if fn panics
 	err = fn(work, lease)
 	if late := release(); errors.Is(late, ErrLost) {
 		err = errors.Join(err, late)
@@ -254,6 +254,5 @@ func (c *Client) WithLease(ctx context.Context, name string, fn func(ctx context
 	return err
 }
 
-// releaseGrace bounds how long WithLease waits for a node to confirm the release, which goes on in the
-// background after that.
+// releaseGrace bounds how long WithLease waits for the release, which goes on in the background.
 const releaseGrace = 5 * time.Second

@@ -10,8 +10,7 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// The options of the calls. Each names the kinds of calls that take it by its
-// methods, so that the compiler refuses an option that a call has no use for.
+// Each option implements the interfaces of the calls that take it, so that the compiler refuses it for other calls.
 
 // PutOption is an option of Put: Permits, Level, NoLevel, Metadata, OnlyNew, OnlyExisting, Unchanged, Epoch, and each
 // SettingOption.
@@ -35,7 +34,8 @@ type ReadListOption interface {
 	GroupsOption
 }
 
-// GroupsOption is an option of ListGroups and GetGroup: Stale, MinIndex, Epoch; for ListGroups PageSize and OnlyWaiting too.
+// GroupsOption is an option of ListGroups and GetGroup: Stale, MinIndex, Epoch. ListGroups also takes PageSize and
+// OnlyWaiting.
 type GroupsOption interface{ groups(url.Values) }
 
 // PageOption is an option of List and ListGroups.
@@ -62,8 +62,7 @@ type AcquireOption interface{ acquire(*acquiring) }
 // Epoch, TTL, Metadata, Margin.
 type LeaseOption interface{ lease(*oneShot) }
 
-// Permits is the number of permits that a semaphore has in all. Needed for a new one; 0 is
-// allowed.
+// Permits is the number of permits of a semaphore in all. A new semaphore needs it; 0 is allowed.
 func Permits(n int64) PutOption {
 	return putOption(func(_ *calls.Call, body map[string]any) { body["permits"] = n })
 }
@@ -78,8 +77,8 @@ type LevelOption interface {
 	CreateOption
 }
 
-// Level places a semaphore in the lock hierarchy: a session may ask only for
-// levels strictly below all that it holds, which rules deadlocks out.
+// Level places a semaphore in the lock hierarchy. A session may ask only for semaphores whose levels are strictly
+// below the levels of all its leases, so that deadlocks are impossible.
 func Level(n int32) LevelOption { return level{&n} }
 
 // NoLevel takes a semaphore out of the lock hierarchy.
@@ -90,26 +89,26 @@ type level struct{ n *int32 }
 func (l level) put(_ *calls.Call, body map[string]any) { l.create(body) }
 func (l level) create(body map[string]any)             { body["level"] = l.n }
 
-// Metadata is free text kept with a semaphore, session or lease, for people: up to
-// 16 pairs, 1,024 bytes in all. It replaces what there was; nil clears it.
+// Metadata is text about a semaphore, session or lease, for people: up to 16 pairs, 1,024 bytes in all. It replaces
+// the previous metadata; nil clears it.
 type Metadata map[string]string
 
 func (m Metadata) put(_ *calls.Call, body map[string]any) { m.create(body) }
 func (m Metadata) create(body map[string]any)             { body["metadata"] = map[string]string(m) }
 func (m Metadata) lease(o *oneShot)                       { o.life.Metadata = m }
 
-// OnlyNew makes a Put create, or fail with ErrPreconditionFailed.
+// OnlyNew makes a Put fail with ErrPreconditionFailed if the semaphore exists.
 func OnlyNew() PutOption {
 	return putOption(func(k *calls.Call, _ map[string]any) { k.Header = map[string][]string{"If-None-Match": {"*"}} })
 }
 
-// OnlyExisting makes a Put change a semaphore, or fail with ErrUnknownSemaphore.
+// OnlyExisting makes a Put fail with ErrUnknownSemaphore if the semaphore does not exist.
 func OnlyExisting() PutOption {
 	return putOption(func(k *calls.Call, _ map[string]any) { k.Method = http.MethodPatch })
 }
 
-// Unchanged makes a Put fail with ErrPreconditionFailed unless the permits, level and metadata
-// are still as in s, and s was not deleted.
+// Unchanged makes a Put fail with ErrPreconditionFailed if the semaphore was deleted since s was read, or its permits,
+// level or metadata differ from s.
 func Unchanged(s *Semaphore) PutOption {
 	tag := []string{fmt.Sprintf("\"%d.%d\"", s.Epoch, s.Settings)}
 	return putOption(func(k *calls.Call, _ map[string]any) { k.Header = http.Header{"If-Match": tag} })
@@ -127,8 +126,8 @@ type EpochOption interface {
 	LeaseOption
 }
 
-// Epoch chooses one of the semaphores that have had this name: after a delete and a new create the epoch is
-// another one, and the call fails with ErrPreconditionFailed. See Semaphore.Epoch.
+// Epoch makes a call fail with ErrPreconditionFailed unless the semaphore has this Semaphore.Epoch. A semaphore that
+// is deleted and created again has another epoch.
 func Epoch(n uint64) EpochOption { return epoch(n) }
 
 type epoch uint64
@@ -142,7 +141,7 @@ func (n epoch) acquire(a *acquiring)                { n.call(&a.call) }
 func (n epoch) lease(o *oneShot)                    { n.call(&o.call) }
 func (n epoch) call(k *calls.Call)                  { n.read(queryOfCall(k)) }
 
-// queryOfCall returns the query of a call, to change it.
+// queryOfCall returns the query of a call, and makes it if it is nil.
 func queryOfCall(k *calls.Call) url.Values {
 	if k.Query == nil {
 		k.Query = url.Values{}
@@ -150,7 +149,7 @@ func queryOfCall(k *calls.Call) url.Values {
 	return k.Query
 }
 
-// Partial makes a Down take fewer permits than asked for as soon as there is one.
+// Partial makes a Down take fewer permits than it asks for, as soon as at least one is available.
 func Partial() DownOption { return partial{} }
 
 type partial struct{}
@@ -163,7 +162,7 @@ type CountOption interface {
 	LeaseOption
 }
 
-// Count is the number of permits to acquire, all or not one. Without it: 1.
+// Count is how many permits to acquire, by default 1. They are granted all together.
 func Count(n int64) CountOption { return count(n) }
 
 type count int64
@@ -171,16 +170,15 @@ type count int64
 func (n count) acquire(a *acquiring) { a.count = int64(n) }
 func (n count) lease(o *oneShot)     { o.count = int64(n) }
 
-// TTL is how long a one-call lease lives without a renewal; the Client renews it three times as often. Without
-// it: 30 s.
+// TTL is how long a lease of Client.Acquire lives without a renewal, by default 30 s. The Client renews the lease
+// every third of it.
 func TTL(d time.Duration) LeaseOption { return leaseOption(func(o *oneShot) { o.life.TTL = d }) }
 
 type leaseOption func(*oneShot)
 
 func (set leaseOption) lease(o *oneShot) { set(o) }
 
-// Margin makes a one-call lease count as lost that long before its deadline, see
-// SessionOptions.Margin.
+// Margin makes a lease of Client.Acquire count as lost that long before its deadline, see SessionOptions.Margin.
 func Margin(d time.Duration) LeaseOption {
 	return leaseOption(func(o *oneShot) { o.life.Margin = d })
 }
@@ -194,22 +192,21 @@ type listOption struct{ readOption }
 func (o listOption) list(query url.Values)   { o.read(query) }
 func (o listOption) groups(query url.Values) { o.read(query) }
 
-// Stale reads the state of the node that replies, without asking the leader: faster,
-// and possible without a majority, but perhaps behind.
+// Stale reads the state of the node that replies, without asking the leader. This is faster and needs no majority, but
+// the state may be old.
 func Stale() ReadListOption { return listOption{readOption{"consistency", "stale"}} }
 
-// MinIndex makes a read wait until the node that replies has this index: with Stale,
-// that is enough to see one's own writes.
+// MinIndex makes a read wait until the node that replies has applied this log index. With Stale, it lets a client see
+// its own writes.
 func MinIndex(n uint64) ReadListOption {
 	return listOption{readOption{"min_index", strconv.FormatUint(n, 10)}}
 }
 
-// PageSize is how many members of a list are read in one request: 1 to 1,000, without
-// it 100.
+// PageSize is how many members of a list are read in one request: 1 to 1,000, by default 100.
 func PageSize(n int) PageOption { return listOption{readOption{"limit", strconv.Itoa(n)}} }
 
-// Holders bounds the list of a semaphore's holders: 0 to 1,000, without it 100.
+// Holders bounds the list of a semaphore's holders: 0 to 1,000, by default 100.
 func Holders(n int) ReadOption { return readOption{"holders", strconv.Itoa(n)} }
 
-// Waiters bounds the list of a semaphore's waiters: 0 to 1,000, without it 100.
+// Waiters bounds the list of a semaphore's waiters: 0 to 1,000, by default 100.
 func Waiters(n int) ReadOption { return readOption{"waiters", strconv.Itoa(n)} }

@@ -13,10 +13,10 @@ import (
 	"github.com/signalbox/signalbox/client/internal/reply"
 )
 
-// The values of OnLost, beside durations as "30s".
+// The values of OnLost, besides durations such as "30s".
 const (
-	Release    = "release"    // at once, as after any other end of a lease
-	Quarantine = "quarantine" // when FreeLost says so
+	Release    = "release"    // the permits come back at once, as after any other end of a lease
+	Quarantine = "quarantine" // the permits come back with a call of FreeLost
 )
 
 // duration is a setting that a duration of 0 clears.
@@ -24,36 +24,36 @@ func duration(name string, d time.Duration) SettingOption {
 	return optional(name, calls.Milliseconds(d))
 }
 
-// Window makes grants spend permits: what a request or a Down is granted comes back so long after the grant, and
-// neither earlier nor later by the end of its lease, which is a receipt, see Lease.Spent. So in no time of this length
-// are more permits granted than there are: "600 a minute". 100 ms to 31 days; 0: no window.
+// Window makes permits come back at a fixed time after their grant to a request or a Down, independent of the end of
+// the lease. So at most the semaphore's permits are granted within any time of this length, for example 600 a minute.
+// The lease is only a receipt, see Lease.Spent. 100 ms to 31 days; 0: no window.
 func Window(d time.Duration) SettingOption { return duration("window", d) }
 
-// Cooldown keeps away what a lease gives up, for up to 24 h; 0: no cooldown.
+// Cooldown delays the return of permits after the end of their lease, for up to 24 h; 0: no cooldown.
 func Cooldown(d time.Duration) SettingOption { return duration("cooldown", d) }
 
-// OnLost says when permits come back whose lease ended because its session was not renewed or after MaxHold: Release,
-// Quarantine, or after a duration such as "30s", up to 24 h. "" is Release.
+// OnLost says when the permits of a lost lease come back, whose session was not renewed or whose MaxHold ended:
+// Release, Quarantine, or after a duration such as "30s", up to 24 h. "" is Release.
 func OnLost(when string) SettingOption { return optional("on_lost", when) }
 
-// MaxHold is the longest time that a lease is held, however often its session is renewed: 1 s to 100 years. The lease
-// is then revoked, as by an operator: ErrRevoked, reason "max-hold". 0: no bound.
+// MaxHold is the longest time that a lease is held, even if its session is renewed: 1 s to 100 years; 0: no limit.
+// After that the lease is revoked, with ErrRevoked and the reason "max-hold".
 func MaxHold(d time.Duration) SettingOption { return duration("max_hold", d) }
 
-// Slots makes leases say which of the permits they have, see Lease.Slots.
+// Slots makes each lease tell which of the semaphore's permits it has, see Lease.Slots.
 func Slots(on bool) SettingOption { return optional("slots", on) }
 
-// LostHold is what a lease held that ended unasked, as of one reply, see OnLost. It belongs to the caller.
+// LostHold is the permits of a lost lease that have not come back yet, see OnLost. It belongs to the caller.
 type LostHold struct {
 	Token   uint64 `json:"token"`
 	Session string `json:"session"` // "" if the caller may not see it
 	Group   string `json:"group,omitempty"`
 	Count   int64  `json:"count"`
 	Slots   []int  `json:"slots,omitempty"`
-	// BackIn is the time until the permits come back; nil: when FreeLost says so.
+	// BackIn is the time until the permits come back; nil: they come back with a call of FreeLost.
 	BackIn   *time.Duration    `json:"-"`
-	LostFor  time.Duration     `json:"-"`        // since the end of the lease
-	Metadata map[string]string `json:"metadata"` // the session's
+	LostFor  time.Duration     `json:"-"`        // time since the end of the lease
+	Metadata map[string]string `json:"metadata"` // metadata of the session
 }
 
 // UnmarshalJSON reads a lost hold as the API sends it.
@@ -81,8 +81,8 @@ func (l LostHold) MarshalJSON() ([]byte, error) {
 	return reply.WriteTimes(plain(l), reply.Member("lost_ms", l.LostFor), reply.Member("back_in_ms", *l.BackIn))
 }
 
-// ListLost goes through the lost holds of a semaphore by their tokens, a page at a time. Each page is as of the moment
-// it is read. An error is yielded last: ErrUnknownSemaphore if the semaphore does not exist.
+// ListLost yields the lost holds of a semaphore, ordered by token. It reads a page at a time, and each page shows the
+// moment of its reading. An error is yielded last, for example ErrUnknownSemaphore.
 func (c *Client) ListLost(ctx context.Context, name string, opts ...ListOption) iter.Seq2[*LostHold, error] {
 	return reply.Pages(queryOf(opts, ListOption.list), func(query url.Values) ([]*LostHold, string, error) {
 		if name == "" {
@@ -99,8 +99,9 @@ func (c *Client) ListLost(ctx context.Context, name string, opts ...ListOption) 
 	})
 }
 
-// FreeLost brings back now what a lost lease held. Whoever had the lease may do so once its work has stopped; another
-// identity needs the scope admin. ErrNotLost if it came back already. It blocks for one round trip.
+// FreeLost returns the permits of a lost lease at once. The identity that had the lease may call it once its work has
+// stopped; other identities need the scope admin. It fails with ErrNotLost if the permits have come back already. It
+// blocks for one round trip.
 func (c *Client) FreeLost(ctx context.Context, name string, token uint64, reason string, opts ...CallOption) error {
 	k := semaphoreCall(http.MethodDelete, name, "lost", strconv.FormatUint(token, 10))
 	if reason != "" {
@@ -110,17 +111,17 @@ func (c *Client) FreeLost(ctx context.Context, name string, token uint64, reason
 	return err
 }
 
-// Slots returns which of the permits the lease has, ascending from 0, in a semaphore with Slots; the lease has
-// them until it ends.
+// Slots returns the numbers, from 0 and ascending, of the permits that the lease has until it ends; nil unless the
+// semaphore has Slots.
 func (l *Lease) Slots() []int { return l.slots }
 
-// Spent reports whether the lease is a receipt: its semaphore has a Window, so that its permits come back by
-// themselves, and Release gives no permits back.
+// Spent reports whether the lease is a receipt, of a semaphore with a Window: its permits come back after the Window,
+// and Release gives no permits back.
 func (l *Lease) Spent() bool { return l.spent }
 
-// Settle says how many permits a receipt has really spent, 0 to 2^53, fewer or more than before: what comes back
-// changes by the difference, at once. settled is false if the permits have come back already. It blocks for one round
-// trip. An error if the lease is no receipt.
+// Settle says how many permits a Spent lease has really used, 0 to 2^53. The number may be below or above the granted
+// or earlier settled number; available permits change by the difference at once. settled is false if the permits have
+// come back already. Settle fails for a lease that is not Spent. It blocks for one round trip.
 func (l *Lease) Settle(ctx context.Context, used int64) (settled bool, err error) {
 	if !l.spent {
 		return false, errors.New("signalbox: only what was spent in a window can be settled")

@@ -19,24 +19,24 @@ import (
 type Semaphore struct {
 	Name      string            `json:"name"`
 	Permits   int64             `json:"permits"`   // the declared capacity; 0 with NoTotal
-	Offset    int64             `json:"offset"`    // moved by Up, Down and SetValue
-	Held      int64             `json:"held"`      // by leases
+	Offset    int64             `json:"offset"`    // the sum of the changes by Up, Down and SetValue
+	Held      int64             `json:"held"`      // permits held by leases
 	Available int64             `json:"available"` // Permits + Offset - Held - Returning; 0 with NoTotal
 	Level     *int32            `json:"level"`     // may be nil
 	Metadata  map[string]string `json:"metadata"`
-	// Epoch differs between this semaphore and earlier and later ones of the same name.
+	// Epoch is unique among the semaphores that have had this name.
 	Epoch uint64 `json:"epoch"`
 	// Settings counts the changes of permits, level, metadata and the settings below.
 	Settings uint64 `json:"settings"`
-	// ModifiedIndex rises with every change of permits, offset, leases or waiters.
+	// ModifiedIndex is the log index of the last change of permits, offset, leases or waiters.
 	ModifiedIndex uint64 `json:"modified_index"`
-	// Holders and Waiters are the first of each, see the options of the same names;
-	// List leaves them out. The counts are of all.
+	// Holders and Waiters are the first holders and waiters, as many as the options of the same names allow. List
+	// leaves them out. The counts count all.
 	Holders     []Holder `json:"holders,omitzero"`
 	Waiters     []Waiter `json:"waiters,omitzero"`
 	HolderCount int64    `json:"holder_count"`
 	WaiterCount int64    `json:"waiter_count"`
-	// The settings that the options of these names set, as far as they are set.
+	// The optional settings, named like the options that set them. Zero values are not set.
 	NoTotal    bool          `json:"-"` // permits and available are null in JSON
 	Groups     string        `json:"groups,omitempty"`
 	PerGroup   int64         `json:"per_group,omitempty"`
@@ -46,15 +46,15 @@ type Semaphore struct {
 	HeadStart  time.Duration `json:"-"`
 	Window     time.Duration `json:"-"`
 	Cooldown   time.Duration `json:"-"`
-	OnLost     string        `json:"on_lost,omitempty"` // Quarantine, or a duration
+	OnLost     string        `json:"on_lost,omitempty"` // Quarantine, or a duration; "": Release
 	MaxHold    time.Duration `json:"-"`
 	Slots      bool          `json:"slots,omitempty"`
 	// GroupsCount is the number of groups that ListGroups yields; nil without Groups.
 	GroupsCount *int64 `json:"groups_count,omitempty"`
-	// Sweeping: another PerGroup has not reached all groups yet.
+	// Sweeping reports that a change of PerGroup has not reached all groups yet.
 	Sweeping bool `json:"sweeping,omitempty"`
-	// Returning are the permits that no lease holds and that come back later, the first of them after NextReturnIn;
-	// LostCount leases were lost with some, see ListLost.
+	// Returning is the number of permits that come back later, without a lease. The first of them come back after
+	// NextReturnIn. LostCount is how many lost leases have some of them, see ListLost.
 	Returning    int64         `json:"returning,omitempty"`
 	NextReturnIn time.Duration `json:"-"`
 	LostCount    int64         `json:"lost_count,omitempty"`
@@ -66,14 +66,14 @@ type Holder struct {
 	Group    string            `json:"group,omitempty"`
 	Count    int64             `json:"count"`
 	Token    uint64            `json:"token"`
-	Metadata map[string]string `json:"metadata"` // the session's
-	// Revoked leases stay until their session releases them or ends; Reason is the
+	Metadata map[string]string `json:"metadata"` // metadata of the session
+	// Revoked reports that the lease was revoked; it stays until its session releases it or ends. Reason is the
 	// operator's.
 	Revoked   bool          `json:"revoked,omitempty"`
 	Reason    string        `json:"reason,omitempty"`
 	Slots     []int         `json:"slots,omitempty"`
-	Spent     bool          `json:"spent,omitempty"` // a receipt, see Lease.Spent
-	HeldFor   time.Duration `json:"-"`               // since the grant
+	Spent     bool          `json:"spent,omitempty"` // see Lease.Spent
+	HeldFor   time.Duration `json:"-"`               // time since the grant
 	ExpiresIn time.Duration `json:"-"`
 }
 
@@ -82,32 +82,32 @@ type Waiter struct {
 	Session  string `json:"session"`
 	Group    string `json:"group,omitempty"`
 	Count    int64  `json:"count"`
-	Position int64  `json:"position"` // in the line of its group, from 1, the next one
-	// GroupsBefore is the number of groups that are served before its group.
+	Position int64  `json:"position"` // place in the line of its group; 1 is served next
+	// GroupsBefore is how many groups are served before its group.
 	GroupsBefore int64             `json:"groups_before,omitempty"`
 	WaitingFor   time.Duration     `json:"-"`
-	ExpiresIn    time.Duration     `json:"-"`        // the session
-	Metadata     map[string]string `json:"metadata"` // the session's
-	// BlockedBy is why it waits, as a code: "not-enough-available", "behind-others",
-	// "other-semaphore", "paused", "group-limit", "other-groups", "returning" or "elsewhere". Reason says
-	// it to people.
+	ExpiresIn    time.Duration     `json:"-"`        // time until the session expires
+	Metadata     map[string]string `json:"metadata"` // metadata of the session
+	// BlockedBy is the code of the reason why the request waits: "not-enough-available", "behind-others",
+	// "other-semaphore", "paused", "group-limit", "other-groups", "returning" or "elsewhere". Reason is a text for
+	// people.
 	BlockedBy string `json:"blocked_by"`
 	Reason    string `json:"reason"`
-	// Obstacles are the first queues in which it can't be served now. ObstacleCount is of all.
+	// Obstacles are the first lines in which the request can't be served now. ObstacleCount counts all of them.
 	Obstacles     []Obstacle `json:"obstacles"`
 	ObstacleCount int64      `json:"obstacle_count"`
-	// Unowned waiters take permits without a lease: a Down, or a wait list's entry.
+	// Unowned reports that the request takes permits without a lease, as a Down or a wait list's entry does.
 	Unowned bool `json:"unowned"`
 }
 
-// Obstacle is one line in which a waiter can't be served now.
+// Obstacle is a line in which a waiter can't be served now.
 type Obstacle struct {
 	Semaphore string `json:"semaphore"`
 	Group     string `json:"group,omitempty"`
-	BlockedBy string `json:"blocked_by"` // as of a Waiter
+	BlockedBy string `json:"blocked_by"` // as in a Waiter
 	Needs     int64  `json:"needs"`
 	Available int64  `json:"available"`
-	Limit     *int64 `json:"limit,omitempty"` // of the group, if that is in the way; and how much of it is used
+	Limit     *int64 `json:"limit,omitempty"` // limit of the group and how much of it is used, if the limit is the reason
 	Used      *int64 `json:"used,omitempty"`
 }
 
@@ -127,7 +127,7 @@ func (s *Semaphore) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// times are the durations, by the API's members.
+// times returns the durations by the names of their members.
 func (s *Semaphore) times() reply.Times {
 	return reply.Times{"head_start_ms": &s.HeadStart, "window_ms": &s.Window, "cooldown_ms": &s.Cooldown, "max_hold_ms": &s.MaxHold,
 		"next_return_in_ms": &s.NextReturnIn}
@@ -178,17 +178,17 @@ func (w Waiter) MarshalJSON() ([]byte, error) {
 	return reply.WriteTimes(plain(w), reply.Member("waiting_ms", w.WaitingFor), reply.Member("expires_in_ms", w.ExpiresIn))
 }
 
-// errNoName is the refusal of an empty name, which would make another path.
+// errNoName refuses an empty name, because its path would be another route.
 var errNoName = &Error{Status: http.StatusBadRequest, Code: "invalid-request", Title: "The request is not valid",
 	Detail: "A semaphore's name has 1 to 512 bytes.", Field: "name"}
 
-// semaphoreCall is a call to a route of one semaphore.
+// semaphoreCall returns a call to a route of one semaphore.
 func semaphoreCall(method, name string, more ...string) calls.Call {
 	return calls.Call{Method: method, Path: append([]string{"v1", "semaphores", name}, more...)}
 }
 
-// Create makes a semaphore, or returns the existing one unchanged; created reports which. It blocks for one
-// round trip; the semaphore is durable on return.
+// Create makes a semaphore, or returns the existing semaphore unchanged; created tells which. It blocks for one round
+// trip; the semaphore is durable on return.
 func (c *Client) Create(ctx context.Context, name string, permits int64, opts ...CreateOption) (_ *Semaphore, created bool, err error) {
 	body := map[string]any{"name": name, "permits": permits}
 	for _, o := range opts {
@@ -197,9 +197,9 @@ func (c *Client) Create(ctx context.Context, name string, permits int64, opts ..
 	return c.putSemaphore(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "semaphores"}, Body: body})
 }
 
-// Put creates a semaphore, for which Permits is needed, or changes the settings that the options name, and no
-// other. More permits serve waiters at once; fewer than are held end no lease, but no permit is granted until
-// enough came back. It blocks for one round trip; the change is durable on return.
+// Put creates a semaphore, which needs Permits, or changes the settings that the options name. More permits serve
+// waiters at once. With fewer permits than leases hold, no lease ends, but no permit is granted until enough permits
+// have come back. It blocks for one round trip; the change is durable on return.
 func (c *Client) Put(ctx context.Context, name string, opts ...PutOption) (_ *Semaphore, created bool, err error) {
 	if name == "" {
 		return nil, false, errNoName
@@ -222,8 +222,8 @@ func (c *Client) putSemaphore(ctx context.Context, k calls.Call) (*Semaphore, bo
 	return s, r.Status == http.StatusCreated, nil
 }
 
-// Get reads a semaphore with its holders and waiters: as of now, unless the options
-// allow less. ErrUnknownSemaphore if it does not exist.
+// Get reads a semaphore with its holders and waiters. The state is current unless Stale is given. It fails with
+// ErrUnknownSemaphore if the semaphore does not exist.
 func (c *Client) Get(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
 	k := semaphoreCall(http.MethodGet, name)
 	k.Query = queryOf(opts, ReadOption.read)
@@ -251,8 +251,9 @@ func queryOf[Option any](opts []Option, set func(Option, url.Values)) url.Values
 	return query
 }
 
-// List goes through the semaphores whose names begin with prefix, by name, a page at a time. Each page is as of
-// the moment it is read; a semaphore made or deleted during the walk may be missed. An error is yielded last.
+// List yields the semaphores whose names begin with prefix, sorted by name. It reads a page at a time, and each page
+// shows the moment of its reading. A semaphore that is created or deleted during the walk may be missed. An error is
+// yielded last.
 func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) iter.Seq2[*Semaphore, error] {
 	query := queryOf(opts, ListOption.list)
 	if prefix != "" {
@@ -268,30 +269,29 @@ func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) it
 	})
 }
 
-// Delete deletes a semaphore: its leases are over, its waiters end with ErrDeleted.
-// ErrUnknownSemaphore if it does not exist.
+// Delete deletes a semaphore. Its leases end, and its waiters fail with ErrDeleted. It fails with ErrUnknownSemaphore
+// if the semaphore does not exist.
 func (c *Client) Delete(ctx context.Context, name string, opts ...CallOption) error {
 	_, err := c.change(ctx, semaphoreCall(http.MethodDelete, name), opts)
 	return err
 }
 
-// Up adds permits without an owner, and returns how many are available after the
-// grants that this caused. ErrOverflow if the sum would leave 64 bits.
+// Up adds permits, and returns how many are available after waiters were served. It fails with ErrOverflow if the sum
+// would exceed 64 bits.
 func (c *Client) Up(ctx context.Context, name string, count int64, opts ...CallOption) (value int64, err error) {
 	k := semaphoreCall(http.MethodPost, name, "up")
 	k.Body, k.Operation = map[string]any{"count": count}, calls.Operation{Name: "up", Semaphore: name}
 	return c.change(ctx, k, opts)
 }
 
-// SetValue makes that many permits available, and returns how many are left after the
-// grants that this caused.
+// SetValue sets the number of available permits, and returns how many are left after waiters were served.
 func (c *Client) SetValue(ctx context.Context, name string, value int64, opts ...CallOption) (after int64, err error) {
 	k := semaphoreCall(http.MethodPut, name, "value")
 	k.Body, k.Operation = map[string]any{"value": value}, calls.Operation{Name: "set", Semaphore: name}
 	return c.change(ctx, k, opts)
 }
 
-// change makes a call whose reply is a value, or empty.
+// change makes a call whose reply has a value or is empty.
 func (c *Client) change(ctx context.Context, k calls.Call, opts []CallOption) (int64, error) {
 	if k.Path[2] == "" {
 		return 0, errNoName
@@ -318,24 +318,24 @@ func (c *Client) change(ctx context.Context, k calls.Call, opts []CallOption) (i
 
 // Taken is the result of a Down.
 type Taken struct {
-	Granted int64 `json:"granted"` // permits; fewer than asked for only with Partial
-	Value   int64 `json:"value"`   // how many were available right after
+	Granted int64 `json:"granted"` // how many permits were taken; fewer than asked for only with Partial
+	Value   int64 `json:"value"`   // how many permits were available right after
 }
 
-// Down takes permits without a lease: only an Up brings them back. It waits in the same queue as all requests,
-// until it is granted or ctx ends. However often the call had to be repeated, it takes permits once. A wait
-// longer than Config.MaxWait starts again at the end of the queue. Its place dates from its second request if it first
-// tries without waiting, as Session.Acquire does.
+// Down takes permits without a lease, so only an Up brings them back. It waits in the same queue as all requests until
+// it is granted or ctx ends. It takes the permits once, even if the call is repeated. A wait longer than
+// Config.MaxWait starts again at the end of the queue. Like Session.Acquire, it may first send a try that does not
+// wait, so its place dates from its second request.
 //
-// When ctx ends just as the permits are granted, Down returns them with a nil error: otherwise they would be
-// lost. Otherwise it fails with ctx's error and ErrUnavailable when no permits were taken; with
-// ErrOutcomeUnknown when no node could be asked about that within 2 s; and with the cluster's refusals.
+// If ctx ends just as the permits are granted, Down returns them with a nil error, because otherwise they would be
+// lost. If no permits were taken in time, it fails with ctx's error and ErrUnavailable; if no node could tell within 2
+// s, with ErrOutcomeUnknown. The cluster's refusals end it at once.
 func (c *Client) Down(ctx context.Context, name string, n int64, opts ...DownOption) (Taken, error) {
 	return c.take(ctx, name, n, opts, false)
 }
 
-// TryDown is Down without waiting: it fails with ErrUnavailable if the permits, or with Partial any of them,
-// are not available now, or others wait for them.
+// TryDown is Down without waiting. It fails with ErrUnavailable if the permits (with Partial, any permit) are not
+// available, or other requests wait for them.
 func (c *Client) TryDown(ctx context.Context, name string, n int64, opts ...DownOption) (Taken, error) {
 	return c.take(ctx, name, n, opts, true)
 }
@@ -376,10 +376,9 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 	return taken, nil
 }
 
-// Watch yields a semaphore as it is, and again after each change of its permits, offset, leases or waiters: the
-// newest state each time, so that only the last of several quick changes may be seen. Failures of nodes don't
-// end it, as with any call. It ends with an error, for example ErrUnknownSemaphore once the semaphore is
-// deleted, or when the loop breaks.
+// Watch yields a semaphore now and again after each change of its permits, offset, leases or waiters. It yields the
+// newest state, so it may leave out some of several quick changes. If a node fails, it goes on at another node. It
+// ends with an error, for example ErrUnknownSemaphore once the semaphore is deleted, or when the loop breaks.
 func (c *Client) Watch(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*Semaphore, error] {
 	k := semaphoreCall(http.MethodGet, name)
 	k.Query = queryOf(opts, ReadOption.read)

@@ -14,22 +14,20 @@ import (
 )
 
 const (
-	// defaultTTL is the ttl of sessions and one-call leases that don't name one.
+	// defaultTTL is the ttl of a session or one-call lease whose options do not set a ttl.
 	defaultTTL = 30 * time.Second
-	// withdrawGrace is how long a call whose ctx has ended takes at most to withdraw its
-	// request.
+	// withdrawGrace is how long a call may take to withdraw its request after its ctx has ended.
 	withdrawGrace = 2 * time.Second
 )
 
 // SessionOptions configures a session.
 type SessionOptions struct {
-	// TTL is how long the session outlives its last renewal. It is renewed every third
-	// of it. Short ones free permits of crashed clients sooner; long ones survive longer
-	// outages. 0 means 30 s.
+	// TTL is how long the session lives after its last renewal; it is renewed every third of TTL. A short TTL frees
+	// the permits of a crashed client sooner, a long TTL survives longer outages. 0 means 30 s.
 	TTL time.Duration
 
-	// Margin makes the session count as lost that long before its deadline, which leaves time to stop the work
-	// before another client can be granted the permits. At most half of TTL. 0: no margin.
+	// Margin makes the session count as lost that long before its deadline, so that the work can stop before another
+	// client is granted the permits. At most half of TTL. 0: no margin.
 	Margin time.Duration
 
 	// Metadata is shown to people with the session's leases and requests: up to 16 pairs, 1,024 bytes in all.
@@ -47,8 +45,8 @@ func (o *SessionOptions) check() error {
 	return nil
 }
 
-// Session is a client's life as the cluster sees it: it holds leases, which end with it. A goroutine renews it
-// until Close, or until it is lost. All its methods are safe for concurrent use.
+// Session is a session of the cluster, which holds leases and ends them when it ends. A goroutine renews it until it
+// is closed or lost. All its methods are safe for concurrent use.
 type Session struct {
 	c       *Client
 	id      string
@@ -58,22 +56,21 @@ type Session struct {
 
 	ctx    context.Context // ends with the session, with the reason as its cause
 	cancel context.CancelCauseFunc
-	work   sync.WaitGroup // goroutines; started only under mu while ctx lives
+	work   sync.WaitGroup // its goroutines, which are started only under mu and before ctx ends
 
 	mu       sync.Mutex
 	deadline calls.Moment // the session certainly lives until then; only moves forward
 	renewAt  calls.Moment
 	expiry   *time.Timer       // checks deadline
-	claims   map[target]*claim // at most one thing at a time
-	failure  error             // of the latest attempt to renew, nil once one succeeded
-	ending   *ending           // from Close; nil: not called yet
+	claims   map[target]*claim // at most one claim for each target
+	failure  error             // error of the latest renewal; nil: it succeeded
+	ending   *ending           // started by Close; nil: Close was not called
 
-	listTurn chan struct{} // of capacity 1: held by the WaitList that asks
-	listKey  string        // of the next delivery; guarded by listTurn
+	listTurn chan struct{} // capacity 1; a WaitList fills it while it asks
+	listKey  string        // idempotency key of the next delivery; guarded by listTurn
 }
 
-// claim is a session's relation to one target: the session asks for it, holds it (lease), or releases it
-// (leaving).
+// claim is what a session does with a target: it asks for a lease, has a lease, or releases it (leaving).
 type claim struct {
 	lease   *Lease
 	leaving *departure
@@ -84,7 +81,7 @@ type sessionBody struct {
 	Session     string `json:"session"`
 	TTLMS       int64  `json:"ttl_ms"`
 	ExpiresInMS int64  `json:"expires_in_ms"`
-	// Leases is nil where a reply does not show them.
+	// Leases is nil if the reply does not show leases.
 	Leases []struct {
 		leaseBody
 		Revoked bool   `json:"revoked"`
@@ -92,9 +89,8 @@ type sessionBody struct {
 	} `json:"leases"`
 }
 
-// OpenSession opens a session and keeps it renewed until its Close, or until it is lost. It blocks for one
-// round trip. When it fails without a reply, a session may have been opened nevertheless, which expires after
-// its ttl.
+// OpenSession opens a session and renews it until it is closed or lost. It blocks for one round trip. If it fails
+// without a reply, a session may have been opened; it expires after its ttl.
 func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -106,7 +102,7 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 		r, err := c.calls.Read(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "sessions"}, Body: body, Key: calls.NewKey(),
 			Operation: calls.Operation{Name: "open"}}, &opened)
 		if errors.Is(err, ErrOver) {
-			continue // opened by an attempt whose reply was lost, and over since
+			continue // an earlier attempt opened a session, which is over
 		}
 		if err != nil {
 			return nil, err
@@ -119,7 +115,7 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 	}
 }
 
-// newSession makes a Session of a new session of the cluster. begin starts it.
+// newSession makes the Session for a session that the cluster has opened. begin starts its renewal.
 func (c *Client) newSession(id string, o SessionOptions, oneShot bool, r *calls.Reply, waitedMS, expiresInMS int64) (*Session, error) {
 	if id == "" {
 		return nil, errors.New("signalbox: a node's reply lacks the session")
@@ -131,7 +127,7 @@ func (c *Client) newSession(id string, o SessionOptions, oneShot bool, r *calls.
 	return s, nil
 }
 
-// begin starts to renew a new session.
+// begin starts the renewal of a new session.
 func (s *Session) begin() error {
 	s.mu.Lock()
 	s.expiry = time.AfterFunc(s.nextCheck(), s.checkDeadline)
@@ -154,10 +150,9 @@ func (s *Session) begin() error {
 // ID is the session's id in the cluster.
 func (s *Session) ID() string { return s.id }
 
-// Deadline returns the moment until which the session and its leases live for certain,
-// by this process's monotonic clock, if no further renewal succeeds. Renewals move it, and
-// so does a suspension of the machine, during which that clock stands still on Linux. It
-// does not block.
+// Deadline returns the moment until which the session and its leases certainly live, by this process's monotonic
+// clock, if no further renewal succeeds. Renewals move it. On Linux a suspension of the machine moves it too, because
+// the clock stands still during it. It does not block.
 func (s *Session) Deadline() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,22 +165,19 @@ func (s *Session) timeOf(m calls.Moment) time.Time {
 	return now.Add(m.Sub(s.c.calls.At(now)))
 }
 
-// Lost returns a channel that is closed when the session is over: lost, or closed
-// by Close. See Lease.Lost.
+// Lost returns a channel that is closed when the session is lost or closed. See Lease.Lost.
 func (s *Session) Lost() <-chan struct{} { return s.ctx.Done() }
 
-// Err is nil while the session lives, and then the reason for its end: an ErrLost with its
-// reason, or ErrClosed.
+// Err is nil while the session lives. Afterwards it is ErrLost with the reason, or ErrClosed.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
-// Close ends the session, which releases its leases, withdraws its requests, and ends its goroutine. It goes on
-// through failures and overload until a node has confirmed that, or ctx ends: then it returns an error, and a
-// goroutine goes on until the session expires at its deadline. A ctx without a deadline ends after
-// Config.GiveUpAfter. Close returns why the session was lost, if it was, so that a nil means that it lived
-// until now. Called again, it waits for the same, by its own ctx.
+// Close ends the session, which releases its leases and withdraws its requests. It repeats the call until a node
+// confirms it, or ctx ends. In the latter case it returns an error, and a goroutine goes on until the session expires
+// at its deadline. A ctx without a deadline ends after Config.GiveUpAfter. If the session was lost before, Close
+// returns the reason. Another call of Close waits for the same outcome.
 func (s *Session) Close(ctx context.Context) error { return startEnding(s).await(ctx) }
 
-// finish ends the session here, once: everything that depends on it ends with this cause.
+// finish cancels the session's ctx with cause, and so ends its leases and goroutines.
 func (s *Session) finish(cause error) {
 	s.mu.Lock()
 	s.cancel(cause)
@@ -196,7 +188,7 @@ func (s *Session) finish(cause error) {
 	s.c.mu.Unlock()
 }
 
-// lose makes the session be over without the caller's doing.
+// lose ends the session with ErrLost and the reason.
 func (s *Session) lose(why error) {
 	if s.ctx.Err() == nil {
 		s.c.log.Warn("session lost", "session", s.id, "error", why)
@@ -204,8 +196,8 @@ func (s *Session) lose(why error) {
 	s.finish(fmt.Errorf("%w: %w", ErrLost, why))
 }
 
-// checkDeadline loses the session, or single leases, if their deadlines have passed. A timer runs it, so that a renewal under way
-// can't delay it.
+// checkDeadline ends the session, or single leases, if their deadlines have passed. A timer calls it, because a
+// renewal under way could delay a check in keepRenewed.
 func (s *Session) checkDeadline() {
 	s.mu.Lock()
 	left := s.c.calls.Until(s.deadline) - s.margin
@@ -220,7 +212,7 @@ func (s *Session) checkDeadline() {
 	}
 }
 
-// checkEvery bounds how late a suspension of the machine is noticed: timers stand still during it.
+// checkEvery bounds how late the client notices a suspension of the machine, during which timers stand still.
 const checkEvery = time.Second
 
 // nextCheck returns how long to wait until checkDeadline; s.mu is held, or s is not shared yet.
@@ -234,8 +226,8 @@ func (s *Session) nextCheck() time.Duration {
 	return min(s.c.calls.Until(first)-s.margin, checkEvery)
 }
 
-// extend moves the deadline forward with a reply. Every reply bounds the deadline from below, so the latest
-// bound holds.
+// extend moves the deadline forward with a reply. The session lives at least until the bound of each reply, so the
+// latest bound counts.
 func (s *Session) extend(r *calls.Reply, waitedMS, expiresInMS int64) {
 	deadline, _ := r.Deadline(waitedMS, expiresInMS)
 	s.mu.Lock()
@@ -247,13 +239,12 @@ func (s *Session) extend(r *calls.Reply, waitedMS, expiresInMS int64) {
 	s.expiry.Reset(s.nextCheck())
 }
 
-// sessionGone reports whether a node reported the end of the session. Only a node's own refusal counts, not the
-// 404 of a proxy.
+// sessionGone reports whether a node reported the end of the session. The 404 of a proxy does not count.
 func sessionGone(err error) bool {
 	return isAny(err, ErrUnknownSession, ErrExpiredSession)
 }
 
-// shortestPatience bounds from below how long one attempt to renew may take.
+// shortestPatience is the least time for one attempt to renew.
 const shortestPatience = 50 * time.Millisecond
 
 // keepRenewed renews the session until it is over.
@@ -272,8 +263,8 @@ func (s *Session) keepRenewed() {
 	}
 }
 
-// renew renews the session once, trying for as long as it lives. A renewal needs no key: if it is applied
-// twice, or late, the session only lives longer.
+// renew renews the session once, and repeats the attempt while the session lives. It sends no key, because a renewal
+// that is applied twice or late only makes the session live longer.
 func (s *Session) renew() {
 	held := s.held()
 	k := calls.Call{
@@ -285,7 +276,7 @@ func (s *Session) renew() {
 	}
 	var renewed sessionBody
 	r, err := s.c.calls.Read(s.ctx, k, &renewed)
-	if errors.Is(err, ErrInvalidRequest) && k.Query != nil { // a node that does not know the parameter
+	if errors.Is(err, ErrInvalidRequest) && k.Query != nil { // the node does not know the query parameter
 		k.Query = nil
 		r, err = s.c.calls.Read(s.ctx, k, &renewed)
 	}
@@ -293,7 +284,7 @@ func (s *Session) renew() {
 	case s.ctx.Err() != nil:
 	case sessionGone(err), errors.Is(err, ErrRevoked):
 		s.lose(err)
-	case err != nil: // refused for another reason: it may pass, as a limit does
+	case err != nil: // another refusal may be temporary, for example a limit
 		s.noteFailure(err)
 		s.mu.Lock()
 		s.renewAt = s.c.calls.Now().Add(max(s.ttl/12, time.Millisecond))
@@ -308,13 +299,13 @@ func (s *Session) renew() {
 	}
 }
 
-// patience bounds one attempt to renew by a part of the time left, so that there is always time for another
-// attempt, whichever nodes are silent.
+// patience bounds one attempt to renew by a part of the time left, so that there is time for another attempt even if
+// nodes are silent.
 func (s *Session) patience() time.Duration {
 	return max(time.Until(s.Deadline())/4, s.ttl/30, shortestPatience)
 }
 
-// noteFailure records why a renewal did not succeed, and logs the first failure of a row.
+// noteFailure records why a renewal failed. It logs the first of several failures in a row.
 func (s *Session) noteFailure(err error) {
 	s.mu.Lock()
 	first := s.failure == nil
@@ -338,9 +329,9 @@ func (s *Session) held() (leases []*Lease) {
 	return leases
 }
 
-// verify finds out whether an operator took a lease away, or its semaphore was deleted: neither ends the
-// session. The renewal's reply lists the leases, unless its node was behind; then verify reads the session from
-// any node that has applied the renewal. A read without a reply in time is ignored.
+// verify finds out whether an operator revoked a lease or deleted its semaphore, because neither ends the session. The
+// reply to a renewal lists the leases, unless its node was behind; then verify reads the session from any node that
+// has applied the renewal. If that read gets no reply in time, the leases stay as they are.
 func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within time.Duration) {
 	if len(held) == 0 {
 		return
@@ -353,10 +344,10 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within
 			query = url.Values{"consistency": {"stale"}, "min_index": {strconv.FormatUint(index, 10)}}
 		}
 		if _, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id}, Query: query}, shown); err != nil {
-			return // if the session is gone, the next renewal fails with the reason
+			return // if the session is over, the next renewal fails with the reason
 		}
 	}
-	type grant struct { // no two leases have both in common
+	type grant struct { // this pair is unique among leases
 		semaphore string
 		token     uint64
 	}
@@ -371,7 +362,7 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within
 	}
 }
 
-// inquire asks why a lease is gone, and loses it if it is.
+// inquire asks a node about a lease, and ends the lease if it is gone.
 func (s *Session) inquire(ctx context.Context, l *Lease) {
 	var shown leaseBody
 	query := url.Values{}
@@ -379,7 +370,7 @@ func (s *Session) inquire(ctx context.Context, l *Lease) {
 	r, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id, "leases", l.Semaphore}, Query: query}, &shown)
 	switch {
 	case err == nil && (r.Status != http.StatusOK || shown.Token != l.Token):
-		s.loseLease(l, ErrNotHeld) // another lease, or a waiting request, has taken its place
+		s.loseLease(l, ErrNotHeld) // the session has another lease or a waiting request in its place
 	case over(err):
 		s.loseLease(l, err)
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // SettingOption sets an optional setting of a semaphore: NoTotal, Groups, PerGroup, Paused, MaxWaiting, WhenFull,
-// HeadStart, Window, Cooldown, OnLost, MaxHold, Slots. The others stay as they are. A node refuses settings that don't go together with ErrInvalidRequest;
-// Error.Field names the setting.
+// HeadStart, Window, Cooldown, OnLost, MaxHold, Slots. Settings without an option stay as they are. A node refuses
+// contradictory settings with ErrInvalidRequest, and Error.Field names the setting.
 type SettingOption interface {
 	PutOption
 	CreateOption
@@ -24,7 +24,7 @@ type setting struct {
 func (o setting) put(_ *calls.Call, body map[string]any) { o.create(body) }
 func (o setting) create(body map[string]any)             { body[o.name] = o.value }
 
-// optional is a setting whose zero value clears it.
+// optional makes a setting that is cleared if value is the zero value.
 func optional[T comparable](name string, value T) SettingOption {
 	var none T
 	if value == none {
@@ -35,8 +35,8 @@ func optional[T comparable](name string, value T) SettingOption {
 
 // The values of Groups.
 const (
-	ByRequest = "request" // requests belong to the group that they name, see Group
-	ByOwner   = "owner"   // requests belong to the group of the caller's identity; a group that they name is ignored
+	ByRequest = "request" // the group is the group that the request names, see Group
+	ByOwner   = "owner"   // the group is the caller's identity; Group is ignored
 )
 
 // The values of WhenFull.
@@ -45,25 +45,26 @@ const (
 	DropOldest = "drop-oldest" // a further request waits, and the first request fails with ErrSuperseded
 )
 
-// NoTotal takes the place of Permits, and of the permits of Create: the semaphore has no limit in all, only one for
-// each group. It needs Groups and PerGroup. Up, Down, SetValue and wait lists then fail with ErrNoTotal. A Put that
-// changes NoTotal fails with ErrRequestsWaiting while any request waits.
+// NoTotal replaces Permits, and the permits of Create: the semaphore has no limit in all, only a limit for each group.
+// It needs Groups and PerGroup. Up, Down, SetValue and wait lists fail with ErrNoTotal. A Put that changes NoTotal
+// fails with ErrRequestsWaiting while any request waits.
 func NoTotal() SettingOption { return setting{"permits", nil} }
 
-// Groups divides the requests of a semaphore into groups, which are served in turn: ByRequest or ByOwner, "" for no
-// groups. A Put that changes it fails with ErrRequestsWaiting while any request waits.
+// Groups divides the requests of a semaphore into groups, which are served in turn. by is ByRequest, ByOwner, or ""
+// for no groups. A Put that changes Groups fails with ErrRequestsWaiting while any request waits.
 func Groups(by string) SettingOption { return optional("groups", by) }
 
-// PerGroup is the limit of each group without an own limit, see Client.SetGroupLimit; 0: no limit.
+// PerGroup is the limit of each group for which Client.SetGroupLimit has set no limit; 0: no limit.
 func PerGroup(permits int64) SettingOption { return optional("per_group", permits) }
 
-// Paused stops grants, see Client.Pause; "" ends that.
+// Paused stops grants, see Client.Pause; "" resumes them.
 func Paused(reason string) SettingOption { return optional("paused", reason) }
 
-// MaxWaiting is the most requests in a line, or in the line of each group: 1 to 100,000; 0: no bound.
+// MaxWaiting bounds the requests that wait in a line, or in each group's line: 1 to 100,000; 0: no bound.
 func MaxWaiting(requests int) SettingOption { return optional("max_waiting", requests) }
 
-// WhenFull is what a line with MaxWaiting requests does to a further request: Refuse or DropOldest; "" means Refuse.
+// WhenFull decides what happens to a request that comes when MaxWaiting requests wait: Refuse or DropOldest; "" means
+// Refuse.
 func WhenFull(rule string) SettingOption { return optional("when_full", rule) }
 
 // HeadStartOption sets a head start.
@@ -74,8 +75,8 @@ type HeadStartOption interface {
 	DownOption
 }
 
-// HeadStart makes a request stand in line where it would if it had come that much earlier. For a semaphore it is the
-// longest head start that its requests get, up to 24 h; 0: no head start.
+// HeadStart gives a request the place in line that it would have if it had come that much earlier. As a setting of a
+// semaphore it is the longest head start that a request may get, up to 24 h; 0: no head start.
 func HeadStart(d time.Duration) HeadStartOption { return headStart(d) }
 
 type headStart time.Duration
@@ -91,14 +92,14 @@ func (d headStart) ask(body map[string]any) {
 	body["head_start"] = calls.Milliseconds(time.Duration(d))
 }
 
-// Pause stops the grants of a semaphore, for a reason of up to 1 KiB that its clients see. Requests keep their
-// places, and leases go on. A semaphore with NoTotal can't be paused: see SetGroupLimit. ErrUnknownSemaphore if it
-// does not exist. It blocks for one round trip; the pause is durable on return.
+// Pause stops the grants of a semaphore. reason is up to 1 KiB that its clients see. Requests keep their places, and
+// leases live on. A semaphore with NoTotal can't be paused; use SetGroupLimit. It fails with ErrUnknownSemaphore if
+// the semaphore does not exist. It blocks for one round trip; the pause is durable on return.
 func (c *Client) Pause(ctx context.Context, name, reason string, opts ...CallOption) error {
 	return c.pause(ctx, name, setting{"paused", reason}, opts)
 }
 
-// Resume ends a Pause, if there is one, and grants what can be granted. Otherwise it is as Pause.
+// Resume ends a Pause, if there is one, and serves waiters. Otherwise it is like Pause.
 func (c *Client) Resume(ctx context.Context, name string, opts ...CallOption) error {
 	return c.pause(ctx, name, Paused(""), opts)
 }

@@ -14,29 +14,29 @@ type Listed struct {
 	Name     string `json:"name"`
 	Group    string `json:"group"`
 	Epoch    uint64 `json:"epoch"`
-	Wanted   int64  `json:"wanted"`   // permits that it still waits for
-	Granted  int64  `json:"granted"`  // permits taken that WaitList has not returned yet
-	Position int64  `json:"position"` // in line; 1 is served next
+	Wanted   int64  `json:"wanted"`   // permits that the entry still waits for
+	Granted  int64  `json:"granted"`  // permits taken, but not returned by WaitList yet
+	Position int64  `json:"position"` // place in line; 1 is served next
 }
 
-// Completed is a semaphore that WaitList returns.
+// Completed is an entry of the wait list that was granted permits, or whose semaphore was deleted.
 type Completed struct {
 	Name    string `json:"name"`
 	Group   string `json:"group"`
 	Epoch   uint64 `json:"epoch"`
 	Granted int64  `json:"granted"` // permits taken, at most the wanted ones; 0 if Deleted
 	Deleted bool   `json:"deleted"` // the semaphore is gone, and so are the permits taken
-	Token   uint64 `json:"token"`   // of the last grant, see Lease.Token; 0 if Deleted
+	Token   uint64 `json:"token"`   // token of the last grant, see Lease.Token; 0 if Deleted
 }
 
-// AddToWaitList asks for permits in the background, in the same queue as a Down with
-// Partial: up to count are taken as soon as one is available, and kept for WaitList. A
-// second call while the request waits adds to its count, and the request keeps its
-// place; after a grant it makes a new request, whose grant is added. Only an Up brings the
-// permits back, or, until WaitList returns them, RemoveFromWaitList or the session's end.
-// It blocks for one round trip. ErrLimitReached beyond 64 semaphores,
-// ErrLineFull, and ErrNoTotal where there are no permits in all. An entry whose place a
-// newer request takes in a full line leaves the list.
+// AddToWaitList asks for permits in the background, in the same queue as a Down with Partial. As soon as a permit is
+// available, up to count permits are taken and kept for WaitList. They come back by an Up, by RemoveFromWaitList or by
+// the session's end; once WaitList has returned them, only by an Up. A second call adds to the count of the waiting
+// request, which keeps its place. After a grant it makes a new request, and WaitList returns the sum of the grants.
+//
+// It blocks for one round trip. It fails with ErrLimitReached for more than 64 semaphores, with ErrLineFull, and with
+// ErrNoTotal for a semaphore with NoTotal. In a full line with DropOldest, a newer request may remove the entry from
+// the list.
 func (s *Session) AddToWaitList(ctx context.Context, name string, count int64, opts ...WaitListOption) (Listed, error) {
 	k := s.listCall(http.MethodPut, name)
 	k.Body = map[string]any{"count": count}
@@ -47,10 +47,9 @@ func (s *Session) AddToWaitList(ctx context.Context, name string, count int64, o
 	return listed, nil
 }
 
-// RemoveFromWaitList takes a semaphore off the list, if it is there: a waiting request
-// is withdrawn, and permits that WaitList has not returned go back. Epoch chooses the
-// entry of that epoch; without it, all entries of the name and group go. It blocks for one round
-// trip.
+// RemoveFromWaitList removes a semaphore from the list, if it is there: its waiting request is withdrawn, and permits
+// that WaitList has not returned come back. Epoch selects the entry of that epoch; without it, all entries of the name
+// and group are removed. It blocks for one round trip.
 func (s *Session) RemoveFromWaitList(ctx context.Context, name string, opts ...WaitListOption) error {
 	if err := s.list(ctx, name, s.listCall(http.MethodDelete, name), opts, nil); err != nil {
 		return fmt.Errorf("signalbox: remove %s from the wait list: %w", name, err)
@@ -58,16 +57,14 @@ func (s *Session) RemoveFromWaitList(ctx context.Context, name string, opts ...W
 	return nil
 }
 
-// WaitList waits until a semaphore of the list was granted permits or deleted, or
-// ctx ends, and returns all of these, in order. They are off the list then: each is
-// returned once, however often the call had to be repeated; the others keep their
-// places. For an empty list it returns at once, without a result or an error.
+// WaitList waits until a semaphore of the list is granted permits or deleted, or ctx ends. It returns all such entries
+// in order, and removes them from the list, each once even if the call is repeated. The other entries keep their
+// places. For an empty list it returns at once, without an entry or an error.
 //
-// When ctx ends just as there is a result, WaitList returns it with a nil error. Else it
-// fails with ctx's error and ErrUnavailable when there was no result; with
-// ErrOutcomeUnknown when no node could be asked about that within 2 s: then the next
-// call returns the result, up to 10 minutes later; with ErrLost when the
-// session was lost; and with the cluster's refusals. Calls of one session take turns.
+// If ctx ends just as there is an entry, WaitList returns it with a nil error. If there was no entry in time, it fails
+// with ctx's error and ErrUnavailable; if the session was lost, with ErrLost. If no node could tell within 2 s, it
+// fails with ErrOutcomeUnknown, and the next call within 10 minutes returns the entries. Concurrent calls of one
+// session wait for each other.
 func (s *Session) WaitList(ctx context.Context) ([]Completed, error) {
 	completed, err := s.deliver(ctx)
 	if err = s.overOr(err); err != nil {
@@ -76,12 +73,12 @@ func (s *Session) WaitList(ctx context.Context) ([]Completed, error) {
 	return completed, nil
 }
 
-// listCall is a call to an entry of the wait list, or to its delivery.
+// listCall returns a call to an entry of the wait list, or to the route that waits for entries.
 func (s *Session) listCall(method, segment string) calls.Call {
 	return calls.Call{Method: method, Path: []string{"v1", "sessions", s.id, "waitlist", segment}, Key: calls.NewKey()}
 }
 
-// list changes an entry. Its reply is decoded into a value that is not nil.
+// list changes an entry, and decodes the reply into a value unless that is nil.
 func (s *Session) list(ctx context.Context, name string, k calls.Call, opts []WaitListOption, into any) error {
 	if name == "" {
 		return errNoName
@@ -95,7 +92,7 @@ func (s *Session) list(ctx context.Context, name string, k calls.Call, opts []Wa
 	return s.overOr(err)
 }
 
-// overOr returns the reason for the session's end, if an error reports its end, or the error itself.
+// overOr returns the reason for the end of the session if it is over, or else err.
 func (s *Session) overOr(err error) error {
 	if sessionGone(err) {
 		s.lose(err)
@@ -106,9 +103,9 @@ func (s *Session) overOr(err error) error {
 	return err
 }
 
-// deliver asks until there is a result. All asks have one key, which the session keeps until a delivery has
-// arrived: the cluster records the key with the delivery, and not with an empty reply. So an ask that is
-// carried out late, when its caller has given up, delivers to the next caller.
+// deliver asks the cluster until it delivers entries. All requests have one key until a delivery has arrived, because
+// the cluster records a delivery, but not an empty reply, under the key. So if a request is carried out after its
+// caller has given up, the next caller gets that delivery.
 func (s *Session) deliver(ctx context.Context) (completed []Completed, err error) {
 	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()
@@ -137,7 +134,7 @@ func (s *Session) deliver(ctx context.Context) (completed []Completed, err error
 			early = 0
 			continue
 		}
-		// An early reply: the list is empty, or the node is about to stop.
+		// The node replied early because the list is empty or the node is about to stop.
 		if empty, err := s.listEmpty(ctx); empty || err != nil && ctx.Err() == nil {
 			return nil, err
 		}
@@ -147,7 +144,7 @@ func (s *Session) deliver(ctx context.Context) (completed []Completed, err error
 	}
 }
 
-// takeTurn blocks until no other call asks for deliveries: two asks with one key would both get the same one.
+// takeTurn blocks until no other call asks for entries, because two requests with one key would get the same delivery.
 func (s *Session) takeTurn(ctx context.Context) error {
 	select {
 	case s.listTurn <- struct{}{}:
@@ -162,7 +159,7 @@ func (s *Session) takeTurn(ctx context.Context) error {
 	}
 }
 
-// lastWord asks once more, for a caller whose time is over: one of its earlier asks may have been carried out.
+// lastWord asks once more after ctx has ended, because an earlier request may have been carried out.
 func (s *Session) lastWord(ctx context.Context, k calls.Call) ([]Completed, error) {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
@@ -181,7 +178,6 @@ func (s *Session) lastWord(ctx context.Context, k calls.Call) ([]Completed, erro
 	return nil, fmt.Errorf("%w (%w)", calls.Join(context.Cause(ctx), err), ErrOutcomeUnknown)
 }
 
-// askForResults asks once for results.
 func (s *Session) askForResults(ctx context.Context, k calls.Call) ([]Completed, calls.Reply, error) {
 	var body struct {
 		Completed []Completed `json:"completed"`
@@ -190,7 +186,6 @@ func (s *Session) askForResults(ctx context.Context, k calls.Call) ([]Completed,
 	return body.Completed, r, err
 }
 
-// listEmpty reports whether the wait list is empty.
 func (s *Session) listEmpty(ctx context.Context) (bool, error) {
 	var body struct {
 		WaitList []struct{} `json:"waitlist"`

@@ -11,12 +11,12 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// open are the routes that need no token: they show no semaphore and change no state.
-// Probes and browsers request them before they have a token.
+// open are the routes that need no token, because probes and browsers request them before they have a token. They show
+// no semaphore and change no state.
 var open = map[string]bool{"/livez": true, "/readyz": true, "/health": true, "/version": true,
 	"/problems/:code": true, "/v1/openapi.json": true, "/": true, "/favicon.ico": true, "/ui": true, "/ui/": true, "/ui/api": true, "/ui/:file": true}
 
-// traced lets a middleware see the requests of APIs alone.
+// traced applies a tracing middleware only to the requests of APIs.
 func traced(m echo.MiddlewareFunc) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		seen := m(next)
@@ -29,10 +29,9 @@ func traced(m echo.MiddlewareFunc) echo.MiddlewareFunc {
 	}
 }
 
-// admit gives each request its identity. It refuses a request without one, also on unknown
-// paths, so that a stranger does not learn the routes; an identity that may read the metrics
-// alone, on other routes; and a request beyond its identity's rate. When the token ends, so
-// does the request.
+// admit gives each request its identity. It refuses a request without a valid token, even on an unknown path, so that
+// a stranger can't find out which routes exist. It refuses an identity that may read only the metrics on other routes,
+// and a request beyond its identity's rate. It cancels the request when the token ends.
 func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 	tokens := h.x.Config.Tokens
 	return func(c echo.Context) error {
@@ -62,16 +61,16 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 		defer c.SetRequest(r)
 		err = next(c)
 		var p *exchange.Problem
-		incomplete := errors.As(err, &p) && p.Code == "request-timeout" // a part of the body has not come
+		incomplete := errors.As(err, &p) && p.Code == "request-timeout" // a part of the body has not arrived
 		if ended := context.Cause(ctx); ended != nil && (incomplete || errors.Is(err, context.Canceled)) && r.Context().Err() == nil {
-			return ended // by the token, and not by the client
+			return ended // cancelled because the token ended, not by the client
 		}
 		return err
 	}
 }
 
-// carrier returns what carries the credential of a request: the request itself, or the token
-// that a client of a dialect sends in the dialect's way.
+// carrier returns the request whose Authorization has the credential: the request itself, or a copy with the token
+// that a dialect's client sends in another way.
 func (h *Handler) carrier(c echo.Context) *http.Request {
 	r := c.Request()
 	if owner, owned := h.owners[c.Path()]; owned && owner.Token != nil {
@@ -88,9 +87,8 @@ func tooFast(id *access.Identity) *exchange.Problem {
 			"The request had no effect; try again more slowly.")
 }
 
-// challenge names the forms of a token to a client without a valid one. For Basic
-// authentication a browser would open a dialog, and keep the token; the script of a page
-// avoids that by X-Requested-With.
+// challenge tells a client without a valid token which forms of a token it may send. It leaves Basic authentication
+// out for scripts of a page, which set X-Requested-With, because the browser would open a dialog and keep the token.
 func challenge(c echo.Context, err error) {
 	if !errors.Is(err, access.ErrNoToken) && !errors.Is(err, access.ErrUnknownToken) {
 		return
@@ -102,8 +100,8 @@ func challenge(c echo.Context, err error) {
 	c.Response().Header()["Www-Authenticate"] = forms
 }
 
-// maySeeChecks reports whether a probe gets the details of the checks. Probes need no token,
-// but a stranger does not learn the members.
+// maySeeChecks reports whether a probe gets the details of the checks. Probes need no token, but the details would
+// show the members to a stranger.
 func (h *Handler) maySeeChecks(c echo.Context) bool {
 	if h.x.Config.Tokens == nil {
 		return true

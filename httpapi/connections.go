@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// keptConnections are open beyond Config.MaxConnections, for probes alone: a node whose
-	// clients use up its connections must not look dead.
+	// keptConnections are open beyond Config.MaxConnections, for probes only, so that probes still succeed on a node
+	// whose clients use up the other connections.
 	keptConnections = 32
-	// keptHead is how long a client has to send a request's head on such a connection.
+	// keptHead is how long a client may take to send the head of a request on a connection for probes.
 	keptHead = time.Second
 )
 
@@ -25,9 +25,9 @@ const (
 type connections struct {
 	limit    int64
 	open     atomic.Int64
-	requests atomic.Int64 // under way; with HTTP/1.1 not more than open
-	refused  atomic.Int64 // requests on connections kept for probes or beyond the bound, and connections beyond both
-	failed   atomic.Int64 // connections that ended without a handshake
+	requests atomic.Int64 // under way; over HTTP/1.1 at most as many as open
+	refused  atomic.Int64 // refused requests beyond the bound or on connections for probes, and refused connections
+	failed   atomic.Int64 // connections that ended before their TLS handshake was complete
 }
 
 // bounded is a listener that counts its connections.
@@ -36,7 +36,7 @@ type bounded struct {
 	connections *connections
 }
 
-// Accept returns the next connection within the bound, and closes others at once.
+// Accept returns the next connection within the bound, and closes connections beyond it.
 func (l bounded) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -68,8 +68,8 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite half-closes the connection. net/http does so before it closes a connection on
-// which more data may arrive: otherwise a reset could discard the last reply.
+// CloseWrite half-closes the connection. net/http calls it before it closes a connection on which more data may
+// arrive, because a TCP reset could discard the last reply.
 func (c *countedConn) CloseWrite() error {
 	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
 		return half.CloseWrite()
@@ -77,7 +77,7 @@ func (c *countedConn) CloseWrite() error {
 	return nil
 }
 
-// keptConn is a connection for probes alone.
+// keptConn is a connection for probes only.
 type keptConn struct{ *countedConn }
 
 func (c keptConn) SetReadDeadline(t time.Time) error {
@@ -87,7 +87,6 @@ func (c keptConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// collectors returns the metrics of a server's connections.
 func (l *connections) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -105,7 +104,7 @@ func (l *connections) collectors() []prometheus.Collector {
 	}
 }
 
-// keptKey marks the context of a request on a kept connection.
+// keptKey marks the context of a request on a connection for probes.
 type keptKey struct{}
 
 func markKept(ctx context.Context, conn net.Conn) context.Context {
@@ -121,8 +120,8 @@ func markKept(ctx context.Context, conn net.Conn) context.Context {
 // complainEvery is the shortest time between two warnings of failed handshakes.
 const complainEvery = 5 * time.Second
 
-// complaints is the log of net/http. Most lines are about a client's mistake, so they are
-// logged at debug. A failed handshake is a warning: this node's certificates may be the reason.
+// complaints is the error log of net/http. It logs most lines at debug, because they are about a client's mistake. A
+// failed handshake is a warning, because this node's certificates may be the reason.
 type complaints struct {
 	log hclog.Logger
 
@@ -134,7 +133,7 @@ type complaints struct {
 func (c *complaints) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(strings.TrimPrefix(string(line), "http: "))
 	handshake, ok := strings.CutPrefix(text, "TLS handshake error from ")
-	if !ok || strings.HasSuffix(text, ": EOF") { // closed without a byte, as balancers check a port
+	if !ok || strings.HasSuffix(text, ": EOF") { // closed without a byte: a balancer checks the port
 		c.log.Debug("net/http", "reports", text)
 		return len(line), nil
 	}

@@ -25,11 +25,10 @@ import (
 	v1 "github.com/signalbox/signalbox/httpapi/v1"
 )
 
-// DefaultConnections is how many connections may be open unless configured otherwise.
+// DefaultConnections is the default of Config.MaxConnections.
 const DefaultConnections = 10_000
 
-// Config is the configuration of a Handler. Zero members get their defaults, but for
-// Exchange, which is needed.
+// Config is the configuration of a Handler. Only Exchange is required; zero members get their defaults.
 type Config struct {
 	Exchange *exchange.Exchange
 	Native   v1.Config
@@ -37,27 +36,25 @@ type Config struct {
 	Console  bool   // serve the page at /ui/
 	Version  string // the reply to GET /version
 
-	// Collectors are served by GET /metrics, with the metrics of requests, of Go and of the process.
+	// Collectors are further metrics for GET /metrics, besides the metrics of requests, of Go and of the process.
 	Collectors []prometheus.Collector
 
-	// CORS lists the origins ("https://host:port", or "*" for all) whose pages
-	// may call this API from a browser. Empty: no origin.
+	// CORS lists the origins ("https://host:port", or "*" for all) whose pages may call this API from a browser.
+	// Empty: no origin.
 	CORS []string
 
-	// Hosts lists the names and addresses under which requests may call this node; the names
-	// of loopback are always allowed. An unspecified address (0.0.0.0) stands for every
-	// address, "*" for every name. A request to another name is refused. Empty: every name
-	// is allowed.
+	// Hosts lists the names and addresses that the Host of a request may have; loopback names are always allowed. An
+	// unspecified address (0.0.0.0) allows every address, and "*" every name. Empty: every name is allowed.
 	Hosts []string
 
-	IdleTimeout time.Duration // of a connection without a request; default DefaultIdleTimeout
+	IdleTimeout time.Duration // how long a connection without a request stays open; default DefaultIdleTimeout
 
-	MaxConnections int // open at a time, and requests under way; default 10,000
+	MaxConnections int // bounds the open connections, and the requests under way; default 10,000
 
-	TLS *tls.Config // of the Server; nil: without TLS
+	TLS *tls.Config // TLS of the Server; nil: plain HTTP
 
-	// Trace is the outermost middleware of every request but those for probes, metrics and
-	// the console's files; nil: no middleware.
+	// Trace is the outermost middleware of every request except probes, metrics and the console's files; nil: no
+	// middleware.
 	Trace echo.MiddlewareFunc
 }
 
@@ -67,16 +64,16 @@ type Handler struct {
 	x       *exchange.Exchange
 	native  *v1.API
 	echo    *echo.Echo
-	owners  map[string]*exchange.Dialect // by the paths of their routes
+	owners  map[string]*exchange.Dialect // the dialect of each path of a dialect's route
 	metrics *metrics
-	hosts   *hosts // under which this node may be called
+	hosts   *hosts // allowed values of Host
 
-	everReady   atomic.Bool  // ready at least once, see health
-	connections *connections // of the Server over this Handler
+	everReady   atomic.Bool  // the node was ready at least once, see health
+	connections *connections // connections of the Server that serves this Handler
 }
 
-// New returns a Handler over cfg.Exchange. It fails without an Exchange, for an invalid
-// origin, and for a collector that can't be registered.
+// New returns a Handler over cfg.Exchange. It fails if Exchange is nil, an origin is invalid, or a collector can't be
+// registered.
 func New(cfg Config) (*Handler, error) {
 	if cfg.Exchange == nil {
 		return nil, errors.New("httpapi: an exchange is needed")
@@ -97,8 +94,8 @@ func New(cfg Config) (*Handler, error) {
 	if h.metrics, err = newMetrics(collectors); err != nil {
 		return nil, err
 	}
-	e.Logger.SetOutput(io.Discard) // hclog is this project's log
-	e.HTTPErrorHandler = h.fail    // state: Echo has no other way to set it
+	e.Logger.SetOutput(io.Discard) // because this project logs with hclog
+	e.HTTPErrorHandler = h.fail    // state: echo has no other way to set it
 	if cfg.Trace != nil {
 		h.echo.Use(traced(cfg.Trace))
 	}
@@ -130,7 +127,7 @@ func New(cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// routes returns the native routes, and the routes for probes.
+// routes returns the routes of the native API and of probes.
 func (h *Handler) routes() []exchange.Route {
 	return append(h.native.Routes(),
 		exchange.On("GET", "/livez", h.livez),
@@ -141,7 +138,7 @@ func (h *Handler) routes() []exchange.Route {
 		exchange.On("GET", "/problems/:code", h.problem))
 }
 
-// onPath lets a middleware see the requests for one path alone.
+// onPath applies a middleware only to the requests for one path.
 func onPath(path string, m echo.MiddlewareFunc) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -153,7 +150,7 @@ func onPath(path string, m echo.MiddlewareFunc) echo.MiddlewareFunc {
 	}
 }
 
-// add registers routes. A route for GET also takes HEAD, which Allow then names.
+// add registers routes. A route for GET also takes HEAD, and Allow names both.
 func (h *Handler) add(routes []exchange.Route) {
 	for _, r := range routes {
 		h.echo.Add(r.Method, r.Path, r.Handler)
@@ -163,19 +160,19 @@ func (h *Handler) add(routes []exchange.Route) {
 	}
 }
 
-// ServeHTTP serves one request. It blocks until the request has its reply.
+// ServeHTTP serves one request. It blocks until the reply is sent.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.connections.begin()()
 	if r.ContentLength == 0 {
-		r.Body = http.NoBody // as it is with HTTP/1.1
+		r.Body = http.NoBody // as net/http does with HTTP/1.1
 	}
 	exchange.CanonicalPath(r)
 	h.echo.ServeHTTP(w, r)
 	h.connections.deliver(w, r)
 }
 
-// observe is the outermost middleware: it sends the reply to a request that failed,
-// counts and logs each request, and sets the headers that every reply has.
+// observe is the outermost middleware. It replies to failed requests, counts and logs each request, and sets the
+// headers of every reply.
 func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		began := time.Now()
@@ -201,8 +198,7 @@ func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// fail sends the reply to a request that ended with err: in the form of the dialect that
-// has the route, else natively.
+// fail replies to a request that failed with err, in the form of the dialect that has the route, or of the native API.
 func (h *Handler) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
@@ -218,16 +214,15 @@ func (h *Handler) fail(err error, c echo.Context) {
 	}
 }
 
-// EndWaits ends blocking queries, streams of events and the wait for bodies, when the
-// server shuts down. Waits for permits end when the node drains. EndWaits does not block
-// and may be called more than once.
+// EndWaits ends blocking queries, event streams and the wait for bodies when the server shuts down. It does not end
+// waits for permits, which end when the node drains. It does not block and may be called more than once.
 func (h *Handler) EndWaits() {
 	h.x.EndWaits()
 	h.native.EndStreams()
 }
 
-// count counts a request that has its reply. Other methods and paths than the known ones
-// share one label, so that a client can't make up time series.
+// count counts a request that has its reply. Unknown methods and paths share one label, so that a client can't create
+// time series.
 func (m *metrics) count(c echo.Context, elapsed time.Duration) {
 	method, route, status := c.Request().Method, c.Path(), c.Response().Status
 	if !slices.Contains([]string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}, method) {
@@ -240,9 +235,9 @@ func (m *metrics) count(c echo.Context, elapsed time.Duration) {
 	m.seconds.WithLabelValues(route).Observe(elapsed.Seconds())
 }
 
-// track keeps the set of connections that have sent no request yet: browsers open such
-// connections in advance, and net/http's Shutdown would wait 5 s for each. It also counts
-// the connections that end without a handshake of TLS.
+// track keeps the set of connections that have not sent a request yet. Browsers open such connections in advance, and
+// net/http's Shutdown would wait 5 s for each. It also counts the connections that end before their TLS handshake is
+// complete.
 func (s *Server) track(conn net.Conn, state http.ConnState) {
 	if secure, ok := conn.(*tls.Conn); ok && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete {
 		s.connections.failed.Add(1)
@@ -256,12 +251,11 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// crowded reports whether more requests are under way than connections may be open: over
-// HTTP/2 one connection has many requests.
+// crowded reports whether more requests are under way than connections may be open, which HTTP/2 makes possible.
 func (l *connections) crowded() bool { return l.requests.Load() > l.limit+keptConnections }
 
-// begin counts a request until end is called. Beyond twice the bound it aborts the request
-// without a reply, since each reply that a client does not take holds memory.
+// begin counts a request until end is called. Beyond twice the bound it aborts the request without a reply, because
+// each reply that a client does not take uses memory.
 func (l *connections) begin() (end func()) {
 	if l.requests.Add(1) > 2*l.limit+keptConnections {
 		l.requests.Add(-1)
@@ -271,19 +265,17 @@ func (l *connections) begin() (end func()) {
 	return func() { l.requests.Add(-1) }
 }
 
-// deliver blocks until the client has taken a reply over HTTP/2, so that the request counts
-// until then: without the flush net/http would wait for the client only after the request
-// has ended. While the open connections can't have more streams than the bound, deliver
-// spares the extra frame.
+// deliver blocks until the client has taken a reply over HTTP/2, so that the request counts until then. Without the
+// flush, net/http would wait for the client only after the request has ended. deliver does not flush while the open
+// connections can't have more streams than the bound, to save a frame.
 func (l *connections) deliver(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor >= 2 && l.open.Load()*exchange.StreamsPerConnection > l.limit {
-		_ = http.NewResponseController(w).Flush() // the client's matter
+		_ = http.NewResponseController(w).Flush() // ignore the error: the client is gone
 	}
 }
 
-// keepForProbes refuses all requests but probes on a connection that is reserved for
-// probes, and closes that connection after the reply. On other connections it refuses
-// them while too many requests are under way.
+// keepForProbes refuses all requests but probes on a connection that is reserved for probes, and closes the connection
+// after the reply. On the other connections it refuses them while too many requests are under way.
 func (h *Handler) keepForProbes(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if c.Request().Context().Value(keptKey{}) != nil {
@@ -302,23 +294,23 @@ func (h *Handler) keepForProbes(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// recover turns a panic of a handler into status 500, and logs it once. The node goes on,
-// since a handler can break its own request only.
+// recover turns a panic of a handler into status 500, and logs it once. The node goes on, because a handler can
+// corrupt only its own request.
 func (h *Handler) recover() echo.MiddlewareFunc {
 	return middleware.RecoverWithConfig(middleware.RecoverConfig{
 		StackSize: 16 << 10, DisableStackAll: true, DisableErrorHandler: true,
 		LogErrorFunc: func(c echo.Context, broken error, stack []byte) error {
 			h.x.Config.Logger.Error("handler panicked", append(exchange.Named(c, "method", c.Request().Method, "route", c.Path(), "panic", broken),
-				"stack", string(stack))...) // last: it has many lines
+				"stack", string(stack))...) // at the end, because it has many lines
 			return exchange.ErrInternal
 		},
 	})
 }
 
-// crossOrigin lets the pages of listed origins call from a browser.
+// crossOrigin allows the pages of the listed origins to call the API from a browser.
 func crossOrigin(origins []string) echo.MiddlewareFunc {
 	return middleware.CORSWithConfig(middleware.CORSConfig{
-		Skipper: func(c echo.Context) bool { // an unknown route has no preflight
+		Skipper: func(c echo.Context) bool { // don't answer a preflight for an unknown route
 			return c.Request().Method == http.MethodOptions && (c.Path() == "" || exchange.SlashesDiffer(c))
 		},
 		AllowOrigins: origins,
@@ -330,16 +322,15 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 	})
 }
 
-// hosts are the names under which this node may be called. By DNS rebinding, a page's own
-// host name leads to this node. To the browser, page and node then have one origin, but
-// the requests still carry the page's name, by which they are refused.
+// hosts are the names that requests to this node may use. They protect against DNS rebinding, where a page's own host
+// name resolves to this node, so that the browser takes page and node for one origin. Such requests still have the
+// page's name in Host, so they are refused.
 type hosts struct {
-	any       bool // every name; the check is off
-	addresses bool // every literal address: the node listens on all of its machine's
+	any       bool // every name is allowed
+	addresses bool // every literal address is allowed, because the node listens on all addresses
 	names     map[string]bool
 }
 
-// newHosts returns the hosts of Config.Hosts.
 func newHosts(listed []string) *hosts {
 	h := &hosts{any: len(listed) == 0, names: map[string]bool{"localhost": true}}
 	for _, name := range listed {
@@ -351,8 +342,7 @@ func newHosts(listed []string) *hosts {
 	return h
 }
 
-// plainHost returns the spelling of a host that is compared: in lower case, without the
-// final dot, an address in its canonical form.
+// plainHost normalises a host for comparison: lower case, without the final dot, an address in its canonical form.
 func plainHost(host string) string {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if address, err := netip.ParseAddr(host); err == nil {
@@ -361,8 +351,8 @@ func plainHost(host string) string {
 	return host
 }
 
-// has reports whether a request's Host is this node's. The port does not count, since a
-// page can't choose another name by it. Only programs send no Host, never a browser.
+// has reports whether a request's Host is allowed. The port does not matter, because DNS rebinding does not change it.
+// A request without a Host is allowed, because no browser sends one.
 func (h *hosts) has(host string) bool {
 	if h.any || host == "" {
 		return true
@@ -377,7 +367,7 @@ func (h *hosts) has(host string) bool {
 	return h.names[name]
 }
 
-// refuseWrongHost refuses a request to a name that is not this node's, on every route.
+// refuseWrongHost refuses a request whose Host is not allowed, on every route.
 func (h *Handler) refuseWrongHost(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if host := c.Request().Host; !h.hosts.has(host) {
@@ -388,11 +378,10 @@ func (h *Handler) refuseWrongHost(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// refuseForeign refuses a changing request that a browser sends for a page of another
-// origin: without CORS, the browser still carries out such a request, for example a form's
-// POST. Browsers name the page's origin, or at least its relation to this node
-// (Sec-Fetch-Site). A read passes: it changes no state, the browser keeps its reply from
-// the page, and a link to this node from another site stays usable.
+// refuseForeign refuses a changing request that a browser sends for a page of another origin. Without CORS the browser
+// hides the reply from the page, but still sends the request, for example a form's POST. Browsers send the page's
+// origin, or at least Sec-Fetch-Site. A read passes, because it changes no state, and links from other sites to this
+// node should work.
 func (h *Handler) refuseForeign(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
@@ -425,12 +414,12 @@ func (h *Handler) ownOrigin(origin, host string) bool {
 		return true
 	}
 	u, err := url.Parse(origin)
-	scheme := u != nil && (u.Scheme == "https" || u.Scheme == "http" && h.cfg.TLS == nil) // a proxy may add TLS
+	scheme := u != nil && (u.Scheme == "https" || u.Scheme == "http" && h.cfg.TLS == nil) // https too: a proxy may add TLS
 	return err == nil && scheme && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
-// CheckOrigins returns an error for an entry of Config.CORS that no browser sends as its
-// Origin: a typing error would otherwise go unnoticed.
+// CheckOrigins returns an error for an entry of Config.CORS that no browser sends as its Origin, for example because
+// of a typing error.
 func CheckOrigins(origins []string) error {
 	for _, origin := range origins {
 		if origin == "*" {

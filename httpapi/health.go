@@ -13,11 +13,10 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// metricsAtOnce bounds the pages of metrics under way: a page takes memory for each
-// declared semaphore.
+// metricsAtOnce bounds the concurrent requests for metrics, because a reply takes memory for each declared semaphore.
 const metricsAtOnce = 8
 
-// metrics are the metrics of requests, and the page that serves them with others.
+// metrics has the metrics of requests, and the handler of GET /metrics.
 type metrics struct {
 	page     echo.HandlerFunc
 	requests *prometheus.CounterVec
@@ -53,7 +52,7 @@ func newMetrics(more []prometheus.Collector) (*metrics, error) {
 	return m, nil
 }
 
-// showMetrics sends the metrics to callers that may see all names, since they name semaphores.
+// showMetrics sends the metrics only to callers that may see all names, because metrics have names of semaphores.
 func (h *Handler) showMetrics(c echo.Context) error {
 	if err := h.x.Rights.MaySeeAll(c); err != nil {
 		return err
@@ -61,14 +60,14 @@ func (h *Handler) showMetrics(c echo.Context) error {
 	return h.metrics.page(c)
 }
 
-// livez reports that the process serves HTTP. It does not check the node's state: a probe
-// must not kill a busy node.
+// livez reports that the process serves HTTP. It does not check the node's state, so that a probe does not kill a busy
+// node.
 func (h *Handler) livez(c echo.Context) error {
 	h.x.Replies.SetHighestIndex(c)
 	return h.x.Replies.SendText(c, http.StatusOK, "Ok")
 }
 
-// readyz reports whether this node should get requests; ?verbose names every check.
+// readyz reports whether this node should get requests. With ?verbose it lists every check.
 func (h *Handler) readyz(c echo.Context) error {
 	h.x.Replies.SetHighestIndex(c)
 	q, err := exchange.ParseQuery(c, "verbose")
@@ -91,8 +90,8 @@ func (h *Handler) readyz(c echo.Context) error {
 	return h.x.Replies.SendText(c, status, report)
 }
 
-// health reports whether this node was ever ready. It is for liveness probes that kill: a
-// node that has lost its leader must live on.
+// health reports whether this node was ever ready. It is for liveness probes that restart a node, because a node that
+// loses its leader later must not be restarted.
 func (h *Handler) health(c echo.Context) error {
 	h.x.Replies.SetHighestIndex(c)
 	if ready := h.everReady.Load(); !ready {
@@ -103,8 +102,8 @@ func (h *Handler) health(c echo.Context) error {
 	return h.x.Replies.SendText(c, http.StatusOK, "Ok")
 }
 
-// checks reports whether the node is ready, and the outcome of each check. The details name
-// members and addresses.
+// checks reports whether the node is ready, and the outcome of each check. With details, the report has members and
+// addresses.
 func (h *Handler) checks(details bool) (ready bool, report string) {
 	var lines strings.Builder
 	ready = true

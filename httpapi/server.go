@@ -12,19 +12,18 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// Server serves a Handler over HTTP/1.1, or over HTTPS with HTTP/1.1 and HTTP/2, with the
-// time and size limits that net/http leaves off by default.
+// Server serves a Handler over HTTP/1.1, or over HTTPS with HTTP/1.1 and HTTP/2. It sets the limits of time and size
+// that net/http leaves off by default.
 type Server struct {
 	http        *http.Server
 	connections *connections
 
 	mu    sync.Mutex
-	fresh map[net.Conn]struct{} // connections that have sent no request yet
+	fresh map[net.Conn]struct{} // connections that have not sent a request yet
 }
 
-// DefaultIdleTimeout is how long a connection without a request stays open unless configured
-// otherwise: twice as long as common balancers keep theirs. If the node closed a connection
-// first, a balancer's next request could be lost with it, and the balancer would reply 502.
+// DefaultIdleTimeout is the default of Config.IdleTimeout: twice the usual time-out of balancers. If the node closed
+// an idle connection before the balancer does, the balancer's next request could fail, with 502 for its client.
 const DefaultIdleTimeout = 2 * time.Minute
 
 // NewServer returns a server, which Serve starts.
@@ -35,7 +34,7 @@ func NewServer(h *Handler) *Server {
 		ReadHeaderTimeout: exchange.HeadTimeout,
 		IdleTimeout:       h.cfg.IdleTimeout,
 		MaxHeaderBytes:    exchange.HeadBytes,
-		// net/http's own handler of OPTIONS * waits for a body without end.
+		// net/http's own handler of OPTIONS * would wait for a body for ever.
 		DisableGeneralOptionsHandler: true,
 		ConnState:                    s.track,
 		ConnContext:                  markKept,
@@ -47,8 +46,8 @@ func NewServer(h *Handler) *Server {
 	return s
 }
 
-// Serve accepts connections until Shutdown, and blocks until then. It closes the listener,
-// and returns nil after a Shutdown, else the listener's error.
+// Serve accepts connections and blocks until Shutdown. It closes the listener. It returns nil after a Shutdown, or the
+// listener's error.
 func (s *Server) Serve(l net.Listener) error {
 	var err error
 	if l = (bounded{l, s.connections}); s.http.TLSConfig != nil {
@@ -62,9 +61,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown stops accepting, ends blocking queries and blocks until the requests under way
-// have their replies. When ctx ends first, it cuts them off and returns ctx's error. Waits
-// for permits end when the node drains, so the caller drains the node first.
+// Shutdown stops accepting, ends blocking queries and blocks until the requests under way have their replies. If ctx
+// ends first, it closes their connections and returns ctx's error. Because waits for permits end only when the node
+// drains, the caller drains the node first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	for conn := range s.fresh {

@@ -13,9 +13,8 @@ import (
 	"github.com/signalbox/signalbox/client/internal/reply"
 )
 
-// Operation is one operation of a batch. Op names it, as docs/api-many.md lists them under
-// Batch ("up", "release", …), with the members that it takes; the zero value leaves a
-// member out.
+// Operation is one operation of a batch. docs/api-many.md lists, under Batch, the values of Op ("up", "release", …)
+// and the members that each takes. A zero value leaves a member out.
 type Operation struct {
 	Op         string            `json:"op"`
 	Semaphore  string            `json:"semaphore,omitempty"`
@@ -35,7 +34,7 @@ type Operation struct {
 	OnEnd      string            `json:"on_end,omitempty"`
 	Semaphores []client.Want     `json:"semaphores,omitempty"`
 	Leases     []client.Want     `json:"leases,omitempty"`
-	Key        string            `json:"key,omitempty"` // "": Send draws one
+	Key        string            `json:"key,omitempty"` // "": Send draws a random key
 	TTL        time.Duration     `json:"-"`
 
 	Group      string        `json:"group,omitempty"` // "group-put" always has it
@@ -46,7 +45,7 @@ type Operation struct {
 	Paused     string        `json:"paused,omitempty"`
 	MaxWaiting int64         `json:"max_waiting,omitempty"`
 	WhenFull   string        `json:"when_full,omitempty"`
-	// Null has the names of members that are null: "paused" to end a pause, "limit", "permits" …
+	// Null names the members to send as null, for example "paused" to end a pause.
 	Null []string `json:"-"`
 }
 
@@ -80,26 +79,26 @@ func wholeMilliseconds(member string, d time.Duration) reply.Named {
 
 // Result is the outcome of one operation of a batch.
 type Result struct {
-	Status   int             `json:"status"` // of HTTP, as of the operation's own route
+	Status   int             `json:"status"` // the HTTP status that the operation's own route would have
 	Body     json.RawMessage `json:"body"`
-	Replayed bool            `json:"replayed"` // the outcome of an earlier operation with the same key
+	Replayed bool            `json:"replayed"` // this is the outcome of an earlier operation with the same key
 
 	calls *calls.Caller
 }
 
-// Err returns the refusal of the operation, a client.Error, and nil for a success.
+// Err returns the refusal of the operation as a *client.Error, or nil if it succeeded.
 func (r *Result) Err() error {
 	if r.Status < http.StatusMultipleChoices {
 		return nil
 	}
 	var document struct{ Code calls.Code }
-	_ = json.Unmarshal(r.Body, &document) // a refusal without a code remains
+	_ = json.Unmarshal(r.Body, &document) // on failure, the error has no code
 	return r.calls.Refused(&calls.Refusal{Status: r.Status, Code: document.Code, Document: r.Body})
 }
 
-// Send submits up to 1,000 operations in one round trip, in order. It is not atomic, and no operation waits.
-// There is one result for each; the error is about the batch as a whole. Each operation is carried out at most
-// once, however often the batch had to be repeated: an operation without a key gets one.
+// Send submits up to 1,000 operations in one round trip, and returns a result for each, in the same order. The batch
+// is not atomic, and no operation waits. The error is about the batch as a whole. Each operation is carried out at
+// most once, even if the batch is repeated.
 func Send(ctx context.Context, c *client.Client, operations ...Operation) ([]Result, error) {
 	body := struct {
 		Operations []Operation `json:"operations"`

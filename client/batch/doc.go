@@ -1,13 +1,13 @@
 // Package batch is the part of the Go client that submits many operations in one request.
-// Each has its own outcome, and may fail while others succeed:
+// Each operation has its own outcome, and may fail while others succeed:
 //
 //	results, err := batch.Send(ctx, c,
 //		batch.Operation{Op: "up", Semaphore: "jobs", Count: 3},
 //		batch.Operation{Op: "release", Session: id, Semaphore: "db"})
 //
-// The calls of many goroutines share such requests without this package.
+// Package client already sends the calls of concurrent goroutines in such requests.
 //
-// The package keeps no state. It imports package client and its internal packages; any
+// The package keeps no state. It imports package client and its internal packages. Any
 // program may call it.
 //
 //   - batch.go: operations, their results, Send

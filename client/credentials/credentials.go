@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Config has a client's credentials, and the authorities that it trusts. The zero value has no credentials, and trusts
-// the system's authorities.
+// Config has the credentials of a client, and the authorities that it trusts. The zero value has no credentials and
+// trusts the system's authorities.
 type Config struct {
 	Token     string // sent with every request
 	TokenFile string // contains the token, instead of Token
@@ -21,15 +21,15 @@ type Config struct {
 	Cert, Key string // PEM files with the client's own certificate and its key
 	Plain     bool   // allows sending the token to other machines over plain HTTP
 
-	// Warn is called with the error of a file that can't be read again; it may be nil.
+	// Warn is called with the error if a changed file can't be read; it may be nil.
 	Warn func(error)
 }
 
-// rawZone is the zone of an IPv6 address as people write it.
+// rawZone matches an IPv6 address whose zone is not escaped.
 var rawZone = regexp.MustCompile(`(\[[0-9A-Fa-f:.]+%)([^\]]+)\]`)
 
-// ParseAddress parses the address of a node: a URL, or host:port, which stands for http://host:port. The zone of an
-// IPv6 address may be escaped as in a URL, [fe80::1%25eth0], or not, [fe80::1%eth0].
+// ParseAddress parses the address of a node: a URL, or host:port for http://host:port. The zone of an IPv6 address may
+// be escaped as in a URL, [fe80::1%25eth0], or not, [fe80::1%eth0].
 func ParseAddress(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -44,7 +44,7 @@ func ParseAddress(text string) (*url.URL, error) {
 
 // FieldError is an error of a Config.
 type FieldError struct {
-	Field string // the name of the wrong field
+	Field string // the name of the field of Config
 	Err   error
 }
 
@@ -54,13 +54,12 @@ func (e *FieldError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// HasTLS reports whether there are certificates. For them New makes its own transport.
+// HasTLS reports whether New has to make a separate transport for certificates.
 func (c *Config) HasTLS() bool { return c.CA != "" || c.Cert != "" || c.Key != "" }
 
-// hasToken reports whether requests have a token.
 func (c *Config) hasToken() bool { return c.Token != "" || c.TokenFile != "" }
 
-// None is the Source of a Config without a token and a certificate.
+// None is what Source returns for a Config without credentials.
 const None = "no token"
 
 // Source describes, for people, where the token comes from.
@@ -89,9 +88,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// transport is an http.RoundTripper that adds credentials.
 type transport struct {
-	origins map[string]bool            // true: gets the token
+	origins map[string]bool            // true: requests to this origin get the token
 	token   *followed[string]          // nil: requests get no token
 	resend  bool                       // the token may change, so a request may be repeated
 	tls     *followed[*http.Transport] // nil: base is used
@@ -101,9 +99,9 @@ type transport struct {
 // New returns a RoundTripper that adds the credentials to requests to the addresses. It returns base if there are no
 // credentials. It reads the files, and sends no request.
 //
-// An address of another machine in plain HTTP gets the token only if Config.Plain allows it. Otherwise it must be
-// listed with https:// too, and gets no token. A user name in an address counts as a token that the caller sends there.
-// Certificates need an *http.Transport as base, which New copies.
+// For an address of another machine in plain HTTP, New fails unless Config.Plain allows the token there, or the same
+// address is listed with https:// too; then the plain address gets no token. A user name in an address counts as a
+// token that the caller sends. Certificates need an *http.Transport as base, which New copies.
 func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTripper, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -130,8 +128,8 @@ func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTr
 	return t, nil
 }
 
-// readTLS makes a copy of the base with the certificates. Each time the files change it makes another copy, with
-// separate connections.
+// readTLS makes a copy of the base transport with the certificates, and another copy each time the files change, so
+// that new connections use the new certificates.
 func (t *transport) readTLS(cfg *Config) (err error) {
 	base, ok := t.base.(*http.Transport)
 	if !ok {
@@ -168,18 +166,17 @@ func (t *transport) readToken(cfg *Config) (err error) {
 	return err
 }
 
-// origin returns the scheme, host and port of a URL: the token is sent only to the listed origins.
+// origin returns the scheme, host and port of a URL. The token is sent only to the origins of the addresses.
 func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Host) }
 
-// hasHTTPS reports whether an address is also listed with https://. Then the plain address serves only until the node
-// uses HTTPS, and gets no token.
+// hasHTTPS reports whether a plain address is also listed with https://.
 func hasHTTPS(addresses []*url.URL, plain *url.URL) bool {
 	return slices.ContainsFunc(addresses, func(other *url.URL) bool {
 		return other.Scheme == "https" && strings.EqualFold(other.Host, plain.Host)
 	})
 }
 
-// isThisMachine reports whether a host is this machine. It decides by the name, without a look-up.
+// isThisMachine reports whether a host name means this machine. It does not look the name up.
 func isThisMachine(host string) bool {
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback() || strings.EqualFold(host, "localhost")
@@ -202,7 +199,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	body := r.Body
 	if body != nil && body != http.NoBody {
 		if r.GetBody == nil {
-			return response, nil // the body was read, and can't be read again
+			return response, nil // the body has been sent, and can't be sent again
 		}
 		if body, err = r.GetBody(); err != nil {
 			return response, nil
@@ -213,7 +210,6 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.send(r, body, another)
 }
 
-// send sends a copy of a request with a token.
 func (t *transport) send(r *http.Request, body io.ReadCloser, token string) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Body = body
@@ -221,7 +217,7 @@ func (t *transport) send(r *http.Request, body io.ReadCloser, token string) (*ht
 	return t.present().RoundTrip(r)
 }
 
-// present returns the transport with the present certificates.
+// present returns the transport with the current certificates.
 func (t *transport) present() http.RoundTripper {
 	if t.tls == nil {
 		return t.base

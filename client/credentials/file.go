@@ -22,7 +22,6 @@ type followed[T any] struct {
 	value T             // the latest value that could be read
 }
 
-// follow returns the value of the files, which it reads.
 func follow[T any](read func() (T, error), warn func(error), paths ...string) (*followed[T], error) {
 	f := &followed[T]{paths: paths, read: read, warn: warn, seen: statAll(paths)}
 	var err error
@@ -30,8 +29,8 @@ func follow[T any](read func() (T, error), warn func(error), paths ...string) (*
 	return f, err
 }
 
-// get returns the value that the files have now. With force it reads them even if they seem unchanged: a file may be
-// written twice within one tick of its file system's clock.
+// get returns the value that the files have now. With force it reads them even if they seem unchanged, because a file
+// may be written twice within one tick of the file system's clock.
 func (f *followed[T]) get(force bool) T {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package items is the part of the Go client for items: small named values that a session may
-// hold. The end of the session releases what it holds, so that an item can name a leader:
+// hold. The end of the session releases its items, so that an item can name a leader:
 //
 //	c, err := client.New(client.Config{Addresses: []string{"http://n1:8701"}})
 //	…
@@ -9,11 +9,10 @@
 //	defer led.Resign(ctx)
 //	work, stop := led.Context(ctx) // ends when the leadership is lost
 //
-// Calls go from node to node as package client
-// describes, and have the errors of that package, with some more.
+// Calls are sent and fail as package client describes, with the further errors below.
 //
-// It imports package client and its internal packages; programs of users call it, and
-// cmd/signalbox: its verbs, and "signalbox elect".
+// The package imports package client and its internal packages. Programs of users call it,
+// and the verbs of cmd/signalbox.
 //
 //   - items.go: New, reads and changes of items
 //   - elect.go: leaders: one session holds the item, and the others wait

@@ -11,28 +11,28 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// Leadership is an item that this process holds, by a separate session. Its fields never change; all its
-// methods are safe for concurrent use.
+// Leadership is an item that this process holds, by a separate session. Its fields never change; all its methods are
+// safe for concurrent use.
 type Leadership struct {
 	Name    string
 	Session string
-	// Token is larger than the token of every earlier leader of this item. Send it with each write to the
-	// resource that the leader works on, and let the resource refuse smaller ones: a leader that was paused may
-	// not have noticed that there is another.
+	// Token is larger than the token of every earlier leader of this item. Send it with each write to the resource
+	// that the leader works on, and let the resource refuse a smaller token than it has seen, because a leader that
+	// was paused may not have noticed a new leader.
 	Token uint64
 
-	locks  uint64 // of the item, since it was acquired
+	locks  uint64 // Item.Locks at the election
 	items  *Items
 	held   *client.Session
 	ctx    context.Context // ends with the leadership, with the reason as its cause
 	cancel context.CancelCauseFunc
 }
 
-// Elect waits until this process leads: until no other session holds the item of the name. The item then has
-// the value, which tells others who leads. The order of waiting processes is not promised: a semaphore of one
-// permit has a line.
+// Elect waits until this process leads, that is, until no other session holds the item. The item then has the value,
+// which tells other processes who leads. Waiting processes are not served in order: for that, use a semaphore of one
+// permit.
 //
-// A session that is lost during the wait is replaced. Elect ends with an error when ctx does.
+// Elect opens a new session if its session is lost during the wait. It fails when ctx ends.
 func (i *Items) Elect(ctx context.Context, name string, value []byte, o client.SessionOptions) (*Leadership, error) {
 	if name == "" {
 		return nil, errNoName
@@ -47,7 +47,7 @@ func (i *Items) Elect(ctx context.Context, name string, value []byte, o client.S
 			return led, nil
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
-		_ = s.Close(end) // err says more
+		_ = s.Close(end) // err is the more useful error
 		cancel()
 		if ctx.Err() != nil || !replaceable(err) {
 			return nil, fmt.Errorf("signalbox: elect %s: %w", name, err)
@@ -55,7 +55,7 @@ func (i *Items) Elect(ctx context.Context, name string, value []byte, o client.S
 	}
 }
 
-// replaceable reports whether another session may wait in the place of a session that is over.
+// replaceable reports whether Elect should open a new session after this error.
 func replaceable(err error) bool {
 	over := errors.Is(err, client.ErrLost) || errors.Is(err, client.ErrUnknownSession) || errors.Is(err, client.ErrExpiredSession)
 	return over && !errors.Is(err, client.ErrRevoked)
@@ -64,7 +64,7 @@ func replaceable(err error) bool {
 // endWithin bounds how long a failed Elect waits for the end of its session.
 const endWithin = 2 * time.Second
 
-// elect waits with one session. It fails with an ErrLost when that is lost.
+// elect waits with one session. It fails with ErrLost when that session is lost.
 func (i *Items) elect(ctx context.Context, name string, value []byte, s *client.Session) (*Leadership, error) {
 	alive, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -83,7 +83,7 @@ func (i *Items) elect(ctx context.Context, name string, value []byte, s *client.
 	}
 }
 
-// cancelWhenLost ends ctx, with the reason, when the session is over. It blocks until ctx ends.
+// cancelWhenLost cancels ctx, with the reason, when the session is over. It blocks until ctx ends.
 func cancelWhenLost(ctx context.Context, cancel context.CancelCauseFunc, s *client.Session) {
 	select {
 	case <-s.Lost():
@@ -92,8 +92,8 @@ func cancelWhenLost(ctx context.Context, cancel context.CancelCauseFunc, s *clie
 	}
 }
 
-// await blocks until a repeat for a refused item may succeed: it is free, and its delay is over. Another
-// refusal is returned.
+// await blocks until the item is free and its delay is over, so that the refused acquire may succeed. It returns
+// refused if another attempt can't succeed.
 func (i *Items) await(ctx context.Context, name, session string, refused error) error {
 	var refusal *client.Error
 	if !errors.Is(refused, ErrDiffers) || !errors.As(refused, &refusal) {
@@ -112,7 +112,7 @@ func (i *Items) await(ctx context.Context, name, session string, refused error) 
 	return context.Cause(ctx)
 }
 
-// lead is the leadership of a session that has just acquired the item.
+// lead makes the Leadership of a session that has just acquired the item.
 func (i *Items) lead(name string, since Change, s *client.Session) *Leadership {
 	l := &Leadership{Name: name, Session: s.ID(), Token: since.Version, locks: since.Locks, items: i, held: s}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
@@ -121,8 +121,7 @@ func (i *Items) lead(name string, since Change, s *client.Session) *Leadership {
 	return l
 }
 
-// follow ends the leadership when the item is taken from its session: deleted, or released by a client that
-// knows the session.
+// follow ends the leadership when the item is deleted, or released by another client that knows the session's id.
 func (l *Leadership) follow() {
 	for round := 1; l.ctx.Err() == nil; round++ {
 		for item, err := range l.items.Watch(l.ctx, l.Name) {
@@ -135,41 +134,40 @@ func (l *Leadership) follow() {
 			}
 			round = 1
 		}
-		_ = calls.Sleep(l.ctx, calls.BackOff(round)) // the next round sees that the leadership is over
+		_ = calls.Sleep(l.ctx, calls.BackOff(round)) // the next round notices the end of ctx
 	}
 }
 
-// taken reports whether an item shows that the session does not hold it since the election. Another session
-// acquires an item only while it is free, which raises Locks, or after it was deleted and made again, which raises Created.
-// The id of a session from before the cluster had tokens is not shown.
+// taken reports whether the session has lost the item since the election. Another session can acquire the item only
+// after a release, which raises Locks, or after a delete and a new create, which raises Created. The session's id
+// alone is not enough, because a node may hide it.
 func (l *Leadership) taken(item *Item) bool {
 	return !item.Held || item.Session != "" && item.Session != l.Session || item.Locks != l.locks || item.Created > l.Token
 }
 
-// depose ends the leadership, since the item was taken from it.
+// depose ends the leadership because the item was taken from it.
 func (l *Leadership) depose() {
 	l.cancel(fmt.Errorf("%w: the session does not hold %s any more", client.ErrLost, l.Name))
 }
 
-// Lost returns a channel that is closed when the leadership is over: the session was lost, the
-// item was taken from it, or Resign. Err has the reason.
+// Lost returns a channel that is closed when the leadership is over: its session was lost, its item was taken from it,
+// or Resign was called. Err has the reason.
 func (l *Leadership) Lost() <-chan struct{} { return l.ctx.Done() }
 
-// Err is nil while this process leads, and then the reason for the end: an ErrLost that wraps
-// it, or client.ErrReleased after Resign.
+// Err is nil while this process leads. Afterwards it is ErrLost with the reason, or client.ErrReleased after Resign.
 func (l *Leadership) Err() error { return context.Cause(l.ctx) }
 
-// Deadline returns the moment until which the session lives for certain, by this process's monotonic clock, if
-// no further renewal succeeds. Renewals move it; it does not block.
+// Deadline returns the moment until which the session certainly lives, by this process's monotonic clock, if no
+// further renewal succeeds. Renewals move it. It does not block.
 func (l *Leadership) Deadline() time.Time { return l.held.Deadline() }
 
-// Context returns a ctx for the leader's work: it ends with parent, and when the leadership is
-// over, with Err as its cause. The cancel function must be called.
+// Context returns a ctx for the leader's work. It ends with parent and with the leadership, in the latter case with
+// Err as its cause. The cancel function must be called.
 func (l *Leadership) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	return calls.Both(parent, l.ctx)
 }
 
-// Set gives the item another value. If the item was taken from this process before, that is a loss. It blocks
+// Set gives the item another value. If the item was taken from this process before, Set ends the leadership. It blocks
 // for one round trip; the change is durable on return.
 func (l *Leadership) Set(ctx context.Context, value []byte) error {
 	if err := l.Err(); err != nil {
@@ -183,8 +181,8 @@ func (l *Leadership) Set(ctx context.Context, value []byte) error {
 	return err
 }
 
-// Resign ends the leadership and its session, so that another process may lead. It returns why
-// the leadership was lost, if it was.
+// Resign ends the leadership and its session, so that another process may lead. If the leadership was lost before, it
+// returns the reason.
 func (l *Leadership) Resign(ctx context.Context) error {
 	l.cancel(client.ErrReleased)
 	err := l.held.Close(ctx)

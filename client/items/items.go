@@ -17,10 +17,10 @@ import (
 	"github.com/signalbox/signalbox/client/internal/reply"
 )
 
-// The refusals of items, in addition to package client's. Compare with errors.Is.
+// The refusals of items, besides the refusals of package client. Compare with errors.Is.
 var (
 	ErrUnknownItem error = calls.Code("unknown-item")
-	// ErrDiffers: the item is not as the call needs it. The Rule of the client.Error says why:
+	// ErrDiffers: the item is not in the state that the call requires. The Rule of the client.Error has the reason:
 	// "version", "absent", "held", "delay" or "not-holder".
 	ErrDiffers error = calls.Code("item-differs")
 )
@@ -29,17 +29,17 @@ var (
 type Item struct {
 	Name    string
 	Value   []byte        // up to 512 KiB
-	Flags   uint64        // the client's own
+	Flags   uint64        // for the use of the clients
 	Held    bool          // by a session
-	Session string        // that holds it; "" also if the client may not know its id
+	Session string        // id of the session that holds it; "" also if the caller may not see the id
 	Locks   uint64        // how often a session acquired it while no session held it
-	Created uint64        // the number of the change that made it
-	Version uint64        // the number of its last change; 0: there is no such item
-	Index   uint64        // where a Watch goes on
+	Created uint64        // log index of the change that created it
+	Version uint64        // log index of its last change; 0: there is no such item
+	Index   uint64        // index of the state that the reply shows
 	Delay   time.Duration // until a session may acquire it
 }
 
-// wire is an item in JSON. A value that is not text is in base64.
+// wire is an item in JSON. A value that is not UTF-8 is in base64.
 type wire struct {
 	Name    string  `json:"name"`
 	Text    *string `json:"value,omitempty"`
@@ -70,7 +70,7 @@ func (i *Item) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes an item with the API's members, its value as the API does.
+// MarshalJSON writes an item with the API's members, and its value as text or base64, as the API does.
 func (i Item) MarshalJSON() ([]byte, error) {
 	w := wire{Name: i.Name, Flags: i.Flags, Locks: i.Locks, Created: i.Created, Version: i.Version, Index: i.Index, DelayMS: i.Delay.Milliseconds()}
 	if i.Held {
@@ -88,11 +88,11 @@ func (i Item) MarshalJSON() ([]byte, error) {
 type Change struct {
 	Version uint64 `json:"version"`
 	Locks   uint64 `json:"locks"`
-	Created bool   `json:"created"` // by this change
+	Created bool   `json:"created"` // this change created the item
 }
 
-// Items sends its calls through a Client, whose errors, time-outs and Close hold for them.
-// All its methods are safe for concurrent use.
+// Items sends its calls through a Client, with the Client's errors, time-outs and Close. All its methods are safe for
+// concurrent use.
 type Items struct {
 	client *client.Client
 	calls  *calls.Caller
@@ -101,12 +101,12 @@ type Items struct {
 // New returns an Items. It sends no request, and needs no Close.
 func New(c *client.Client) *Items { return &Items{c, c.Calls()} }
 
-// Option changes one call. Each method names the options that it takes; others are ignored or
-// refused.
+// Option changes one call. The doc comment of each method names the options that it takes; other options are ignored
+// or refused.
 type Option func(query url.Values, body map[string]any)
 
-// IfVersion makes Put or Delete fail with ErrDiffers, without effect, unless the item has
-// version n. For Put, 0 means that the item must not exist.
+// IfVersion makes a Put or Delete without effect, with ErrDiffers, unless the item has version n. For Put, 0 means
+// that the item must not exist.
 func IfVersion(n uint64) Option {
 	return func(query url.Values, body map[string]any) {
 		if body != nil {
@@ -126,7 +126,7 @@ func Flags(n uint64) Option {
 	}
 }
 
-// call is a call to the route of an item, or of the list for an empty name.
+// call returns a call to the route of an item, or of the list if name is "".
 func call(method, name string) calls.Call {
 	k := calls.Call{Method: method, Path: []string{"v1", "items"}, Query: url.Values{}}
 	if name != "" {
@@ -135,11 +135,11 @@ func call(method, name string) calls.Call {
 	return k
 }
 
-// errNoName is the refusal of an empty name, which would make another path.
+// errNoName refuses an empty name, because its path would be the route of the list.
 var errNoName = &client.Error{Status: http.StatusBadRequest, Code: "invalid-request", Title: "The request is not valid",
 	Detail: "An item's name has 1 to 512 bytes.", Field: "name"}
 
-// Get reads an item. ErrUnknownItem if it does not exist.
+// Get reads an item. It fails with ErrUnknownItem if the item does not exist.
 func (i *Items) Get(ctx context.Context, name string) (*Item, error) {
 	if name == "" {
 		return nil, errNoName
@@ -151,8 +151,8 @@ func (i *Items) Get(ctx context.Context, name string) (*Item, error) {
 	return item, nil
 }
 
-// List goes through the items whose names begin with prefix, by name, a page at a time. Each page is as of the
-// moment it is read. An error is yielded last.
+// List yields the items whose names begin with prefix, sorted by name. It reads a page at a time, and each page shows
+// the moment of its reading. An error is yielded last.
 func (i *Items) List(ctx context.Context, prefix string) iter.Seq2[*Item, error] {
 	k, query := call(http.MethodGet, ""), url.Values{}
 	if prefix != "" {
@@ -169,9 +169,9 @@ func (i *Items) List(ctx context.Context, prefix string) iter.Seq2[*Item, error]
 	})
 }
 
-// Watch yields an item as it is, and again after each change: the newest state each time, so that only the last
-// of several quick changes may be seen. While the item does not exist it yields one of version 0. It ends with
-// an error, for example ctx's, or when the loop breaks.
+// Watch yields an item now and again after each change. It yields the newest state, so it may leave out some of
+// several quick changes. While the item does not exist, it yields an item of version 0. It ends with an error, for
+// example ctx's, or when the loop breaks.
 func (i *Items) Watch(ctx context.Context, name string) iter.Seq2[*Item, error] {
 	return calls.Follow(ctx, call(http.MethodGet, name), func(k calls.Call) (*Item, uint64, calls.Reply, error) {
 		item, r, err := i.readOrAbsent(ctx, name, k)
@@ -182,7 +182,7 @@ func (i *Items) Watch(ctx context.Context, name string) iter.Seq2[*Item, error] 
 	})
 }
 
-// readOrAbsent reads an item; an item that does not exist has version 0.
+// readOrAbsent reads an item, and returns an item of version 0 if it does not exist.
 func (i *Items) readOrAbsent(ctx context.Context, name string, k calls.Call) (*Item, calls.Reply, error) {
 	if name == "" {
 		return nil, calls.Reply{}, errNoName
@@ -195,27 +195,26 @@ func (i *Items) readOrAbsent(ctx context.Context, name string, k calls.Call) (*I
 	*item = Item{Name: name}
 	var refusal *client.Error
 	if errors.As(err, &refusal) {
-		_ = json.Unmarshal(refusal.Members["index"], &item.Index) // a node without it: 0
+		_ = json.Unmarshal(refusal.Members["index"], &item.Index) // 0 if the node does not send it
 	}
 	return item, r, nil
 }
 
-// Put gives an item a value, and makes it if it does not exist. A session that holds it goes on to hold it. It
+// Put gives an item a value, and creates the item if it does not exist. A session that holds the item keeps it. It
 // blocks for one round trip; the change is durable on return. Its options are IfVersion and Flags.
 func (i *Items) Put(ctx context.Context, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{}, opts)
 }
 
-// Acquire gives an item to a session, with a value, and makes it if it does not exist. It fails with ErrDiffers
-// if another session holds it, or its delay is not over: it does not wait. It blocks for one round trip; the
-// change is durable on return. Its option is Flags.
+// Acquire gives an item to a session, with a value, and creates the item if it does not exist. It does not wait: it
+// fails with ErrDiffers if another session holds the item or the item's delay is not over. It blocks for one round
+// trip; the change is durable on return. Its option is Flags.
 func (i *Items) Acquire(ctx context.Context, session, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{"session": session}, opts)
 }
 
-// Release takes an item from the session that holds it, and leaves a value in it. ErrDiffers
-// if the session does not hold it. It blocks for one round trip; the change is durable on
-// return. Its option is Flags.
+// Release takes an item from the session that holds it, and sets its value. It fails with ErrDiffers if the session
+// does not hold it. It blocks for one round trip; the change is durable on return. Its option is Flags.
 func (i *Items) Release(ctx context.Context, session, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{"session": session, "release": true}, opts)
 }
@@ -238,8 +237,8 @@ func (i *Items) put(ctx context.Context, name string, value []byte, body map[str
 	return done, err
 }
 
-// Delete removes an item, held or not. It is no error if the item does not exist. It blocks for one round trip;
-// the change is durable on return. Its option is IfVersion.
+// Delete removes an item, even if a session holds it. If the item does not exist, it succeeds. It blocks for one round
+// trip; the change is durable on return. Its option is IfVersion.
 func (i *Items) Delete(ctx context.Context, name string, opts ...Option) error {
 	if name == "" {
 		return errNoName
@@ -253,6 +252,6 @@ func (i *Items) Delete(ctx context.Context, name string, opts ...Option) error {
 	return err
 }
 
-// maxText bounds, in bytes, a value that is sent as text: in JSON a letter may take six bytes, and a node takes
-// a body of 1 MiB.
+// maxText bounds, in bytes, a value that is sent as text. A byte of text may take six bytes in JSON, and a node
+// accepts a body of 1 MiB.
 const maxText = 128 << 10

@@ -1,4 +1,4 @@
-// Package operator is the part of the Go client for those who watch over a cluster: the
+// Package operator is the part of the Go client for operators of a cluster: the
 // sessions of other processes, revocations, members and leadership, backups and their restore, and the stream
 // of changes.
 //
@@ -7,14 +7,12 @@
 //	defer c.Close(ctx)
 //	for s, err := range operator.New(c).ListSessions(ctx) {
 //
-// Calls go from node to node as package client describes, and have the errors of that
-// package, with some more. With tokens, most calls need the scope admin: each
-// node refuses the others with client.ErrForbidden, and lists show only what the token may
-// see.
+// Calls are sent and fail as package client describes, with the further errors below. If
+// the cluster has tokens, most calls need a token with the scope admin: otherwise they fail
+// with client.ErrForbidden, and lists show only what the token may see.
 //
-// The package opens no session and holds no lease: a client.Client does. It imports package
-// client and its internal packages; programs that operate a cluster call it, and
-// cmd/signalbox/verbs.
+// The package opens no session and holds no lease. It imports package client and its
+// internal packages. Programs that operate a cluster call it, and cmd/signalbox/verbs.
 //
 //   - operator.go: New, the options of reads; members, leadership, the feature level
 //   - backup.go: backups of the whole state, and their restore

@@ -16,10 +16,10 @@ import (
 	"github.com/signalbox/signalbox/client/internal/reply"
 )
 
-// Event is one change of the state, the same on every node. Which members an event of
-// a kind has, docs/api-events.md lists. It belongs to the caller.
+// Event is one change of the state, the same on every node. docs/api-events.md lists the members of each kind. It
+// belongs to the caller.
 type Event struct {
-	ID   string `json:"-"` // "index.ordinal": where Since goes on
+	ID   string `json:"-"` // "index.ordinal", for Since
 	Kind string `json:"-"` // "granted", "released", "session-ended", …
 
 	Index       uint64        `json:"index"`
@@ -27,7 +27,7 @@ type Event struct {
 	Semaphore   string        `json:"semaphore"`
 	Group       string        `json:"group"`
 	Item        string        `json:"item"`
-	Version     uint64        `json:"version"` // of the item
+	Version     uint64        `json:"version"` // version of the item
 	Epoch       uint64        `json:"epoch"`
 	Session     string        `json:"session"`
 
@@ -43,12 +43,12 @@ type Event struct {
 	Deleted  bool              `json:"deleted"`
 	OneShot  bool              `json:"one_shot"`
 	Permits  int64             `json:"permits"`
-	NoTotal  bool              `json:"-"` // permits are null
+	NoTotal  bool              `json:"-"` // permits are null in JSON
 	Offset   int64             `json:"offset"`
 	Level    *int32            `json:"level"`
 	Metadata map[string]string `json:"metadata"`
 	Paused   string            `json:"paused"`
-	Limit    *int64            `json:"limit"` // the group's own limit
+	Limit    *int64            `json:"limit"` // own limit of the group
 
 	TTL       time.Duration `json:"-"`
 	ExpiresIn time.Duration `json:"-"`
@@ -59,16 +59,16 @@ type Event struct {
 // ErrHistoryGone is the refusal of events that a node no longer has. Compare with errors.Is.
 var ErrHistoryGone error = calls.Code("history-gone")
 
-// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfGroup, OfSession, WithoutRenewals. An event
-// must pass one OfSemaphore or OfPrefix, and OfGroup, and OfSession, if given.
+// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfGroup, OfSession, WithoutRenewals. If some are
+// given, an event must match one of the OfSemaphore and OfPrefix options, and OfGroup, and OfSession.
 type EventOption func(url.Values)
 
-// Since makes Events begin after the event of this id, or after the whole of a log
-// index. Without it they begin now.
+// Since makes Events begin after the event with this id, or after all events of a log index. Without it Events begins
+// with the next event.
 func Since(id string) EventOption { return func(q url.Values) { q.Set("since", id) } }
 
-// Last makes Events begin with the last n events that pass the other options, 1 to 1,000, as far as the node
-// has kept them. Not with Since.
+// Last makes Events begin with the last n events that match the other options, 1 to 1,000. The node may have kept
+// fewer. It can't be used with Since.
 func Last(n int) EventOption { return func(q url.Values) { q.Set("last", strconv.Itoa(n)) } }
 
 // WithoutRenewals leaves out the renewals of sessions.
@@ -80,16 +80,16 @@ func OfSemaphore(name string) EventOption { return func(q url.Values) { q.Add("n
 // OfPrefix selects the events of semaphores whose names begin with prefix.
 func OfPrefix(prefix string) EventOption { return func(q url.Values) { q.Add("prefix", prefix) } }
 
-// OfSession selects the events of one session. Without Since and Last, Events fails with client.ErrUnknownSession for a
-// session that has ended.
+// OfSession selects the events of one session. For a session that has ended, Events fails with
+// client.ErrUnknownSession unless Since or Last is given.
 func OfSession(id string) EventOption { return func(q url.Values) { q.Add("session", id) } }
 
-// eventsQuiet is how long a stream may bring no byte: nodes send some every 15 s.
+// eventsQuiet is how long a stream may bring no byte before it fails. Nodes send some every 15 s.
 const eventsQuiet = 40 * time.Second
 
-// Events yields the events from now on, or since the given event, until ctx ends or the loop breaks. It goes on
-// at another node when one fails, and yields every event once. An error is yielded last: ErrHistoryGone if the
-// nodes have not kept the next event, so that the caller has to read the state again.
+// Events yields the events from now on, or as Since or Last say, until ctx ends or the loop breaks. If a node fails,
+// Events goes on at another node, and yields every event once. An error is yielded last, for example ErrHistoryGone if
+// the nodes no longer have the next event, so that the caller has to read the state again.
 func (o *Operator) Events(ctx context.Context, opts ...EventOption) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		query := url.Values{}
@@ -107,7 +107,7 @@ func (o *Operator) Events(ctx context.Context, opts ...EventOption) iter.Seq2[*E
 			}
 			before := query.Get("since")
 			going, err := readEvents(s, query, yield)
-			_ = s.Close() // the next one goes on where this one ended
+			_ = s.Close() // the next stream goes on after the last event of this one
 			if err != nil || !going {
 				if err != nil {
 					yield(nil, err)
@@ -125,15 +125,15 @@ func (o *Operator) Events(ctx context.Context, opts ...EventOption) iter.Seq2[*E
 	}
 }
 
-// readEvents yields the events of one stream, and sets the last id in query. It reports whether to go on with
-// another stream.
+// readEvents yields the events of one stream, and keeps the last id in query. It reports whether to open another
+// stream.
 func readEvents(s io.Reader, query url.Values, yield func(*Event, error) bool) (going bool, err error) {
 	lines := bufio.NewReader(s)
 	var id, kind, data string
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			return true, nil // what was read of an event comes again
+			return true, nil // the next stream sends the incomplete event again
 		}
 		field, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ":")
 		value = strings.TrimPrefix(value, " ")

@@ -18,12 +18,12 @@ type Lease struct {
 	Group     string `json:"group,omitempty"`
 	Count     int64  `json:"count"`
 	Token     uint64 `json:"token"`
-	// Revoked leases stay until their session releases them or ends; Reason is the
+	// Revoked reports that the lease was revoked; it stays until its session releases it or ends. Reason is the
 	// operator's.
 	Revoked   bool          `json:"revoked,omitempty"`
 	Reason    string        `json:"reason,omitempty"`
 	Slots     []int         `json:"slots,omitempty"`
-	Spent     bool          `json:"spent,omitempty"` // a receipt, see client.Lease.Spent
+	Spent     bool          `json:"spent,omitempty"` // see client.Lease.Spent
 	ExpiresIn time.Duration `json:"-"`
 }
 
@@ -39,15 +39,15 @@ func (l Lease) MarshalJSON() ([]byte, error) {
 	return reply.WriteTimes(plain(l), reply.Member("expires_in_ms", l.ExpiresIn))
 }
 
-// ListLeases goes through the leases of a session, oldest first, a page at a time, for a session with more of
-// them than one reply should have. Its errors are GetSession's.
+// ListLeases yields the leases of a session, oldest first, a page at a time. Use it for a session with too many leases
+// for one reply. It fails like GetSession.
 func (o *Operator) ListLeases(ctx context.Context, id string, opts ...ReadOption) iter.Seq2[*Lease, error] {
 	k, err := sessionCall(http.MethodGet, id, "leases")
 	return listOf(o, ctx, k, err, opts, func(p *page) []*Lease { return p.Leases })
 }
 
-// ReleaseLease releases the lease of a session, or withdraws its waiting request. With a token
-// that is not 0 it releases the lease of that token alone.
+// ReleaseLease releases the lease of a session, or withdraws its waiting request. If token is not 0, it releases only
+// the lease with that token.
 func (o *Operator) ReleaseLease(ctx context.Context, id, name string, token uint64, opts ...LeaseOption) error {
 	if name == "" {
 		return errNoName
@@ -68,9 +68,9 @@ func (o *Operator) ReleaseLease(ctx context.Context, id, name string, token uint
 	return err
 }
 
-// Revoke takes one lease away from a session, as an operator: the permits are available at once, and later
-// requests of the session about the lease fail with ErrRevoked and the reason. The holder may go on for a
-// while: the next grant's token fences it. An epoch that is not 0 protects a later semaphore of the same name.
+// Revoke takes one lease away from a session, as an operator. The permits are available at once. Later requests of the
+// session about the lease fail with ErrRevoked and the reason. The holder may go on for a while, but the token of the
+// next grant fences it. If epoch is not 0, Revoke has no effect on a later semaphore of the same name.
 func (o *Operator) Revoke(ctx context.Context, name, session, reason string, epoch uint64, opts ...LeaseOption) error {
 	if name == "" {
 		return errNoName
@@ -92,8 +92,8 @@ func (o *Operator) Revoke(ctx context.Context, name, session, reason string, epo
 	return err
 }
 
-// Settle says how many permits the receipt with this token has really spent, as client.Lease.Settle does for a process
-// that keeps it. The caller makes sure that it is a receipt, see Lease.Spent: of another lease it gives permits back.
+// Settle reports how many permits the lease with this token has really spent, as client.Lease.Settle does. The caller
+// must check that the lease is Spent, because Settle of another lease gives permits back.
 func (o *Operator) Settle(ctx context.Context, id, name string, token uint64, used int64, opts ...LeaseOption) (settled bool, err error) {
 	if name == "" {
 		return false, errNoName

@@ -19,10 +19,10 @@ import (
 // Session is a session as of one reply. It belongs to the caller.
 type Session struct {
 	ID        string            `json:"session"`
-	OneShot   bool              `json:"one_shot"` // made by a one-call acquire
+	OneShot   bool              `json:"one_shot"` // made by client.Client.Acquire
 	Metadata  map[string]string `json:"metadata"`
 	Leases    []Lease           `json:"leases"`
-	Waiting   []Wait            `json:"waiting"` // the first, without the wait list's; WaitingCount is of all
+	Waiting   []Wait            `json:"waiting"` // the first requests, without the wait list; WaitingCount counts all
 	TTL       time.Duration     `json:"-"`
 	ExpiresIn time.Duration     `json:"-"`
 
@@ -36,9 +36,9 @@ type ListEntry struct {
 	Group      string        `json:"group,omitempty"`
 	Epoch      uint64        `json:"epoch"`
 	Wanted     int64         `json:"wanted"`
-	Granted    int64         `json:"granted"`  // to be delivered; 0: it waits
-	Deleted    bool          `json:"deleted"`  // the semaphore
-	Position   int64         `json:"position"` // in the line, from 1; 0: it does not wait
+	Granted    int64         `json:"granted"`  // permits to deliver; 0: the entry waits
+	Deleted    bool          `json:"deleted"`  // the semaphore was deleted
+	Position   int64         `json:"position"` // place in the line, from 1; 0: the entry does not wait
 	WaitingFor time.Duration `json:"-"`
 }
 
@@ -56,19 +56,20 @@ func (e ListEntry) MarshalJSON() ([]byte, error) {
 
 // Wait is one waiting request of a session.
 type Wait struct {
-	// Semaphores has the counts that it asks for, or Members if it names a group. Wants has both forms.
+	// Semaphores has the counts that the request asks for; if a group is named, Members has them. Wants returns
+	// either.
 	Semaphores map[string]int64 `json:"semaphores,omitempty"`
 	Members    []client.Want    `json:"members,omitempty"`
-	Mode       string           `json:"mode"`     // "all" or "any" of them
-	Position   int64            `json:"position"` // in its first line, from 1
-	// GroupsBefore is as of a client.Waiter.
+	Mode       string           `json:"mode"`     // "all" or "any" of the semaphores
+	Position   int64            `json:"position"` // place in its first line, from 1
+	// GroupsBefore is as in a client.Waiter.
 	GroupsBefore int64 `json:"groups_before,omitempty"`
-	// BlockedBy, Reason, Obstacles and ObstacleCount are as of a client.Waiter.
+	// BlockedBy, Reason, Obstacles and ObstacleCount are as in a client.Waiter.
 	BlockedBy     string            `json:"blocked_by"`
 	Reason        string            `json:"reason"`
 	Obstacles     []client.Obstacle `json:"obstacles"`
 	ObstacleCount int64             `json:"obstacle_count"`
-	WaitingFor    time.Duration     `json:"-"` // since it joined the line
+	WaitingFor    time.Duration     `json:"-"` // time since it joined the line
 }
 
 // Wants returns what the request asks for, by name and group.
@@ -118,15 +119,15 @@ func sessionCall(method, id string, more ...string) (calls.Call, error) {
 	return calls.Call{Method: method, Path: append([]string{"v1", "sessions", id}, more...)}, nil
 }
 
-// ListSessions goes through the sessions that the Client may see, by id, a page at a time. Each page is as of
-// the moment it is read. An error is yielded last.
+// ListSessions yields the sessions that the caller may see, by id. It reads a page at a time, and each page shows the
+// moment of its reading. An error is yielded last.
 func (o *Operator) ListSessions(ctx context.Context, opts ...ReadOption) iter.Seq2[*Session, error] {
 	k := calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions"}}
 	return listOf(o, ctx, k, nil, opts, func(p *page) []*Session { return p.Sessions })
 }
 
-// GetSession reads any session. ErrUnknownSession, ErrExpiredSession or ErrRevoked if it
-// is over.
+// GetSession reads any session. If the session is over, it fails with ErrUnknownSession, ErrExpiredSession or
+// ErrRevoked.
 func (o *Operator) GetSession(ctx context.Context, id string, opts ...ReadOption) (*Session, error) {
 	k, err := sessionCall(http.MethodGet, id)
 	if err != nil {
@@ -140,8 +141,8 @@ func (o *Operator) GetSession(ctx context.Context, id string, opts ...ReadOption
 	return s, nil
 }
 
-// RenewSession renews a session once, for a process that does not keep it by a Session: it lives for its ttl
-// from now, or for a new ttl unless that is 0.
+// RenewSession renews a session once, for a process that has no client.Session for it. The session then lives for its
+// ttl from now, or for the new ttl if that is not 0.
 func (o *Operator) RenewSession(ctx context.Context, id string, ttl time.Duration) (expiresIn time.Duration, err error) {
 	k, err := sessionCall(http.MethodPut, id)
 	if err != nil {
@@ -159,8 +160,8 @@ func (o *Operator) RenewSession(ctx context.Context, id string, ttl time.Duratio
 	return renewed.ExpiresIn, nil
 }
 
-// EndSession ends a session, which releases its leases and withdraws its requests. A session that is over is no error,
-// nor is a session of another identity, which stays as it is: see RevokeSession.
+// EndSession ends a session, which releases its leases and withdraws its requests. It returns nil if the session is
+// over already, and has no effect on a session of another identity; for that, use RevokeSession.
 func (o *Operator) EndSession(ctx context.Context, id string) error {
 	k, err := sessionCall(http.MethodDelete, id)
 	if err == nil {
@@ -169,8 +170,8 @@ func (o *Operator) EndSession(ctx context.Context, id string) error {
 	return err
 }
 
-// RevokeSession ends a session as an operator. Its later requests fail with ErrRevoked
-// and the reason. It is no error that the session is over.
+// RevokeSession ends a session as an operator. Later requests of the session fail with ErrRevoked and the reason. It
+// returns nil if the session is over already.
 func (o *Operator) RevokeSession(ctx context.Context, id, reason string) error {
 	k, err := sessionCall(http.MethodPost, id, "revoke")
 	if err != nil {
@@ -185,16 +186,16 @@ func (o *Operator) RevokeSession(ctx context.Context, id, reason string) error {
 	return err
 }
 
-// ListHolders goes through all holders of a semaphore, oldest first, a page at a time; a Semaphore has only the
-// first. Each page is as of the moment it is read, and a lease that lives from the first page to the last is
-// yielded once. An error is yielded last: client.ErrUnknownSemaphore if the semaphore does not exist.
+// ListHolders yields all holders of a semaphore, oldest first; a Semaphore has only the first. It reads a page at a
+// time, and each page shows the moment of its reading. A lease that lives during the whole walk is yielded once. An
+// error is yielded last, for example client.ErrUnknownSemaphore.
 func (o *Operator) ListHolders(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*client.Holder, error] {
 	k, err := listCall(name, "holders")
 	return listOf(o, ctx, k, err, opts, func(p *page) []*client.Holder { return p.Holders })
 }
 
-// ListWaiters goes through all waiting requests of a semaphore in their order, as ListHolders does through the
-// holders. Each page has the positions of its moment.
+// ListWaiters yields all waiting requests of a semaphore in their order. Each page has the positions of the moment of
+// its reading.
 func (o *Operator) ListWaiters(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*client.Waiter, error] {
 	k, err := listCall(name, "waiters")
 	return listOf(o, ctx, k, err, opts, func(p *page) []*client.Waiter { return p.Waiters })
@@ -207,7 +208,7 @@ func listCall(name, list string) (calls.Call, error) {
 	return calls.Call{Method: http.MethodGet, Path: []string{"v1", "semaphores", name, list}}, nil
 }
 
-// page is a page of any of these lists.
+// page is a page of any list.
 type page struct {
 	Holders  []*client.Holder `json:"holders"`
 	Waiters  []*client.Waiter `json:"waiters"`
@@ -216,7 +217,8 @@ type page struct {
 	Next     string           `json:"next"`
 }
 
-// listOf goes through a list that a call reads, unless the call is refused already.
+// listOf yields the members of a list that the call k reads. If refused is not nil, it sends no request and yields
+// refused.
 func listOf[T any](o *Operator, ctx context.Context, k calls.Call, refused error, opts []ReadOption, members func(*page) []T) iter.Seq2[T, error] {
 	return reply.Pages(queryOf(opts), func(query url.Values) ([]T, string, error) {
 		if refused != nil {

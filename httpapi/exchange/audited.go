@@ -12,25 +12,24 @@ import (
 	"github.com/signalbox/signalbox/httpapi/audit"
 )
 
-// audited is a Node whose changes, and attempts of changes, are written to the audit log,
-// whichever API asks for them. As in guarded only State is embedded, which changes no
-// state.
+// audited is a Node that writes the changes of every API, and the attempts of changes, to the audit log. Only State is
+// embedded, because its methods change no state.
 type audited struct {
 	State
 	node Node
 	log  *audit.Log
 }
 
-// write adds the identity to a record, and the outcome to a record of a failure. It returns err.
+// write adds the identity and the outcome to a record, and writes it. It returns err.
 func (a *audited) write(ctx context.Context, r audit.Record, err error) error {
 	request := audit.Of(ctx)
 	var denied *access.Denied
 	r.Identity, r.Remote, r.Request = access.Of(ctx).Name, request.Remote, request.ID
 	switch {
 	case errors.Is(err, context.Canceled):
-		r.Outcome = "hung-up" // the change may have been made
+		r.Outcome = "hung-up" // the client hung up; the change may have been made
 	case errors.Is(err, access.ErrUnknownToken):
-		r.Outcome = "token-ended" // as well
+		r.Outcome = "token-ended" // the token ended; the change may have been made
 	case errors.As(err, &denied):
 		r.Outcome, r.Reason = "forbidden", denied.Error()
 	case err != nil:
@@ -42,11 +41,10 @@ func (a *audited) write(ctx context.Context, r audit.Record, err error) error {
 	return err
 }
 
-// command writes a command, unless it is routine. ttlMS is the ttl of the session before a renewal, 0
-// if it is not known.
+// command writes a command, unless it is routine. ttlMS is the session's ttl before a renewal; 0: unknown.
 func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply *cluster.Reply, err error) {
 	result := &reply.Result
-	if len(result.Each) == 1 { // a renewal: its own result
+	if len(result.Each) == 1 { // a renewal: Each has the result of this renewal
 		result = &result.Each[0]
 	}
 	if err == nil && routine(c, ttlMS, result) {
@@ -76,7 +74,7 @@ func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply
 	_ = a.write(ctx, r, err)
 }
 
-// groupIn returns the group that a command names.
+// groupIn returns the group that a command names, or "".
 func groupIn(c fsm.Command) string {
 	switch c := c.(type) {
 	case fsm.GroupPut:
@@ -101,10 +99,10 @@ func groupIn(c fsm.Command) string {
 	return ""
 }
 
-// routine reports whether a command made no change that matters to an auditor. Such commands are as frequent as all
-// others together: a delivery that found no permit, and a granted renewal with no ttl or with the session's present
-// ttl, as in each heartbeat of throttle. A renewal with another ttl does matter, since a short ttl may end the session;
-// and so does a renewal that takes a session over, since it changes who may use it.
+// routine reports whether a command does not matter to an auditor. Routine commands are a delivery that found no
+// permit, and a granted renewal that keeps the session's ttl, for example a heartbeat of throttle; there are as many
+// of them as of all other commands. A renewal with another ttl is not routine, because a short ttl may end the
+// session. A renewal that takes a session over is not routine, because it changes who may use the session.
 func routine(c fsm.Command, ttlMS int64, result *fsm.Result) bool {
 	if renew, ok := c.(fsm.Renew); ok {
 		if len(renew.Renewals) != 1 {
@@ -116,8 +114,7 @@ func routine(c fsm.Command, ttlMS int64, result *fsm.Result) bool {
 	return result.Code == fsm.NothingReady
 }
 
-// ttlBefore returns the ttl of the session that a command is to renew, as this node's state has
-// it, or 0.
+// ttlBefore returns the ttl of the session that a command renews, from this node's state, or 0.
 func (a *audited) ttlBefore(c fsm.Command) (ttlMS int64) {
 	if renew, ok := c.(fsm.Renew); ok && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS > 0 {
 		a.View(func(m *fsm.Machine) { ttlMS = m.TTLOf(renew.Renewals[0].Session) })
@@ -125,8 +122,8 @@ func (a *audited) ttlBefore(c fsm.Command) (ttlMS int64) {
 	return ttlMS
 }
 
-// outcomeOf returns the code of a result. The end of a session that the identity does not
-// have is granted, but ends no session.
+// outcomeOf returns the code of a result. If an identity ends a session that it does not have, the result is OK although
+// no session ends; outcomeOf then returns UnknownSession.
 func outcomeOf(c fsm.Command, result *fsm.Result) fsm.Code {
 	if _, ok := c.(fsm.EndSession); ok && result.Code == fsm.OK && !result.Found {
 		return fsm.UnknownSession
@@ -147,7 +144,7 @@ func (a *audited) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.R
 	replies, errs := a.node.DoMany(ctx, calls)
 	if len(replies) == len(calls) && len(errs) == len(calls) {
 		for i := range calls {
-			a.command(ctx, calls[i].Command, 0, &replies[i], errs[i]) // another of the list may change the ttl first
+			a.command(ctx, calls[i].Command, 0, &replies[i], errs[i]) // ttl unknown: an earlier command in the list may change it
 		}
 	}
 	return replies, errs
@@ -179,7 +176,7 @@ func (a *audited) RaiseLevel(ctx context.Context, level uint32) error {
 	return a.write(ctx, audit.Record{Operation: fsm.OpRaiseLevel.String(), Level: level}, a.node.RaiseLevel(ctx, level))
 }
 
-// Backup implements Backups. It changes no state, but its caller gets all of the state.
+// Backup implements Backups. It is audited because its caller gets the whole state.
 func (a *audited) Backup(ctx context.Context) (*backup.Backup, error) {
 	b, err := a.node.Backup(ctx)
 	r := audit.Record{Operation: "backup"}

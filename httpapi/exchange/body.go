@@ -15,11 +15,11 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// Bodies reads the bodies of requests, each within a size and a time, and all within one
+// Bodies reads the bodies of requests. Each body has a limit of size and of time, and all bodies together have a
 // budget of memory. It is safe for concurrent use.
 type Bodies struct {
 	timeout time.Duration // for a body to arrive
-	memory  budget        // of all bodies that are arriving or being read
+	memory  budget        // used by all bodies that are arriving or being read
 
 	mu       sync.Mutex
 	arriving map[*http.ResponseController]struct{}
@@ -31,8 +31,8 @@ func newBodies(timeout time.Duration, memory int64) *Bodies {
 		arriving: map[*http.ResponseController]struct{}{}}
 }
 
-// ReadObject reads the JSON object of a request, whatever its Content-Type is. A request
-// without a body has an empty object. The bytes belong to the caller.
+// ReadObject reads the JSON object of a request with any Content-Type. A request without a body has an empty object.
+// The bytes belong to the caller.
 func (b *Bodies) ReadObject(c echo.Context, limit int64) (strictjson.Value, error) {
 	r := c.Request()
 	if err := CheckEncoding(r); err != nil {
@@ -63,8 +63,8 @@ func CheckEncoding(r *http.Request) error {
 	return nil
 }
 
-// Receive reads up to limit bytes of a body within BodyTimeout; nil without a body. Only the
-// body has this deadline: a ReadTimeout of the server would end long waits too.
+// Receive reads up to limit bytes of a body within BodyTimeout; nil without a body. The deadline is set on the body
+// only, because a ReadTimeout of the server would end long waits too.
 func (b *Bodies) Receive(c echo.Context, limit int64) ([]byte, error) {
 	r := c.Request()
 	if r.Body == nil || r.Body == http.NoBody {
@@ -80,12 +80,12 @@ func (b *Bodies) Receive(c echo.Context, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, b.refusal(c, err, limit)
 	}
-	r.Body = http.NoBody // leaveBody has no rest to leave
+	r.Body = http.NoBody // the body is read: leaveBody has no effect
 	_ = conn.SetReadDeadline(time.Time{})
 	return data, nil
 }
 
-// refusal translates the error of reading a body.
+// refusal translates an error of reading a body into a refusal.
 func (b *Bodies) refusal(c echo.Context, err error, limit int64) error {
 	var over *http.MaxBytesError
 	var full *Problem
@@ -96,7 +96,7 @@ func (b *Bodies) refusal(c echo.Context, err error, limit int64) error {
 		return full
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		closeAfter(c)
-		c.Request().Body = http.NoBody // leaveBody does not wait for its rest
+		c.Request().Body = http.NoBody // the body has failed: leaveBody has no effect
 		if b.shuttingDown() {
 			return outcome.ErrDraining
 		}
@@ -105,9 +105,8 @@ func (b *Bodies) refusal(c echo.Context, err error, limit int64) error {
 	return Invalid("", "The body ends before its announced length, or is not framed well.")
 }
 
-// Stream returns a body of up to limit bytes that is read as it arrives, and takes no
-// memory. Each partBytes of it have BodyTimeout. The errors of its Read are refusals of the
-// request.
+// Stream returns a body of up to limit bytes that is read as it arrives, outside of the memory budget. Each partBytes
+// of it have to arrive within BodyTimeout. Its Read fails with refusals of the request.
 func (b *Bodies) Stream(c echo.Context, limit int64) (io.Reader, error) {
 	r := c.Request()
 	if err := CheckEncoding(r); err != nil {
@@ -128,12 +127,12 @@ type streamedBody struct {
 	limit  int64
 	body   io.Reader
 
-	partSize int           // bytes of the present part so far
-	partTime time.Duration // in which they arrived
+	partSize int           // bytes of the current part so far
+	partTime time.Duration // time in which these bytes arrived
 }
 
-// partBytes is how much of a streamed body has to arrive within BodyTimeout, unless the body
-// ends: a client that sends a byte now and then must not hold up others for ever.
+// partBytes is how much of a streamed body has to arrive within BodyTimeout, so that a client that sends very slowly
+// can't hold the request open for ever. The last part may be shorter.
 const partBytes = 64 << 10
 
 func (s *streamedBody) Read(part []byte) (int, error) {
@@ -146,7 +145,7 @@ func (s *streamedBody) Read(part []byte) (int, error) {
 		s.partSize, s.partTime = 0, 0
 	}
 	if err == io.EOF {
-		s.c.Request().Body = http.NoBody // leaveBody has no rest to leave
+		s.c.Request().Body = http.NoBody // the body has ended: leaveBody has no effect
 		_ = s.conn.SetReadDeadline(time.Time{})
 	} else if err != nil {
 		err = s.bodies.refusal(s.c, err, s.limit)
@@ -154,10 +153,10 @@ func (s *streamedBody) Read(part []byte) (int, error) {
 	return n, err
 }
 
-// readAll reads a body into memory that grows with the bytes that have arrived, not with
-// the announced length, and only while the budget of all bodies has room.
+// readAll reads a body into memory that grows with the bytes that arrive, because the announced length may be false.
+// It fails when the budget of all bodies has no room.
 func (b *Bodies) readAll(c echo.Context, body io.Reader, limit int64) ([]byte, error) {
-	maxSize := limit + 1 // a byte more than allowed, to read the end
+	maxSize := limit + 1 // one byte more, to notice a body that is too large
 	if announced := c.Request().ContentLength; announced >= 0 {
 		maxSize = announced + 1
 	}
@@ -181,10 +180,10 @@ func (b *Bodies) readAll(c echo.Context, body io.Reader, limit int64) ([]byte, e
 	}
 }
 
-// reservedKey is the key of a request's reserved bytes.
+// reservedKey is the key, in a request's context, of the bytes reserved for its body.
 const reservedKey = "signalbox-body"
 
-// reserveFor reserves bytes for a request's body until Release.
+// reserveFor reserves bytes of the budget for a request's body, until Release.
 func (b *Bodies) reserveFor(c echo.Context, bytes int64) bool {
 	if !b.memory.tryAdd(bytes) {
 		return false
@@ -194,8 +193,7 @@ func (b *Bodies) reserveFor(c echo.Context, bytes int64) bool {
 	return true
 }
 
-// Release releases the memory of a body that has been read. A handler calls it before it
-// waits. It may be called more than once.
+// Release releases the memory of a body. A handler calls it before it waits. It may be called more than once.
 func (b *Bodies) Release(c echo.Context) {
 	if reserved, _ := c.Get(reservedKey).(int64); reserved > 0 {
 		c.Set(reservedKey, int64(0))
@@ -203,8 +201,8 @@ func (b *Bodies) Release(c echo.Context) {
 	}
 }
 
-// End releases the memory of a request's body, and drops the rest of a refused body. It
-// runs after the reply is sent.
+// End releases the memory of a request's body, and drops the remaining bytes of a refused body. It runs after the
+// reply is sent.
 func (b *Bodies) End(c echo.Context) {
 	drainRefused(c)
 	b.Release(c)
@@ -216,12 +214,10 @@ func tooLarge(limit int64) error {
 	return p
 }
 
-// endOfBody is how long a body may still arrive once the reply is sent without it, or once
-// the shutdown has begun.
+// endOfBody is how long a body may go on to arrive after the reply was sent or after the shutdown began.
 const endOfBody = time.Second
 
-// setDeadline sets the deadline of a body that arrives on a connection. It has no effect on
-// a connection without deadlines, as in tests.
+// setDeadline sets the deadline for a body. It has no effect on a connection without deadlines, as in tests.
 func (b *Bodies) setDeadline(conn *http.ResponseController, timeout time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,14 +228,15 @@ func (b *Bodies) setDeadline(conn *http.ResponseController, timeout time.Duratio
 	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 }
 
-// forget removes a body that has arrived or failed. The caller resets the connection's deadline.
+// forget removes a body that has arrived or failed from the set of arriving bodies. The caller resets the connection's
+// deadline.
 func (b *Bodies) forget(conn *http.ResponseController) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.arriving, conn)
 }
 
-// shorten gives all bodies endOfBody from now on, since the server shuts down.
+// shorten gives all arriving bodies endOfBody from now on, because the server shuts down.
 func (b *Bodies) shorten() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -258,9 +255,9 @@ func (b *Bodies) shuttingDown() bool {
 	return b.ended
 }
 
-// drainRefused reads and drops the rest of a body that was refused as too large, for
-// endOfBody at most. If the connection closed while the client still sends, it would be
-// reset, and most clients would not see the refusal.
+// drainRefused reads and drops the remaining bytes of a body that was refused as too large, for at most endOfBody. If
+// the connection were closed while the client still sends, TCP would reset it, and most clients would not see the
+// refusal.
 func drainRefused(c echo.Context) {
 	r := c.Request()
 	if c.Response().Status != http.StatusRequestEntityTooLarge || r.Body == nil || r.Body == http.NoBody || r.Header.Get("Expect") != "" {
@@ -271,11 +268,11 @@ func drainRefused(c echo.Context) {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(endOfBody))
-	_, _ = io.Copy(io.Discard, r.Body) // whatever the error: the connection closes next
+	_, _ = io.Copy(io.Discard, r.Body) // ignore the error: the connection is closed next
 }
 
-// leaveBody lets a reply go out before a body that no handler has read. Otherwise net/http
-// would first wait for the body, without end if it never comes.
+// leaveBody lets a reply be sent before the body was read. Otherwise net/http would wait for the body first, for ever
+// if it never arrives.
 func leaveBody(c echo.Context) {
 	if body := c.Request().Body; body == nil || body == http.NoBody {
 		return
@@ -284,8 +281,8 @@ func leaveBody(c echo.Context) {
 	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(endOfBody))
 }
 
-// closeAfter closes the connection after the reply, since the rest of the body is not a
-// request. Over HTTP/2 the body has its stream, which ends with the reply.
+// closeAfter closes the connection after the reply, because the unread body would be taken for the next request. Over
+// HTTP/2 only the stream ends.
 func closeAfter(c echo.Context) {
 	if c.Request().ProtoMajor == 1 {
 		c.Response().Header().Set("Connection", "close")

@@ -6,17 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// budget bounds the memory that concurrent requests take together. It is safe for
-// concurrent use.
+// budget bounds the memory that concurrent requests use together. It is safe for concurrent use.
 type budget struct {
 	limit int64
 	used  atomic.Int64
 
-	rule, content, flag string // the words of a refusal
+	rule, content, flag string // parts of the text of a refusal
 }
 
-// tryAdd adds bytes if there is room for all of them. 0 bytes always fit, even after add
-// has exceeded the budget.
+// tryAdd adds bytes if they fit into the budget. 0 bytes always fit, even after add has exceeded the budget.
 func (b *budget) tryAdd(bytes int64) bool {
 	if bytes == 0 || b.used.Add(bytes) <= b.limit {
 		return true
@@ -25,7 +23,7 @@ func (b *budget) tryAdd(bytes int64) bool {
 	return false
 }
 
-// add adds bytes even without room, for a reply that can no longer be refused.
+// add adds bytes even if they exceed the budget, for a reply that can no longer be refused.
 func (b *budget) add(bytes int64) { b.used.Add(bytes) }
 
 func (b *budget) subtract(bytes int64) { b.used.Add(-bytes) }
@@ -37,8 +35,8 @@ func (b *budget) refusal() *Problem {
 }
 
 const (
-	// freeBodyBytes of each body and freeReplyBytes of each reply do not count for the budgets,
-	// so that a full budget stops no small request. The number of connections bounds them.
+	// The first bytes of each body and of each reply do not count for the budgets, so that small requests succeed even
+	// if a budget is full. The number of connections bounds them.
 	freeBodyBytes  = 4 << 10
 	freeReplyBytes = 16 << 10
 )
@@ -50,16 +48,15 @@ type ReplyMemory struct {
 	builders chan struct{} // holds a value for each large reply that is being built
 }
 
-// newReplyMemory returns an empty budget. A large reply takes a processor while it is built,
-// and several times its memory, and never waits for a client: more builders than twice the
-// processors would cost memory and save no time.
+// newReplyMemory returns an empty budget. There are two builders for each processor: building a large reply is CPU
+// work without waits and takes several times the reply's memory, so more builders would cost memory and save no time.
 func newReplyMemory(limit int64) *ReplyMemory {
 	return &ReplyMemory{budget{limit: limit, rule: "reply-memory", content: "large replies", flag: "max-reply-memory"},
 		make(chan struct{}, 2*runtime.GOMAXPROCS(0))}
 }
 
-// Reserve reserves room for a reply of about so many bytes, before the reply is built. The
-// caller passes the result to Release.
+// Reserve reserves room for a reply of about that many bytes, before the reply is built. The caller passes reserved to
+// Release.
 func (m *ReplyMemory) Reserve(bytes int64) (reserved int64, ok bool) {
 	reserved = countedReply(bytes)
 	return reserved, m.tryAdd(reserved)
@@ -68,9 +65,8 @@ func (m *ReplyMemory) Reserve(bytes int64) (reserved int64, ok bool) {
 // Release releases the bytes that Reserve has reserved.
 func (m *ReplyMemory) Release(reserved int64) { m.subtract(reserved) }
 
-// CheckRoom returns a refusal while the replies that clients have not taken exceed their
-// budget. A request that changes the state calls it before the change, since its reply
-// can't be refused later.
+// CheckRoom returns a refusal if the replies that clients have not taken exceed the budget. A request that changes the
+// state calls it before the change, because its reply can't be refused afterwards.
 func (m *ReplyMemory) CheckRoom() error {
 	if m.used.Load() > m.limit {
 		return m.refusal()

@@ -18,24 +18,24 @@ const DefaultReplyMemory = 128 << 20
 // Config is the configuration of an Exchange. Zero members get their defaults; only
 // Node is required.
 type Config struct {
-	Node   Node           // of cmd/signalbox: the tracing node, over the check of the declared file, over cluster.Node
+	Node   Node           // cmd/signalbox passes layers: tracing, the check of the declared file, cluster.Node
 	Logger hclog.Logger   // nil: no log
 	Tokens *access.Tokens // nil: every request may do everything
 	Audit  *audit.Log     // nil: no audit log
 
 	BodyBytes   int64         // bounds one body; default 64 KiB
 	MaxWait     time.Duration // bounds the wait of one request; default 10 minutes
-	BodyTimeout time.Duration // for a body to arrive, and for a client to take a reply; default 20 s
+	BodyTimeout time.Duration // bounds the arrival of a body, and the time for a client to take a reply; default 20 s
 	BodyMemory  int64         // bounds the bytes of all bodies that are arriving; default 64 MiB
 	ReplyMemory int64         // bounds the bytes of all replies that clients have not taken; default 128 MiB
 	MaxWatchers int           // bounds the requests that follow events or wait for a change; default 10,000
 }
 
-// Exchange is what the APIs of one node share to read requests and to send replies. It is
+// Exchange has the parts that the APIs of one node share to read requests and send replies. It is
 // safe for concurrent use.
 type Exchange struct {
-	Config Config // complete; not to be changed
-	Node   Node   // the node behind the audit log and the rights of each request: audited, then guarded, then Config.Node
+	Config Config // with its defaults; must not be changed
+	Node   Node   // a call passes audited, then guarded, then Config.Node
 
 	Rights      Rights       // what a request may read
 	Bodies      *Bodies      // reads bodies
@@ -86,15 +86,14 @@ func SetDefault[T int | int64 | time.Duration](value *T, to T) {
 	}
 }
 
-// EndWaits ends the requests that wait for a change, and gives bodies that are still
-// arriving a last second. It does not block and may be called more than once.
+// EndWaits ends the requests that wait for a change, and gives arriving bodies one more second. It does not block and
+// may be called more than once.
 func (x *Exchange) EndWaits() {
 	x.Waits.end()
 	x.Bodies.shorten()
 }
 
-// Collectors returns the metrics of the memory of bodies and replies, of the tokens and of
-// the audit log.
+// Collectors returns the metrics of bodies, replies, tokens and the audit log.
 func (x *Exchange) Collectors() []prometheus.Collector {
 	gauge := func(name, help string, bytes *budget) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(bytes.used.Load()) })

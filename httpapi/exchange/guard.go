@@ -13,17 +13,16 @@ import (
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
-// guarded is a Node that checks each call against the identity of its request: every command
-// of every API passes it. Only State is embedded, so that a new method that changes something
-// is written here with its rule. State is this node's whole state; the APIs ask Rights.Caller
-// which part of it a reply may have.
+// guarded is a Node that checks every command of every API against the identity of its request. Only State is
+// embedded, so that each new method that changes state has to be written here with its check. State shows the whole
+// state of this node; an API filters its reply with Rights.Caller.
 type guarded struct {
 	State
 	node   Node
 	tokens *access.Tokens
 }
 
-// authorized returns a call with the owner and the limits of its identity, or the refusal.
+// authorized returns a call with the owner and the limits of its identity, or a refusal.
 func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Call, error) {
 	id := access.Of(ctx)
 	may := id.May
@@ -41,21 +40,21 @@ func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Ca
 	}
 	call.Owner, call.Limits = id.Owner(call.Command), id.Limits
 	if call.Key != "" && call.Owner == "" {
-		call.Key = id.Name + " " + call.Key // no owner keeps the keys of identities apart here
+		call.Key = id.Name + " " + call.Key // without an owner, keys of different identities would collide
 	}
 	return call, nil
 }
 
 type derivedKey struct{}
 
-// Derived returns a context for Node.Do of a dialect that has derived the id of the command's
-// session from the names in the command.
+// Derived returns a context for Node.Do. With it, a dialect tells that it derived the session's id from names in the
+// command.
 func Derived(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, true) }
 
-// seesList reports whether an identity may read every semaphore on the wait list of a session
-// that it finds, by this node's state. A delivery names no semaphore, but its reply names the
-// completed ones. The list may have semaphores of other prefixes: the session may be older
-// than the tokens, or the identity may have lost prefixes since.
+// seesList reports whether an identity may read every semaphore on the wait list of a session, by this node's state;
+// true for a session that the identity does not see. A delivery names no semaphore, but its reply names the completed
+// semaphores. The list may have semaphores that the identity must not read, because the session is older than the
+// tokens or the identity has lost prefixes.
 func (g *guarded) seesList(id *access.Identity, session uint64) (sees bool) {
 	if id.Prefixes == nil {
 		return true
@@ -68,7 +67,7 @@ func (g *guarded) seesList(id *access.Identity, session uint64) (sees bool) {
 	return sees
 }
 
-// asAdmin calls do if the identity of a request has the scope admin.
+// asAdmin calls do if the identity of the request has the scope admin, or returns a refusal.
 func (g *guarded) asAdmin(ctx context.Context, do func() error) error {
 	if err := access.Of(ctx).Needs(access.Admin); err != nil {
 		g.tokens.Count(err)
@@ -85,11 +84,11 @@ func (g *guarded) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, er
 	return g.node.Do(ctx, call)
 }
 
-// DoMany performs the calls that are allowed; the refusal of one stops no other.
+// DoMany performs the allowed calls. A refused call does not stop the other calls.
 func (g *guarded) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
 	replies, errs := make([]cluster.Reply, len(calls)), make([]error, len(calls))
 	var allowed []cluster.Call
-	var places []int // of the allowed calls in calls
+	var places []int // index in calls of each allowed call
 	for i := range calls {
 		call, err := g.authorized(ctx, calls[i])
 		if errs[i] = err; err == nil {
@@ -144,12 +143,12 @@ func (g *guarded) Restore(ctx context.Context, from io.Reader, order backup.Orde
 
 func (g *guarded) Checks() []cluster.Check { return g.node.Checks() }
 
-// Rights says what the identity of a request may read. It is safe for concurrent use.
+// Rights tells what the identity of a request may read. It is safe for concurrent use.
 type Rights struct {
 	tokens *access.Tokens // nil: every request may read everything
 }
 
-// Caller returns the identity of a request: Everyone on a node without tokens, never nil.
+// Caller returns the identity of a request, never nil. On a node without tokens it is Everyone.
 func (r Rights) Caller(c echo.Context) *access.Identity {
 	if r.tokens == nil {
 		return access.Everyone
@@ -157,18 +156,17 @@ func (r Rights) Caller(c echo.Context) *access.Identity {
 	return access.Of(c.Request().Context())
 }
 
-// IsAdmin reports whether a request has the scope admin. The node refuses other clients, and
-// the audit log has the attempt; but a handler that reads the state before it asks the node
-// must not show them what it found.
+// IsAdmin reports whether a request has the scope admin. The node checks that too, and audits the attempt, but a
+// handler that reads the state before it calls the node must not show the state to other identities.
 func (r Rights) IsAdmin(c echo.Context) bool { return r.Caller(c).Needs(access.Admin) == nil }
 
-// MayName returns nil if a request may name a semaphore, or the refusal. A read calls it
-// before it reads the state; for commands the node does.
+// MayName returns a refusal if a request may not name a semaphore. A read calls it before it reads the state; for
+// commands guarded does the check.
 func (r Rights) MayName(c echo.Context, name string) error {
 	return r.counted(r.Caller(c).MayName(name))
 }
 
-// MaySeeAll returns nil if a reply may have the semaphores of every name, or the refusal.
+// MaySeeAll returns a refusal if the identity of a request may not see all names.
 func (r Rights) MaySeeAll(c echo.Context) error { return r.counted(r.Caller(c).SeesAll()) }
 
 func (r Rights) counted(err error) error {
@@ -178,7 +176,7 @@ func (r Rights) counted(err error) error {
 	return err
 }
 
-// FindsSession reports whether a list may show a living session to a request.
+// FindsSession reports whether a list may show this session to the request.
 func (r Rights) FindsSession(c echo.Context, m *fsm.Machine, id uint64) bool {
 	owner, known := m.OwnerOf(id)
 	return known && r.Caller(c).FindsSession(owner)

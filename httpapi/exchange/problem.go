@@ -16,15 +16,15 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// kind is one row of the table of problems. Each refusal of the native API is of one kind.
+// kind is a row of the table of problems. Each refusal of the native API has one kind.
 type kind struct {
 	status     int
 	title      string
 	retryAfter string // seconds; "": no Retry-After
-	meaning    string // as docs/api.md has it
+	meaning    string // as in docs/api.md
 }
 
-// kinds is the table, by code: the last part of the problem's type.
+// kinds is the table of problems. The key is the code: the last part of the problem's type.
 var kinds = map[string]kind{
 	"invalid-request":      {400, "The request is not valid", "", "`field` names the member or parameter, `detail` its valid values"},
 	"unauthenticated":      {401, "No valid token", "", "no valid token, see Tokens; `WWW-Authenticate` names the forms"},
@@ -81,9 +81,9 @@ var kinds = map[string]kind{
 	"outcome-unknown":      {504, "The outcome is unknown", "", "it may have had its effect: repeat it with the same Idempotency-Key"},
 }
 
-// refusal is the problem for one result code of the state machine.
+// refusal is the problem for a result code of the state machine.
 type refusal struct {
-	code   string // of kinds; "" for a success
+	code   string // a key of kinds; "" for a success
 	detail func(r *fsm.Result) string
 }
 
@@ -129,7 +129,7 @@ var refusals = map[fsm.Code]refusal{
 // conflict is a combination of members that the state machine refuses.
 type conflict struct{ field, detail string }
 
-// conflicts has a row for each rule of such a refusal.
+// conflicts has the conflict for each rule with which the state machine refuses members.
 var conflicts = map[fsm.Rule]conflict{
 	fsm.RuleGroup:    {"group", "The semaphore has no groups, so that a request names none."},
 	fsm.RulePerGroup: {"per_group", "A limit per_group needs groups."},
@@ -178,7 +178,7 @@ func UsesAll(group string, used, limit int64) string {
 	return fmt.Sprintf("%s uses %d of its %d.", titleOf(group), used, limit)
 }
 
-// titleOf is the beginning of a sentence about a group.
+// titleOf returns the first words of a sentence about a group.
 func titleOf(group string) string {
 	if group == "" {
 		return "The empty group"
@@ -198,7 +198,7 @@ func never(r *fsm.Result) string {
 	return "More permits were asked for than the semaphore has. Ask for fewer, or raise its permits."
 }
 
-// revoked says who ended it.
+// revoked returns a sentence about the reason of a revocation.
 func revoked(r *fsm.Result) string {
 	if r.Why().Reason == fsm.CauseMaxHold.String() {
 		return "It was held for the longest time that the semaphore allows, its max_hold."
@@ -231,7 +231,7 @@ func itemDiffers(r *fsm.Result) string {
 	return "The item has another version than the request names: it was changed since."
 }
 
-// ownLimits describes what the limits of one identity bound.
+// ownLimits describes the limits of one identity.
 var ownLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerSessions: "sessions, including the sessions of single leases and waits",
 	fsm.RuleOwnerLeases:   "leases, including the leases that its waiting requests may become",
@@ -245,7 +245,7 @@ var ownLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerOwnLimits:  "groups with limits that it gave them, half of what all may have",
 }
 
-// fixedLimits describes bounds that no configuration changes.
+// fixedLimits describes the limits that can't be configured.
 var fixedLimits = map[fsm.Rule]string{
 	fsm.RuleItems: "There are as many items as a cluster may have: 1,000,000, including deleted ones whose delay is not over. " +
 		"The request had no effect.",
@@ -264,7 +264,7 @@ func limitReached(r *fsm.Result) string {
 	return "A configured limit is reached: " + r.Rule.String() + ". The request had no effect."
 }
 
-// failure is the problem for one error, of the cluster node or of this package.
+// failure is the problem for an error of the cluster node or of this package.
 type failure struct {
 	err    error
 	code   string
@@ -277,7 +277,7 @@ var (
 	ErrUnknownRoute = errors.New("unknown route")
 	// ErrForeignOrigin refuses a request of a web page from another origin.
 	ErrForeignOrigin = errors.New("foreign origin")
-	// ErrInternal stands for a fault of this program that is logged already.
+	// ErrInternal stands for a fault of this program that was logged already.
 	ErrInternal = errors.New("internal")
 
 	errEncoding = errors.New("compressed body")
@@ -329,7 +329,7 @@ func ProblemOf(err error) *Problem {
 		if errors.Is(err, f.err) {
 			p := NewProblem(f.code, f.detail)
 			if errors.Is(err, outcome.ErrMemberInvalid) || errors.Is(err, outcome.ErrLevelUnknown) || errors.Is(err, outcome.ErrBackupRefused) {
-				p.Reason = err.Error() // a text for people, with ids and addresses only
+				p.Reason = err.Error() // the text has ids and addresses, no secrets
 			}
 			return p
 		}
@@ -346,8 +346,8 @@ func ProblemOf(err error) *Problem {
 	return ProblemOf(ErrInternal)
 }
 
-// Problem is a refusal in the form of RFC 9457. It is an error, so that handlers return it;
-// Replies.SendProblem sends it, and a batch puts it into a result.
+// Problem is a refusal in the form of RFC 9457. Handlers return it as an error, which Replies.SendProblem sends. A
+// batch puts it into a result.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -360,35 +360,35 @@ type Problem struct {
 	Field       string   `json:"field,omitempty"` // member or parameter that is wrong
 	Semaphore   string   `json:"semaphore,omitempty"`
 	Item        string   `json:"item,omitempty"`
-	Names       []string `json:"names,omitempty"` // of two cells
+	Names       []string `json:"names,omitempty"` // names that belong to different cells
 	Session     string   `json:"session,omitempty"`
-	Reason      string   `json:"reason,omitempty"` // an operator's
+	Reason      string   `json:"reason,omitempty"` // given by an operator
 	Rule        string   `json:"rule,omitempty"`
-	Count       *int64   `json:"count,omitempty"`   // that the request names
-	Holding     *int64   `json:"holding,omitempty"` // held or waited for
+	Count       *int64   `json:"count,omitempty"`   // the count of the request
+	Holding     *int64   `json:"holding,omitempty"` // how many permits the session holds or waits for
 	Permits     *int64   `json:"permits,omitempty"`
-	Most        *int64   `json:"most,omitempty"` // that could be granted at all
+	Most        *int64   `json:"most,omitempty"` // the largest count that could ever be granted
 	Available   *int64   `json:"available,omitempty"`
 	QueueLength *int64   `json:"queue_length,omitempty"`
 	Level       *int32   `json:"level,omitempty"`
 	LowestLevel *int32   `json:"lowest_level,omitempty"`
-	Epoch       *uint64  `json:"epoch,omitempty"` // the present one
+	Epoch       *uint64  `json:"epoch,omitempty"` // the current epoch of the semaphore
 	Settings    *uint64  `json:"settings,omitempty"`
 	Limit       *int64   `json:"limit,omitempty"`
 	Group       string   `json:"group,omitempty"`
-	Used        *int64   `json:"used,omitempty"`            // of the limit, by the group
-	Version     *uint64  `json:"version,omitempty"`         // the item's
-	DelayMS     *int64   `json:"delay_ms,omitempty"`        // after which a session may acquire the item
-	AvailableIn *int64   `json:"available_in_ms,omitempty"` // after which enough of a window has come back
-	Index       *uint64  `json:"index,omitempty"`           // that this node has, or to wait for a change of an item after
-	Leader      string   `json:"leader,omitempty"`          // the id of the node that leads
-	Peer        string   `json:"peer,omitempty"`            // its address among the nodes
+	Used        *int64   `json:"used,omitempty"`            // how many permits of the limit the group uses
+	Version     *uint64  `json:"version,omitempty"`         // version of the item
+	DelayMS     *int64   `json:"delay_ms,omitempty"`        // time until a session may acquire the item
+	AvailableIn *int64   `json:"available_in_ms,omitempty"` // time until a window has given enough permits back
+	Index       *uint64  `json:"index,omitempty"`           // index of this node's state, or of an item, to wait for a later change
+	Leader      string   `json:"leader,omitempty"`          // id of the leader
+	Peer        string   `json:"peer,omitempty"`            // address at which the other nodes reach the leader
 }
 
 // Error returns the code and the detail, for logs.
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 
-// RetryAfter returns after how many seconds a repeat is useful, "" if it is not.
+// RetryAfter returns the seconds of the Retry-After header, or "" if a repeat is not useful.
 func (p *Problem) RetryAfter() string {
 	if p.AvailableIn != nil {
 		return strconv.FormatInt((*p.AvailableIn+999)/1000, 10)
@@ -396,14 +396,14 @@ func (p *Problem) RetryAfter() string {
 	return kinds[p.Code].retryAfter
 }
 
-// SetRetryAfter sets the header with RetryAfter.
+// SetRetryAfter sets the Retry-After header.
 func (p *Problem) SetRetryAfter(header http.Header) {
 	if retry := p.RetryAfter(); retry != "" {
 		header.Set("Retry-After", retry)
 	}
 }
 
-// ProblemPage returns the text to which the type of a problem leads, if the code is known.
+// ProblemPage returns the text that the type of a problem, a URL, leads to.
 func ProblemPage(code string) (page string, known bool) {
 	k, known := kinds[code]
 	if !known {
@@ -423,14 +423,13 @@ func LimitReached(rule string, limit int64, detail string) *Problem {
 	return p
 }
 
-// NewProblem returns a problem of a kind.
+// NewProblem returns a problem of the kind with this code.
 func NewProblem(code, detail string) *Problem {
 	k := kinds[code]
 	return &Problem{Type: "/problems/" + code, Title: k.title, Status: k.status, Detail: detail, Code: code}
 }
 
-// Invalid refuses a member or a parameter, and names it in the detail as well. field may be
-// empty.
+// Invalid refuses a member or a parameter, which the detail mentions too. field may be "".
 func Invalid(field, detail string) *Problem {
 	shown := strings.ToValidUTF8(Ellipsis(field), "")
 	if plain := strings.NewReplacer("-", " ", "_", " "); !strings.Contains(strings.ToLower(plain.Replace(detail)), strings.ToLower(plain.Replace(shown))) {
@@ -444,8 +443,8 @@ func Invalid(field, detail string) *Problem {
 const overDetail = "The first request with this key got a session or leases, and some or all of them have ended since. " +
 	"Use a new key to ask again."
 
-// OverSince refuses the repeat of a request whose lease or session has ended since: a success
-// would report a lease that the client no longer has.
+// OverSince refuses the repeat of a request whose lease or session has ended in the meantime. A success would report a
+// lease that the client no longer has.
 func OverSince(r *fsm.Result) *Problem {
 	p := NewProblem("over", overDetail)
 	if r.Session != 0 {
@@ -458,7 +457,7 @@ func OverSince(r *fsm.Result) *Problem {
 func Refused(r *fsm.Result) *Problem {
 	row := refusals[r.Code]
 	if row.code == "" {
-		return ProblemOf(ErrInternal) // a success that this operation does not have
+		return ProblemOf(ErrInternal) // a success code that this operation never has
 	}
 	p := NewProblem(row.code, row.detail(r))
 	p.Semaphore, p.Reason, p.Rule = r.Subject, r.Why().Reason, r.Rule.String()
@@ -486,7 +485,7 @@ func describeField(p *Problem, r *fsm.Result) {
 	}
 }
 
-// describeCounts adds the numbers that help with a refusal.
+// describeCounts adds the numbers that explain a refusal.
 func describeCounts(p *Problem, r *fsm.Result) {
 	why := r.Why()
 	switch r.Code {

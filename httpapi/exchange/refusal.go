@@ -9,7 +9,7 @@ import (
 // PlainText is the Content-Type of a text.
 const PlainText = "text/plain; charset=utf-8"
 
-// Refusal is a refusal in the form of a dialect: a status, and one bare text. It is an error.
+// Refusal is a refusal in the form of a dialect: a status and a plain text.
 type Refusal struct {
 	Status      int
 	ContentType string // "": the reply has no Content-Type
@@ -25,12 +25,12 @@ func Sentence(status int, text string) *Refusal {
 	return &Refusal{Status: status, ContentType: PlainText, Text: text}
 }
 
-// Retry is Sentence for a request that its client should repeat, after so many seconds: 1 if retryAfter is empty.
+// Retry is Sentence with a Retry-After, for a request that its client should repeat; retryAfter "" means 1 s.
 func Retry(status int, text, retryAfter string) *Refusal {
 	return &Refusal{Status: status, ContentType: PlainText, Text: text, RetryAfter: cmp.Or(retryAfter, "1")}
 }
 
-// SendRefusal sends a refusal to the byte.
+// SendRefusal sends the text of a refusal unchanged.
 func (r *Replies) SendRefusal(c echo.Context, e *Refusal) error {
 	if e.RetryAfter != "" {
 		c.Response().Header().Set("Retry-After", e.RetryAfter)

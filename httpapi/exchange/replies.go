@@ -23,11 +23,11 @@ import (
 const (
 	// HeaderIndex is the header with the index of the state that a reply reflects.
 	HeaderIndex = "X-Signalbox-Index"
-	// HeaderLastContact is the header with the age of a stale read; -1 is unknown.
+	// HeaderLastContact is the header with the age of a stale read; -1: unknown.
 	HeaderLastContact = "X-Signalbox-Last-Contact-Ms"
-	// HeaderNotice is the header with the id of the notice that a refused request left.
+	// HeaderNotice is the header with the id of the notice that a refused request has registered.
 	HeaderNotice = "X-Signalbox-Notice"
-	// StatusGone is the status that metrics count for a client that hung up.
+	// StatusGone is the status with which metrics count a request whose client hung up.
 	StatusGone = 499
 )
 
@@ -35,10 +35,10 @@ const (
 type Replies struct {
 	state   State
 	memory  *ReplyMemory
-	timeout time.Duration // for a client to take a reply
+	timeout time.Duration // how long a client may take to read a reply
 	log     hclog.Logger
 
-	highestIndex atomic.Uint64 // of all replies so far
+	highestIndex atomic.Uint64 // highest index of all replies so far
 }
 
 // Perform performs a command of a request, and sets the headers of its reply.
@@ -55,7 +55,7 @@ func (x *Exchange) Perform(ctx context.Context, c echo.Context, call cluster.Cal
 	return reply, nil
 }
 
-// UseOnlyResult gives the reply to one renewal the result of this renewal.
+// UseOnlyResult makes the result of a single renewal, in Each, the result of the reply.
 func UseOnlyResult(r *cluster.Reply) {
 	if len(r.Each) == 1 {
 		replayed := r.Replayed
@@ -64,7 +64,7 @@ func UseOnlyResult(r *cluster.Reply) {
 	}
 }
 
-// Begin sets the headers that every reply has, at the latest when the reply is sent.
+// Begin sets the headers that every reply has. It must run before the reply is sent.
 func (r *Replies) Begin(c echo.Context) {
 	response := c.Response()
 	response.Header().Set("Cache-Control", "no-store")
@@ -75,22 +75,21 @@ func (r *Replies) Begin(c echo.Context) {
 	})
 }
 
-// LimitWrites gives the client BodyTimeout to take the reply, counted from the reply's
-// beginning; a WriteTimeout of the server would count the wait before it. net/http removes
-// the deadline before the next request. It has no effect on a connection without deadlines,
-// as in tests.
+// LimitWrites gives the client BodyTimeout to take the reply, from the reply's beginning. A WriteTimeout of the server
+// would also count the time before. net/http removes the deadline before the next request. LimitWrites has no effect
+// on a connection without deadlines, as in tests.
 func (r *Replies) LimitWrites(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(r.timeout))
 }
 
-// CutOff breaks the connection of a reply that has begun and must not look whole: the reply's
-// last bytes can't be written any more.
+// CutOff breaks the connection of a reply that failed after its beginning, so that the client notices that the reply
+// is incomplete.
 func CutOff(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 }
 
-// Send sends a whole reply, without a Content-Type if contentType is empty. It returns nil, also if the client does not
-// take the reply.
+// Send sends a whole reply; contentType "" means no Content-Type. It returns nil, even if the client does not take the
+// reply.
 func (r *Replies) Send(c echo.Context, status int, contentType string, data []byte) error {
 	response := c.Response()
 	if contentType != "" {
@@ -111,16 +110,14 @@ func (r *Replies) SendText(c echo.Context, status int, text string) error {
 	return r.Send(c, status, PlainText, []byte(text))
 }
 
-// SendSentence sends the refusal of a request that failed with err: its status, with one
-// sentence of text.
+// SendSentence replies to a request that failed with err, with err's status and one sentence of text.
 func (r *Replies) SendSentence(c echo.Context, err error) error {
 	p := r.LoggedProblem(c, err)
 	p.SetRetryAfter(c.Response().Header())
 	return r.SendText(c, p.Status, p.Detail)
 }
 
-// SendJSON sends a reply that reports the outcome of a request. It is never refused,
-// whatever its size.
+// SendJSON sends a reply of any size that reports the outcome of a request. The reply is never refused.
 func (r *Replies) SendJSON(c echo.Context, status int, body any) error {
 	contentType := "application/json"
 	if _, refused := body.(*Problem); refused {
@@ -138,8 +135,8 @@ func (r *Replies) SendJSON(c echo.Context, status int, body any) error {
 	return r.Send(c, status, contentType, out.Bytes())
 }
 
-// SendRead sends the reply to a read, or refuses the read if the replies that clients have
-// not taken leave no room. build reads the state and returns the body; it must not block.
+// SendRead replies to a read. If the replies that clients have not taken leave no room, it refuses the read. build
+// reads the state and returns the body; it must not block.
 func (r *Replies) SendRead(c echo.Context, build func() (any, error)) error {
 	out, release := Buffer()
 	defer release()
@@ -166,30 +163,30 @@ func (r *Replies) build(ctx context.Context, out *bytes.Buffer, build func() (an
 	return writeJSON(out, body)
 }
 
-// SendProblem sends the reply to a request that failed with err: a problem.
+// SendProblem replies to a request that failed with err, with a problem.
 func (r *Replies) SendProblem(c echo.Context, err error) {
 	if HungUp(c, err) {
 		_ = c.NoContent(StatusGone)
 		return
 	}
 	p := *r.LoggedProblem(c, err)
-	p.Instance = "/requests/" + url.PathEscape(RequestID(c)) // names the request; not served
+	p.Instance = "/requests/" + url.PathEscape(RequestID(c)) // an id of the request, not a route
 	header := c.Response().Header()
 	header.Del("Location")
-	header.Del("ETag") // of a reply that was not sent
+	header.Del("ETag") // it was set for a reply that is not sent
 	p.SetRetryAfter(header)
 	if err := r.SendJSON(c, p.Status, &p); err != nil {
 		r.log.Error("problem not rendered", Named(c, "error", err)...)
 	}
 }
 
-// HungUp reports whether a request failed because its client hung up.
+// HungUp reports whether err is due to the client, which hung up.
 func HungUp(c echo.Context, err error) bool {
 	return errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil
 }
 
-// LoggedProblem translates an error into a problem. It logs a fault of this program, since
-// the reply does not show it.
+// LoggedProblem translates an error into a problem. It logs a fault of this program, because the reply does not show
+// it.
 func (r *Replies) LoggedProblem(c echo.Context, err error) *Problem {
 	p := ProblemOf(err)
 	if p.Code == "internal" && !errors.Is(err, ErrInternal) {
@@ -198,8 +195,8 @@ func (r *Replies) LoggedProblem(c echo.Context, err error) *Problem {
 	return p
 }
 
-// SetIndex sets the header with the index that a reply reflects; of several calls the
-// highest index counts.
+// SetIndex sets the header with the index that a reply reflects. If it is called several times, the highest index
+// counts.
 func (r *Replies) SetIndex(c echo.Context, index uint64) {
 	header := c.Response().Header()
 	if before, err := strconv.ParseUint(header.Get(HeaderIndex), 10, 64); err == nil && before >= index {
@@ -214,26 +211,26 @@ func (r *Replies) SetIndex(c echo.Context, index uint64) {
 	}
 }
 
-// SetHighestIndex sets the highest index of all replies so far, for a reply that does not
-// read the state.
+// SetHighestIndex sets the header to the highest index of all replies so far, for a reply that does not read the
+// state.
 func (r *Replies) SetHighestIndex(c echo.Context) { r.SetIndex(c, r.highestIndex.Load()) }
 
-// setIndexOfNode sets the index of this node's state, for a reply that has no index yet.
+// setIndexOfNode sets the header to the index of this node's state, unless it is set already.
 func (r *Replies) setIndexOfNode(c echo.Context) {
 	if c.Response().Header().Get(HeaderIndex) == "" {
 		Reads{r.state, r}.View(c, func(*fsm.Machine) {})
 	}
 }
 
-// Reads reads the state for a reply, and sets the headers that say how recent the state is.
-// It is safe for concurrent use.
+// Reads reads the state for a reply, and sets the headers that tell how recent the state is. It is safe for concurrent
+// use.
 type Reads struct {
 	state   State
 	replies *Replies
 }
 
-// Await blocks until this node's state is as recent as the query requires. A stale read also
-// gets the header with its age.
+// Await blocks until this node's state is as recent as the query requires. For a stale read it also sets the header
+// with the state's age.
 func (r Reads) Await(c echo.Context, q Query) (cluster.Reading, error) {
 	consistency, err := q.consistency()
 	if err != nil {
@@ -249,7 +246,7 @@ func (r Reads) Await(c echo.Context, q Query) (cluster.Reading, error) {
 		return reading, p
 	}
 	if err == nil && reading.Stale {
-		ms := int64(-1) // never heard from a leader
+		ms := int64(-1) // unknown: no contact with a leader yet
 		if reading.LastContact >= 0 {
 			ms = reading.LastContact.Milliseconds()
 		}
@@ -258,8 +255,8 @@ func (r Reads) Await(c echo.Context, q Query) (cluster.Reading, error) {
 	return reading, err
 }
 
-// View calls read with the state, and sets the header with the state's index. read must not
-// block, and must not keep the machine.
+// View calls read with the state, and sets the header with the state's index. read must not block, and must not use
+// the machine after it returns.
 func (r Reads) View(c echo.Context, read func(m *fsm.Machine)) {
 	var index uint64
 	r.state.View(func(m *fsm.Machine) {
@@ -269,11 +266,11 @@ func (r Reads) View(c echo.Context, read func(m *fsm.Machine)) {
 	r.replies.SetIndex(c, index)
 }
 
-// NowOf returns the cluster time from which durations are computed. The state may have
-// advanced since the reading, so it is never earlier than the state's time.
+// NowOf returns the cluster time from which a reply computes durations. It is never earlier than the state's time,
+// because the state may have advanced since the reading.
 func NowOf(m *fsm.Machine, reading cluster.Reading) int64 { return max(reading.NowMS, m.NowMS()) }
 
-// Pairs is metadata as a JSON object, in the order of its keys.
+// Pairs is metadata that is encoded as a JSON object, in the order of its keys.
 type Pairs []fsm.Pair
 
 // MarshalJSON writes {"key":"value",…}.
@@ -290,7 +287,7 @@ func (pairs Pairs) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// AppendText appends a quoted text. It does not escape <, > and &, nor does JavaScript.
+// AppendText appends a JSON string. Like JavaScript, and unlike encoding/json, it does not escape <, > and &.
 func AppendText(out []byte, text string) []byte {
 	quoted, release := Buffer()
 	defer release()
@@ -300,10 +297,10 @@ func AppendText(out []byte, text string) []byte {
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// maxPooled is the largest buffer that is kept for later replies.
+// maxPooled bounds the buffers that are kept for later replies.
 const maxPooled = 1 << 20
 
-// Buffer returns an empty buffer for use until release is called.
+// Buffer returns an empty buffer, which the caller may use until it calls release.
 func Buffer() (b *bytes.Buffer, release func()) {
 	b = buffers.Get().(*bytes.Buffer)
 	b.Reset()

@@ -27,10 +27,10 @@ const (
 // HeaderRequest is the header with the id of a request, in the request and in its reply.
 const HeaderRequest = "X-Request-Id"
 
-const maxRequestID = 128 // bytes of a client's id
+const maxRequestID = 128 // bytes of an id from a client
 
-// NameRequest gives a request its id, which its reply has too, and returns it. It takes the
-// client's id if that is up to 128 visible ASCII characters; else it draws one.
+// NameRequest gives a request and its reply an id, and returns the id. It is the client's id if that is up to 128
+// visible ASCII characters, otherwise a random id.
 func NameRequest(c echo.Context) (id string) {
 	id = c.Request().Header.Get(HeaderRequest)
 	visible := !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' })
@@ -43,16 +43,16 @@ func NameRequest(c echo.Context) (id string) {
 	return id
 }
 
-// RequestID returns the id that NameRequest has given a request.
+// RequestID returns the id that NameRequest has set.
 func RequestID(c echo.Context) string { return c.Response().Header().Get(HeaderRequest) }
 
 const traceKey = "trace"
 
-// SetTrace sets the id of the trace that a request belongs to, for Named.
+// SetTrace sets the id of the trace to which a request belongs, for Named.
 func SetTrace(c echo.Context, id string) { c.Set(traceKey, id) }
 
-// Named returns the keys and values of a log line about a request: more, and then its id and,
-// if it is traced, its trace.
+// Named returns the pairs of a log line about a request: more, followed by the request's id and, if the request is
+// traced, the trace's id.
 func Named(c echo.Context, more ...any) []any {
 	more = append(more, "request", RequestID(c))
 	if trace := c.Get(traceKey); trace != nil {
@@ -61,10 +61,9 @@ func Named(c echo.Context, more ...any) []any {
 	return more
 }
 
-// CanonicalPath gives each path one spelling before it is routed: it decodes every segment
-// and encodes it again. Echo would otherwise route /%41 apart from /A, and /v1/%73essions
-// apart from /v1/sessions. Only a path with an unusual encoding has a RawPath, so most
-// requests pass unchanged.
+// CanonicalPath decodes and encodes each segment of a path, so that equal paths have the same spelling before the
+// routing. Otherwise echo would route /%41 differently from /A. Only a path with an unusual encoding has a RawPath, so
+// most requests pass unchanged.
 func CanonicalPath(r *http.Request) {
 	if r.URL.RawPath == "" {
 		return
@@ -73,15 +72,14 @@ func CanonicalPath(r *http.Request) {
 	for i, segment := range segments {
 		plain, err := url.PathUnescape(segment)
 		if err != nil {
-			return // impossible: net/http has parsed it
+			return // impossible, because net/http has parsed the path
 		}
 		segments[i] = url.PathEscape(plain)
 	}
 	r.URL.RawPath = strings.Join(segments, "/")
 }
 
-// PathParam returns a path parameter, decoded exactly once: without a RawPath, net/http has
-// decoded it.
+// PathParam returns a path parameter, decoded exactly once. If there is no RawPath, net/http has decoded it already.
 func PathParam(c echo.Context, name string) (string, bool) {
 	text := c.Param(name)
 	if c.Request().URL.RawPath == "" {
@@ -91,9 +89,8 @@ func PathParam(c echo.Context, name string) (string, bool) {
 	return plain, err == nil
 }
 
-// SlashesCount is a middleware that refuses a path with more segments than its route has:
-// Echo lets the last parameter of a route match slashes. A slash inside a name is written
-// %2F and does not count.
+// SlashesCount is a middleware that refuses a path with more segments than its route, because echo lets the last
+// parameter of a route match slashes. A slash inside a name is written %2F and does not count.
 func SlashesCount(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if SlashesDiffer(c) {
@@ -103,13 +100,13 @@ func SlashesCount(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// SlashesDiffer reports whether a path has another number of segments than its route. A route
-// that ends in * has any number.
+// SlashesDiffer reports whether a path and its route have different numbers of segments. A route that ends in * may
+// have any number.
 func SlashesDiffer(c echo.Context) bool {
 	return !strings.HasSuffix(c.Path(), "*") && strings.Count(echo.GetPath(c.Request()), "/") != strings.Count(c.Path(), "/")
 }
 
-// SemaphoreName checks a name from a path, a query or a body.
+// SemaphoreName checks the name of a semaphore from a path, a query or a body.
 func SemaphoreName(field, name string) (string, error) {
 	if !fsm.ValidName(name) {
 		return "", Invalid(field, "The name of a semaphore is "+nameForm+".")
@@ -117,7 +114,7 @@ func SemaphoreName(field, name string) (string, error) {
 	return name, nil
 }
 
-// ItemName checks the name of an item, as SemaphoreName.
+// ItemName checks the name of an item from a path, a query or a body.
 func ItemName(field, name string) (string, error) {
 	if !fsm.ValidName(name) {
 		return "", Invalid(field, "The name of an item is "+nameForm+".")
@@ -125,8 +122,7 @@ func ItemName(field, name string) (string, error) {
 	return name, nil
 }
 
-// SessionID reads a session id from a path, a query or a body. An id has one spelling:
-// without a sign and without leading zeros.
+// SessionID reads a session id from a path, a query or a body. An id has no sign and no leading zeros.
 func SessionID(field, text string) (uint64, error) {
 	id, ok := ParseDigits(text)
 	if !ok || id == 0 {
@@ -135,7 +131,7 @@ func SessionID(field, text string) (uint64, error) {
 	return id, nil
 }
 
-// ParseDigits reads an unsigned decimal number in its only spelling.
+// ParseDigits reads an unsigned decimal number without leading zeros.
 func ParseDigits(text string) (uint64, bool) {
 	if text == "" || len(text) > 20 || text[0] == '+' || text[0] == '0' && len(text) > 1 {
 		return 0, false
@@ -144,7 +140,7 @@ func ParseDigits(text string) (uint64, bool) {
 	return n, err == nil
 }
 
-// FormatSession returns a session id as texts have it.
+// FormatSession returns a session id as a decimal text.
 func FormatSession(id uint64) string { return strconv.FormatUint(id, 10) }
 
 // SemaphorePath returns the path of a semaphore in the native API.
@@ -153,8 +149,8 @@ func SemaphorePath(name string) string { return "/v1/semaphores/" + segmentOf(na
 // ItemPath returns the path of an item in the native API.
 func ItemPath(name string) string { return "/v1/items/" + segmentOf(name) }
 
-// segmentOf encodes a name in a path. Clients would take a segment of dots for a step in the
-// path, unless it is encoded.
+// segmentOf encodes a name for a path. It also encodes the names "." and "..", because clients would resolve such
+// segments.
 func segmentOf(name string) string {
 	if name == "." || name == ".." {
 		return strings.ReplaceAll(name, ".", "%2E")
@@ -171,10 +167,10 @@ func IdempotencyKey(header http.Header) (string, error) {
 	if !present {
 		return "", nil
 	}
-	return CheckKey("Idempotency-Key", strings.Join(keys, " ")) // a key has no space, so several keys are refused
+	return CheckKey("Idempotency-Key", strings.Join(keys, " ")) // several keys are refused, because a key can't have a space
 }
 
-// CheckKey returns key, or the refusal of a text that can't be an idempotency key.
+// CheckKey returns key, or a refusal if key is not a valid idempotency key.
 func CheckKey(field, key string) (string, error) {
 	ok := len(key) >= 16 && len(key) <= 128
 	for i := range len(key) {
@@ -186,12 +182,11 @@ func CheckKey(field, key string) (string, error) {
 	return key, nil
 }
 
-// DurationForm is the part of a refusal that describes a duration.
+// DurationForm tells, in a refusal, which forms a duration may have.
 const DurationForm = `a duration such as "30s", "1m30s" or "250ms", or an integer of milliseconds`
 
-// ParseDuration reads "1m30s" into milliseconds. It rounds a fraction of a millisecond up, so
-// that no lease or wait ends too early. ok is false for a sign, for a number without a unit
-// (0 needs no unit), and above limitMS.
+// ParseDuration reads a duration such as "1m30s" into milliseconds. It rounds up, so that no lease or wait ends too
+// early. ok is false for a sign, for a number without a unit (except 0), and above limitMS.
 func ParseDuration(text string, limitMS int64) (ms int64, ok bool) {
 	if text == "" || len(text) > 64 || strings.ContainsAny(text, "+-") {
 		return 0, false
@@ -207,7 +202,7 @@ func ParseDuration(text string, limitMS int64) (ms int64, ok bool) {
 	return ms, ms <= limitMS
 }
 
-// JSONDuration reads a duration of a body: a text with units, or a number of milliseconds.
+// JSONDuration reads a duration from a body: a text with units, or a number of milliseconds.
 func JSONDuration(v strictjson.Value, limitMS int64) (ms int64, ok bool) {
 	if text, isText := v.Text(); isText {
 		return ParseDuration(text, limitMS)
@@ -216,7 +211,7 @@ func JSONDuration(v strictjson.Value, limitMS int64) (ms int64, ok bool) {
 	return ms, ok && ms >= 0 && ms <= limitMS
 }
 
-// QueryDuration reads a duration of a query: as in a body, without quotes.
+// QueryDuration reads a duration from a query, in the same forms as in a body, without quotes.
 func QueryDuration(text string, limitMS int64) (ms int64, ok bool) {
 	if n, isNumber := ParseDigits(text); isNumber {
 		return int64(n), n <= uint64(limitMS)
@@ -224,13 +219,13 @@ func QueryDuration(text string, limitMS int64) (ms int64, ok bool) {
 	return ParseDuration(text, limitMS)
 }
 
-// BadWait returns the refusal of a wait that is not from 0 to limitMS.
+// BadWait returns the refusal of a wait that is not between 0 and limitMS.
 func BadWait(limitMS int64) error {
 	longest := (time.Duration(limitMS) * time.Millisecond).String()
 	return Invalid("wait", "A wait is "+DurationForm+", from 0 to "+longest+".")
 }
 
-// ModeName returns a mode as texts have it. A request for one semaphore is one for all.
+// ModeName returns the name of a mode. A request for one semaphore has the mode "all".
 func ModeName(m fsm.Mode) string {
 	if m == fsm.Any {
 		return "any"
@@ -238,16 +233,16 @@ func ModeName(m fsm.Mode) string {
 	return "all"
 }
 
-// Query is the query of a request. An unknown or repeated parameter is refused: if it were ignored, a restriction that
-// the caller wants (for example ?epoch=) would be lost.
+// Query is the query of a request. An unknown or repeated parameter is refused, because to ignore it could lose a
+// restriction, for example ?epoch=.
 type Query map[string][]string
 
-// ParseQuery reads the query of a route that knows these parameters.
+// ParseQuery reads the query of a route that takes the named parameters.
 func ParseQuery(c echo.Context, names ...string) (Query, error) {
 	return ParseRepeatable(c, "", names...)
 }
 
-// ParseRepeatable is ParseQuery for a route with one parameter that may be repeated.
+// ParseRepeatable is ParseQuery for a route with one repeatable parameter.
 func ParseRepeatable(c echo.Context, repeatable string, names ...string) (Query, error) {
 	raw := c.Request().URL.RawQuery
 	if raw == "" {
@@ -268,7 +263,7 @@ func ParseRepeatable(c echo.Context, repeatable string, names ...string) (Query,
 	return Query(values), nil
 }
 
-// Text returns a parameter, and whether it was given.
+// Text returns a parameter, and whether the query has it.
 func (q Query) Text(name string) (string, bool) {
 	texts, ok := q[name]
 	if !ok {
@@ -277,7 +272,7 @@ func (q Query) Text(name string) (string, bool) {
 	return texts[0], true
 }
 
-// Number returns a parameter between low and high, or absent if it was not given.
+// Number returns a parameter between low and high, or absent if the query does not have it.
 func (q Query) Number(name string, absent, low, high uint64) (uint64, error) {
 	text, ok := q.Text(name)
 	if !ok {
@@ -290,7 +285,7 @@ func (q Query) Number(name string, absent, low, high uint64) (uint64, error) {
 	return n, nil
 }
 
-// Flag returns a parameter that is true or false; it is false if it was not given.
+// Flag returns a parameter that is true or false; false if the query does not have it.
 func (q Query) Flag(name string) (bool, error) {
 	text, ok := q.Text(name)
 	if !ok || text == "false" {
@@ -302,7 +297,7 @@ func (q Query) Flag(name string) (bool, error) {
 	return true, nil
 }
 
-// WaitMS returns the wait in milliseconds, 0 if it was not given.
+// WaitMS returns the wait in milliseconds; 0 if the query does not have it.
 func (q Query) WaitMS(limitMS int64) (int64, error) {
 	text, ok := q.Text("wait")
 	if !ok {
@@ -315,10 +310,10 @@ func (q Query) WaitMS(limitMS int64) (int64, error) {
 	return ms, nil
 }
 
-// Epoch returns the epoch that the semaphore must have, 0 for any.
+// Epoch returns the epoch that the semaphore must have; 0: any epoch.
 func (q Query) Epoch() (uint64, error) { return q.Number("epoch", 0, 1, 1<<63-1) }
 
-// Token returns the token that the lease must have, 0 for any.
+// Token returns the token that the lease must have; 0: any token.
 func (q Query) Token() (uint64, error) { return q.Number("token", 0, 1, 1<<63-1) }
 
 // TokenNumber reads the token of a lease from a segment of a path.
@@ -330,16 +325,16 @@ func TokenNumber(field, text string) (uint64, error) {
 	return token, nil
 }
 
-// Version returns the version that an item must have, 0 if it was not given.
+// Version returns the version that an item must have; 0 if the query does not have it.
 func (q Query) Version() (int64, error) {
 	n, err := q.Number("if_version", 0, 0, 1<<63-1)
 	return int64(n), err
 }
 
-// ReadParams returns the parameters of a read: the parameters of every read, and more.
+// ReadParams returns the names of the parameters that every read takes, after more.
 func ReadParams(more ...string) []string { return append(more, "consistency", "min_index") }
 
-// AsksConsistency reports whether the client requires how recent a read is.
+// AsksConsistency reports whether the query says how recent the read must be.
 func (q Query) AsksConsistency() bool { return q["consistency"] != nil || q["min_index"] != nil }
 
 // consistency returns how recent a read must be.
@@ -348,7 +343,7 @@ func (q Query) consistency() (cluster.Consistency, error) {
 	switch text, present := q.Text("consistency"); {
 	case !present:
 	case text == "linearizable":
-		c.Linearizable = true // though there is a min_index
+		c.Linearizable = true // even if there is a min_index too
 	case text == "stale":
 		c.Stale = true
 	default:
@@ -368,7 +363,7 @@ func (q Query) Prefix() (string, error) {
 	return text, nil
 }
 
-// Reason returns an operator's reason, "" if it was not given.
+// Reason returns an operator's reason; "" if the query does not have it.
 func (q Query) Reason() (string, error) {
 	text, _ := q.Text("reason")
 	if !fsm.ValidReason(text) {
@@ -377,18 +372,17 @@ func (q Query) Reason() (string, error) {
 	return text, nil
 }
 
-// Group returns the group that a parameter names, and whether it names one. The empty group has the
-// empty name.
+// Group returns the group of a parameter, and whether the query has the parameter. The empty group has the empty name.
 func (q Query) Group() (group string, named bool, err error) {
 	text, named := q.Text("group")
 	group, err = GroupName("group", text)
 	return group, named, err
 }
 
-// ReasonForm is the refusal of a text that can't be a reason.
+// ReasonForm refuses a text that is not a valid reason.
 const ReasonForm = "A reason is up to 1,024 bytes of UTF-8 without control characters."
 
-// Ellipsis shortens a client's text for a reply.
+// Ellipsis shortens a client's text for use in a reply.
 func Ellipsis(text string) string {
 	const limit = 64
 	if len(text) <= limit {
@@ -397,8 +391,7 @@ func Ellipsis(text string) string {
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
-// FormBytes decodes a part of a query or of a form. It never fails: it keeps an invalid escape
-// as it is.
+// FormBytes decodes a part of a query or of a form. It never fails: it leaves an invalid escape as it is.
 func FormBytes(text string) []byte {
 	return escape.ReplaceAllFunc([]byte(strings.ReplaceAll(text, "+", " ")), func(escaped []byte) []byte {
 		plain, _ := hex.DecodeString(string(escaped[1:]))

@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// Limits of a server that net/http leaves off by default, or sets higher.
+// Limits of a server that net/http does not set by default, or sets higher.
 const (
 	// HeadTimeout is how long a client may take to send the head of a request.
 	HeadTimeout = 5 * time.Second
-	// HeadBytes is the limit that net/http gets for a request's head. It reads 4 KiB beyond this limit: 16 KiB in all.
+	// HeadBytes is the limit for net/http of a request's head. net/http reads 4 KiB more, so the real limit is 16 KiB.
 	HeadBytes = 16<<10 - 4<<10
-	// StreamsPerConnection is how many requests may be under way on one connection with HTTP/2.
+	// StreamsPerConnection is how many requests may be under way on one HTTP/2 connection.
 	StreamsPerConnection = 100
 )
 
-// OverHTTP2 bounds what one connection with HTTP/2 may take. By net/http's defaults a client could fill a megabyte or
-// more that no handler has asked for. A client with StreamsPerConnection requests under way opens another connection, or
-// waits. A reply's deadline ends its stream; timeout ends a connection from which the client reads no stream at all.
+// OverHTTP2 bounds the memory of an HTTP/2 connection. By net/http's defaults a client could fill a megabyte or more
+// that no handler has asked for. A client that needs more than StreamsPerConnection requests at a time opens another
+// connection or waits. A reply's deadline ends its stream; timeout ends a connection from which the client does not
+// read at all.
 func OverHTTP2(timeout time.Duration) *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams:          StreamsPerConnection,

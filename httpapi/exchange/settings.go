@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// GroupForm is the refusal of a text that can't be the name of a group.
+// GroupForm refuses a text that is not a valid name of a group.
 const GroupForm = "The name of a group is up to 128 bytes of UTF-8 without control characters."
 
 // GroupName checks the name of a group from a query or a body.
@@ -19,8 +19,8 @@ func GroupName(field, name string) (string, error) {
 	return name, nil
 }
 
-// GroupSegment reads the name of a group from a segment of a path. Since no segment is empty, the
-// empty group is "-", and a group that begins with "-" has another "-" before it.
+// GroupSegment reads the name of a group from a segment of a path. A segment can't be empty, so "-" means the empty
+// group, and a group that begins with "-" has another "-" before it.
 func GroupSegment(field, segment string) (string, error) {
 	name, marked := strings.CutPrefix(segment, "-")
 	if segment == "" || marked && name != "" && name[0] != '-' {
@@ -37,13 +37,13 @@ const (
 	Quarantine = "quarantine"
 )
 
-// SettingsBody has the optional settings of a semaphore that are set.
+// SettingsBody is the JSON of the optional settings of a semaphore. Settings without a value are left out.
 type SettingsBody struct {
 	Groups      string `json:"groups,omitempty"`
 	PerGroup    int64  `json:"per_group,omitempty"`
 	Paused      string `json:"paused,omitempty"`
 	MaxWaiting  int64  `json:"max_waiting,omitempty"`
-	WhenFull    string `json:"when_full,omitempty"` // with max_waiting
+	WhenFull    string `json:"when_full,omitempty"` // only with max_waiting
 	HeadStartMS int64  `json:"head_start_ms,omitempty"`
 	WindowMS    int64  `json:"window_ms,omitempty"`
 	CooldownMS  int64  `json:"cooldown_ms,omitempty"`
@@ -65,7 +65,7 @@ func NewSettingsBody(s *fsm.Settings) SettingsBody {
 	return body
 }
 
-// onLost shows when a lost lease's permits come back, "" if it ends as any other lease.
+// onLost returns the setting on_lost as text, or "" for the default.
 func onLost(ms int64) string {
 	switch ms {
 	case 0:
@@ -76,10 +76,10 @@ func onLost(ms int64) string {
 	return (time.Duration(ms) * time.Millisecond).String()
 }
 
-// Slots is a list of slots as replies show it.
+// Slots is a list of slots in a reply.
 type Slots []fsm.SlotRun
 
-// MarshalJSON writes the numbers one by one.
+// MarshalJSON writes each number of the runs.
 func (s Slots) MarshalJSON() ([]byte, error) {
 	out := []byte{'['}
 	for _, run := range s {
@@ -93,8 +93,7 @@ func (s Slots) MarshalJSON() ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// NumberOf returns a number of permits as replies show it: null (nil) for a family, which has no
-// permits in all.
+// NumberOf returns a number of permits for a reply: nil (null) for a semaphore without a total.
 func NumberOf(s *fsm.Settings, permits int64) *int64 {
 	if s.Family {
 		return nil
@@ -102,7 +101,7 @@ func NumberOf(s *fsm.Settings, permits int64) *int64 {
 	return &permits
 }
 
-// LimitOf returns the limit of a group as replies show it: null without one.
+// LimitOf returns the limit of a group for a reply: nil (null) without a limit.
 func LimitOf(limit int64) *int64 {
 	if limit == fsm.NoLimit {
 		return nil

@@ -13,20 +13,20 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// ReplyCost is how much time the turn of a blocking query counts at least: about as much as it
-// takes to build its reply and to read the client's next request. The turn itself ends before
-// the reply is built, so that a query that must ask the leader first holds up no other query.
+// ReplyCost is the least time that the turn of a blocking query counts for: about the time to build its reply and to
+// read the client's next request. The turn itself ends before the reply is built, so that a query that asks the leader
+// first does not delay other queries.
 const ReplyCost = 200 * time.Microsecond
 
-// Waits bounds the watchers of a node: the requests that follow events or wait for a change.
-// It also ends them when the server shuts down. It is safe for concurrent use.
+// Waits bounds the watchers of a node, that is, the requests that follow events or wait for a change, and ends them
+// when the server shuts down. It is safe for concurrent use.
 type Waits struct {
 	limit  int64
 	rights Rights
 	open   atomic.Int64
 	share  *wake.Share
 
-	closing   chan struct{} // closed when long waits are to end
+	closing   chan struct{} // closed when long waits have to end
 	closeOnce sync.Once
 }
 
@@ -35,12 +35,12 @@ func newWaits(watchers int, rights Rights) *Waits {
 	return &Waits{limit: int64(watchers), rights: rights, share: wake.NewShare(closing), closing: closing}
 }
 
-// AddWatcher counts a watcher until the caller calls remove, once. It refuses the request if
-// its identity has too many watchers, which is half of the node's limit unless configured, or
-// if the node has. gauge shows the watchers of one kind.
+// AddWatcher counts a watcher until the caller calls remove, once. It refuses the request if the node has too many
+// watchers, or the request's identity has; an identity may have half of the node's limit unless configured. gauge
+// counts the watchers of one kind.
 //
-// A watcher that a change wakes calls TakeTurn before it calls remove, so that the watchers
-// that wait for their turn still count.
+// A watcher calls TakeTurn, when a change wakes it, before it calls remove, so that it still counts while it waits for
+// its turn.
 func (w *Waits) AddWatcher(c echo.Context, gauge prometheus.Gauge) (remove func(), err error) {
 	leave, limit, ok := w.rights.Caller(c).Watch((w.limit + 1) / 2)
 	if !ok {
@@ -61,10 +61,9 @@ func (w *Waits) AddWatcher(c echo.Context, gauge prometheus.Gauge) (remove func(
 	}, nil
 }
 
-// TakeTurn blocks until a watcher that a change has woken may work, or until ctx ends, and
-// then fails with ctx's cause. Turns leave a part of the processors to Raft and to other
-// requests, however many watchers there are. The caller calls end once; the turn counts as
-// cost at least.
+// TakeTurn blocks until a woken watcher may work. If ctx ends first, it fails with ctx's cause. The number of turns at
+// a time is bounded, so that many watchers leave CPU time to Raft and other requests. The caller calls end once. The
+// turn counts for at least cost.
 func (w *Waits) TakeTurn(ctx context.Context, cost time.Duration) (end func(), err error) {
 	return w.share.Begin(ctx, cost)
 }

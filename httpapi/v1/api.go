@@ -17,9 +17,9 @@ import (
 
 // Config is the configuration of the native API. Zero members get their defaults.
 type Config struct {
-	BatchBodyBytes int64 // of a /v1/batch body; default 1 MiB
-	BatchSize      int   // operations in one batch; default 1,000
-	BackupBytes    int64 // of a backup to restore; default 4 GiB
+	BatchBodyBytes int64 // bounds the body of a batch; default 1 MiB
+	BatchSize      int   // bounds the operations in one batch; default 1,000
+	BackupBytes    int64 // bounds a backup to restore; default 4 GiB
 }
 
 // API is the native API. It is safe for concurrent use.
@@ -55,8 +55,8 @@ func (api *API) Collectors() []prometheus.Collector {
 	return append(api.events.Collectors(), api.reads.Collectors()...)
 }
 
-// Routes returns the routes. A path segment that is a name is :name, a group :group, a session :id
-// or :session, a member :member.
+// Routes returns the routes. In a path, :name is a name, :group a group, :id or :session a session, and :member a
+// member.
 func (api *API) Routes() []exchange.Route {
 	routes := []exchange.Route{
 		exchange.On("PUT", "/v1/semaphores/:name", api.perform(&opPut)),
@@ -92,7 +92,7 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("GET", "/v1/openapi.json", api.getOpenAPI),
 	}
 	routes = slices.Concat(routes, api.reads.Routes(), api.events.Routes())
-	for _, r := range slices.Concat(api.members.Routes(), api.backups.Routes()) { // they change the cluster by no command
+	for _, r := range slices.Concat(api.members.Routes(), api.backups.Routes()) { // these routes change the cluster without commands
 		routes = append(routes, exchange.On(r.Method, r.Path, refuseKeys(r.Handler)))
 	}
 	for i, r := range routes {
@@ -101,8 +101,7 @@ func (api *API) Routes() []exchange.Route {
 	return routes
 }
 
-// openAPI describes the routes, as OpenAPI 3.1. A test generates it from the tables of this
-// package.
+// openAPI describes the routes, as OpenAPI 3.1. A test generates it from the tables of this package.
 //
 //go:embed openapi.json
 var openAPI []byte

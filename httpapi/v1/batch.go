@@ -24,15 +24,15 @@ type resultBody struct {
 	Replayed bool `json:"replayed,omitempty"`
 }
 
-// batchRequest is one member of a batch: an operation, or the reason why it can't be read.
+// batchRequest is one member of a batch: an operation, or the reason why it is invalid.
 type batchRequest struct {
 	op      *operation
 	params  params
 	problem *exchange.Problem
 }
 
-// batch performs many operations in one request and one round trip. An operation that can't be
-// read gets its 400 and stops no other.
+// batch performs many operations in one round trip. The result of an invalid operation has status 400, and the other
+// operations are performed.
 func (api *API) batch(c echo.Context) error {
 	requests, err := api.readBatch(c)
 	if err != nil {
@@ -42,7 +42,7 @@ func (api *API) batch(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := api.x.ReplyMemory.CheckRoom(); err != nil { // the reply to a change is never refused
+	if err := api.x.ReplyMemory.CheckRoom(); err != nil { // check before, because the reply to a change can't be refused
 		return err
 	}
 	var replies []cluster.Reply
@@ -59,8 +59,8 @@ func (api *API) batch(c echo.Context) error {
 	return api.x.Replies.SendJSON(c, http.StatusOK, api.batchResults(c, requests, replies, failed))
 }
 
-// batchCalls returns the calls of the readable operations. An operation that lists semaphores
-// counts as many.
+// batchCalls returns the calls of the valid operations. It refuses a batch with too many operations, where an
+// operation counts once for each semaphore that it lists.
 func (api *API) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
 	calls, weight := make([]cluster.Call, 0, len(requests)), 0
 	for i := range requests {
@@ -76,8 +76,8 @@ func (api *API) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
 	return calls, nil
 }
 
-// deliverWeight is the weight of a delivery: the default length of a wait list, since its reply,
-// and each repeat, may list so many semaphores.
+// deliverWeight is how many operations a delivery counts as. It is the default length of a wait list, because the
+// reply may list that many semaphores.
 const deliverWeight = 64
 
 func (api *API) batchWeight(c fsm.Command) int {
@@ -141,7 +141,7 @@ func (api *API) readBatch(c echo.Context) ([]batchRequest, error) {
 }
 
 func (api *API) readOperations(list strictjson.Value) ([]batchRequest, error) {
-	const typical = 64 // bytes of an operation
+	const typical = 64 // size of an operation, in bytes
 	requests := make([]batchRequest, 0, min(api.cfg.BatchSize, 1+len(list)/typical))
 	for item := range list.Items() {
 		if len(requests) == api.cfg.BatchSize {
@@ -153,17 +153,17 @@ func (api *API) readOperations(list strictjson.Value) ([]batchRequest, error) {
 	return requests, nil
 }
 
-// anyField has the members that some operation of a batch takes.
+// anyField has the members that at least one operation of a batch takes.
 const anyField = ^(fieldName | fieldWait | fieldRelease)
 
-// read reads one operation, or the reason why it can't be read.
+// read reads one operation, or sets the reason why it is invalid.
 func (b *batchRequest) read(v strictjson.Value) {
 	if err := b.readInto(v); err != nil {
 		*b = batchRequest{problem: exchange.ProblemOf(err)}
 	}
 }
 
-// readInto reads one operation; its name may stand anywhere in it.
+// readInto reads one operation. The member with its name may come after the others.
 func (b *batchRequest) readInto(v strictjson.Value) error {
 	if err := b.params.readMembers(v, anyField); err != nil {
 		return err

@@ -11,23 +11,22 @@ import (
 	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
-// itemBodyBytes bounds the body of a change of an item: the largest value in base64, and the other
-// members.
+// itemBodyBytes bounds the body of a change of an item, which has a value of up to 512 KiB in base64.
 const itemBodyBytes = 1 << 20
 
 const (
-	fieldBytes = fieldValue | fieldBase64 // the value of an item
+	fieldBytes = fieldValue | fieldBase64 // the two forms of an item's value
 	fieldTerms = fieldAbout | fieldOnEndItems | fieldItemDelay
 )
 
-// opItem is the route that puts, acquires or releases an item; a batch has the three operations.
+// opItem is the route that puts, acquires or releases an item. In a batch these are three operations.
 var opItem = operation{
 	path:  fieldItem,
 	body:  fieldBytes | fieldFlags | fieldIfVersion | fieldSession | fieldRelease,
 	large: true,
 }
 
-// itemOperation returns the operation that a request to the route of opItem names.
+// itemOperation returns the operation that the body of a request to opItem selects.
 func itemOperation(p *params) (*operation, error) {
 	hasSession := p.present.has(fieldSession)
 	switch {
@@ -93,15 +92,15 @@ func ifVersion(p *params) fsm.Change[uint64] {
 	return fsm.Change[uint64]{Given: p.present.has(fieldIfVersion), Value: uint64(p.ifVersion)}
 }
 
-// itemChange is the part of changedItemBody that every change has.
+// itemChange has the members of the reply to every change of an item.
 type itemChange struct {
 	Name    string `json:"name"`
 	Version uint64 `json:"version"`
 	Locks   uint64 `json:"locks"`
-	Created bool   `json:"created"` // by this request
+	Created bool   `json:"created"` // this request created the item
 }
 
-// changedItemBody is the reply to a change of an item, with a session after an acquire.
+// changedItemBody is the reply to a change of an item. After an acquire it has the session too.
 type changedItemBody struct {
 	itemChange
 	Session     string `json:"session,omitempty"`
@@ -127,7 +126,7 @@ func checkNumber(p *params) error {
 	return nil
 }
 
-// checkBytes checks the value of an item, which is in one of two members.
+// checkBytes checks the value of an item, which is a text or base64.
 func checkBytes(p *params) error {
 	switch {
 	case p.present&fieldBytes == 0:
@@ -142,7 +141,7 @@ func checkBytes(p *params) error {
 	return nil
 }
 
-// checkTerms checks that a session is opened with metadata or on terms for its items, not both.
+// checkTerms refuses a session that has terms for its items together with metadata or on_end.
 func checkTerms(p *params) error {
 	if p.present&fieldTerms != 0 && p.present&(fieldMetadata|fieldOnEnd) != 0 {
 		return exchange.Invalid(firstName(p.present&fieldTerms), "A session with about, on_end_items or item_delay takes neither metadata nor on_end.")
@@ -151,13 +150,13 @@ func checkTerms(p *params) error {
 }
 
 func readItem(p *params, name string, v strictjson.Value) (err error) {
-	text, _ := v.Text() // "" for other values, which is no name either
+	text, _ := v.Text() // "" for other JSON values, which is not a valid name
 	p.item, err = exchange.ItemName(name, text)
 	return err
 }
 
-// readValue reads the value of a semaphore, a number, or of an item, a text. In a batch the
-// operation is not known yet: checkNumber and checkBytes check later which one it must be.
+// readValue reads a value: the number of a semaphore or the text of an item. In a batch the operation may not be known
+// yet, so checkNumber and checkBytes check the type later.
 func readValue(p *params, name string, v strictjson.Value) error {
 	if p.bytes, p.textual = v.Text(); p.textual {
 		return nil

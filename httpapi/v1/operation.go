@@ -13,16 +13,16 @@ import (
 	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
-// operation describes one command that a client may give. A single route and the batch share it,
-// so that both read and reply alike.
+// operation describes one command of clients. A single route and the batch share it, so that both read the same
+// parameters and send the same replies.
 type operation struct {
-	name     string // in a batch
-	path     fields // parameters in the path; required members in a batch
-	query    fields // parameters of the query, and If-Match; members in a batch
-	body     fields // members
+	name     string // its name in a batch
+	path     fields // parameters of the path; in a batch required members
+	query    fields // parameters of the query, and If-Match; in a batch members
+	body     fields // members of the body
 	required fields // members without a default
-	expires  bool   // the reply is a session or leases
-	large    bool   // the body may have itemBodyBytes, and keeps its memory until the operation is done
+	expires  bool   // the reply has a session or leases, which may have ended before a repeat
+	large    bool   // the body may have itemBodyBytes, and uses the memory budget until the operation is done
 	defaults func(p *params)
 	command  func(p *params, node exchange.Commands) fsm.Command
 	response func(p *params, r *cluster.Reply) response
@@ -32,8 +32,8 @@ type operation struct {
 type response struct {
 	status   int
 	body     any    // nil: no body
-	location string // of the session, semaphore or item that was created
-	etag     string // of a semaphore's settings
+	location string // path of the created session, semaphore or item
+	etag     string // version of a semaphore's settings
 	replayed bool
 }
 
@@ -47,17 +47,16 @@ func created(body any, location string) response {
 
 func noContent(*params, *cluster.Reply) response { return response{status: http.StatusNoContent} }
 
-// batchFields returns the members that an operation takes in a batch, where it has no path and no
-// query, and does not wait.
+// batchFields returns the members that an operation takes in a batch. There the parameters of path and query are
+// members, and wait is not allowed.
 func (op *operation) batchFields() fields {
 	all := op.path | op.body | op.query | fieldOp | fieldKey
 	return all &^ (fieldWait | fieldName | fieldShowLeases)
 }
 
-// batchRequired returns the members that an operation requires in a batch.
 func (op *operation) batchRequired() fields { return op.required | op.path }
 
-// operations is the table, in the order of docs/api-many.md.
+// operations is the table of operations, in the order of docs/api-many.md.
 var operations = []*operation{
 	&opPut, &opPatch, &opCreate, &opDelete, &opSet, &opUp, &opDown, &opGroupPut, &opFreeLost,
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
@@ -66,7 +65,7 @@ var operations = []*operation{
 	&opItemPut, &opItemAcquire, &opItemRelease, &opItemDelete, &opRaiseTokens,
 }
 
-// perform returns the handler of a route that is one operation.
+// perform returns the handler of a route that performs one operation.
 func (api *API) perform(op *operation) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		_, _, resp, err := api.execute(c, op)
@@ -90,8 +89,8 @@ func (api *API) execute(c echo.Context, op *operation) (*params, *cluster.Reply,
 	return p, reply, api.responseTo(op, p, reply), nil
 }
 
-// readParams reads an operation's parameters from path, query, headers and body. It also returns
-// the operation, since the route of opItem chooses it by the body.
+// readParams reads an operation's parameters from path, query, headers and body. It also returns the operation,
+// because the body of a request to opItem selects one of three.
 func (api *API) readParams(c echo.Context, op *operation) (*params, *operation, error) {
 	p := &params{maxWaitMS: api.x.Config.MaxWait.Milliseconds()}
 	if err := p.readPath(c, op.path); err != nil {
@@ -134,13 +133,12 @@ func (api *API) readBody(c echo.Context, p *params, op *operation) error {
 	}
 	p.present |= inQuery
 	if !op.large {
-		api.x.Bodies.Release(c) // before the operation waits
+		api.x.Bodies.Release(c) // release the memory before the operation waits
 	}
 	return nil
 }
 
-// complete checks that the required parameters are present and that the others go together, and
-// sets the defaults.
+// complete refuses parameters that are missing or contradict each other, and sets the defaults.
 func (op *operation) complete(p *params, required fields) error {
 	if name := firstName(required &^ p.present); name != "" {
 		return exchange.Invalid(name, "This is needed.")
@@ -182,7 +180,7 @@ func (op *operation) call(p *params, node exchange.Commands) cluster.Call {
 	}
 }
 
-// responseTo turns a result into a response: the operation's own, a waiting request, or a refusal.
+// responseTo turns a result into a response: the reply of the operation, of a request that still waits, or a refusal.
 func (api *API) responseTo(op *operation, p *params, r *cluster.Reply) response {
 	var resp response
 	switch {
@@ -195,7 +193,7 @@ func (api *API) responseTo(op *operation, p *params, r *cluster.Reply) response 
 	case r.Code == fsm.Unavailable && p.partial:
 		resp = downResponse(p, r)
 	case r.Code == fsm.UnknownSemaphore && p.present.has(fieldMatch) && op.query.has(fieldOnlyNew):
-		resp = refusedResponse(unknownToMatch(r)) // without If-Match it would have made one (RFC 9110, 13.2.1)
+		resp = refusedResponse(unknownToMatch(r)) // so If-Match does not match (RFC 9110, 13.2.1)
 	case r.Code == fsm.LimitReached:
 		resp = refusedResponse(api.limitReached(&r.Result))
 	default:
@@ -208,7 +206,7 @@ func (api *API) responseTo(op *operation, p *params, r *cluster.Reply) response 
 	return resp
 }
 
-// unknownToMatch refuses a PUT with If-Match for a semaphore that does not exist.
+// unknownToMatch refuses a PUT with If-Match if the semaphore does not exist.
 func unknownToMatch(r *cluster.Reply) *exchange.Problem {
 	refusal := exchange.NewProblem("precondition-failed",
 		"No semaphore has this name, so the settings that the request names don't exist: it was deleted, or never created.")
@@ -233,14 +231,14 @@ func (api *API) render(c echo.Context, resp response) error {
 	return api.x.Replies.SendJSON(c, resp.status, resp.body)
 }
 
-// renewedBody is the reply to a renewal; with ?leases=true it has the session's leases.
+// renewedBody is the reply to a renewal; with ?leases=true it lists the session's leases.
 type renewedBody struct {
 	reads.LifeBody
 	Leases *[]reads.HeldBody `json:"leases,omitempty"`
 }
 
-// renewSession renews a session and, with ?leases=true, shows its leases: the client then learns
-// in the same request that an operator revoked a lease, or that a semaphore was deleted.
+// renewSession renews a session. With ?leases=true the reply lists the session's leases, which tells the client about
+// a revoked lease or a deleted semaphore without another request.
 func (api *API) renewSession(c echo.Context) error {
 	p, reply, resp, err := api.execute(c, &opRenew)
 	if err != nil {
@@ -254,7 +252,7 @@ func (api *API) renewSession(c echo.Context) error {
 	return api.render(c, resp)
 }
 
-// limitReached returns the refusal by a limit of the state machine, which it names with its flag.
+// limitReached returns the refusal for a limit of the state machine, with the name of the flag that sets the limit.
 func (api *API) limitReached(r *fsm.Result) *exchange.Problem {
 	refusal := exchange.Refused(r)
 	if row, known := configuredLimits[r.Rule]; known {
@@ -267,7 +265,7 @@ func (api *API) limitReached(r *fsm.Result) *exchange.Problem {
 	return refusal
 }
 
-// configuredLimit describes a limit of the state machine: what it bounds, and the flag that sets it.
+// configuredLimit describes a configurable limit of the state machine: what it bounds, and its flag.
 type configuredLimit struct {
 	bounded, flag string
 	value         func(l *fsm.Limits) int64
@@ -288,7 +286,7 @@ var configuredLimits = map[fsm.Rule]configuredLimit{
 
 const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
 
-// refuseConditions refuses a condition that a route can't heed.
+// refuseConditions refuses conditional headers on a route that does not support them.
 func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r, path := c.Request(), c.Path()
@@ -303,8 +301,8 @@ func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// refuseKeys refuses a key where repeats are not recognised. A read with a key passes, since it may
-// always be repeated.
+// refuseKeys refuses an idempotency key on a route that does not recognise repeats. A read with a key passes, because
+// a read may always be repeated.
 func refuseKeys(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()

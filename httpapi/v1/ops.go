@@ -47,15 +47,15 @@ func settingsOf(p *params) fsm.PutSemaphore {
 	}
 }
 
-// settingsChange returns the settings of a body, with the head start, which a request may have, too.
+// settingsChange returns the settings of a body, including the head start, which is a separate parameter because
+// requests have one too.
 func settingsChange(p *params) fsm.SettingsChange {
 	change := p.settings
 	change.HeadStartMS = fsm.Change[int64]{Given: p.present.has(fieldHeadStart), Value: max(0, p.headStartMS)}
 	return change
 }
 
-// versionOf returns the version of the settings that If-Match requires. The epoch that it requires
-// is p.epoch.
+// versionOf returns the version of the settings that If-Match requires. p.epoch has the epoch that it requires.
 func versionOf(p *params) fsm.Change[uint64] {
 	return fsm.Change[uint64]{Given: p.present.has(fieldMatch), Value: p.match.Version}
 }
@@ -159,7 +159,7 @@ var opFreeLost = operation{
 	response: noContent,
 }
 
-// opRaiseTokens is for a name that moves here from another cluster.
+// opRaiseTokens is for an operator who moves a name here from another cluster.
 var opRaiseTokens = operation{
 	name:     "raise-tokens",
 	body:     fieldAbove,
@@ -172,7 +172,7 @@ var opRaiseTokens = operation{
 
 func valueResponse(_ *params, r *cluster.Reply) response { return ok(valueBody{r.Value}) }
 
-// downResponse is the reply to a down, also to a partial down that got no permit.
+// downResponse is the reply to a down, including a partial down that got no permits.
 func downResponse(_ *params, r *cluster.Reply) response {
 	value := r.Value
 	if r.Code == fsm.Unavailable {
@@ -183,7 +183,7 @@ func downResponse(_ *params, r *cluster.Reply) response {
 
 // The operations on leases and wait lists.
 
-// defaultTTLMS is the ttl of a one-call acquire that names no ttl.
+// defaultTTLMS is the default ttl of a one-call acquire.
 const defaultTTLMS = 30_000
 
 var opAcquireOnce = operation{
@@ -348,7 +348,7 @@ var opEnd = operation{
 	response: noContent,
 }
 
-// opRevokeSession is an operator's end of a session.
+// opRevokeSession ends a session for an operator.
 var opRevokeSession = operation{
 	name: "revoke-session",
 	path: fieldSession,
@@ -379,7 +379,7 @@ func countOfOne(p *params) {
 
 func leaseResponse(_ *params, r *cluster.Reply) response { return ok(newLeaseBody(r, 0)) }
 
-// resizedResponse says of a receipt whether it tells what was spent.
+// resizedResponse reports whether the receipt was settled.
 func resizedResponse(_ *params, r *cluster.Reply) response {
 	body := newLeaseBody(r, 0)
 	if body.Spent {
@@ -415,12 +415,11 @@ type downBody struct {
 	Value   int64 `json:"value"`
 }
 
-// tokensBody is the highest token of the cluster.
 type tokensBody struct {
 	Highest int64 `json:"highest_token"`
 }
 
-// ownLimitBody is the own limit of a group, or null.
+// ownLimitBody has the group's own limit, or null.
 type ownLimitBody struct {
 	Semaphore string `json:"semaphore"`
 	Epoch     uint64 `json:"epoch"`
@@ -434,18 +433,17 @@ type restoredBody struct {
 	Leases  []reads.LeaseBody `json:"leases"`
 }
 
-// listedBody is an entry of a wait list: the reply to adding it.
+// listedBody is the reply that shows an entry of a wait list.
 type listedBody struct {
 	Session  string `json:"session"`
 	Name     string `json:"name"`
 	Group    string `json:"group,omitempty"`
 	Epoch    uint64 `json:"epoch"`
 	Wanted   int64  `json:"wanted"`   // permits that the entry waits for
-	Granted  int64  `json:"granted"`  // permits that are granted and not delivered yet
-	Position int64  `json:"position"` // of the waiting request, or 0
+	Granted  int64  `json:"granted"`  // granted permits that are not delivered yet
+	Position int64  `json:"position"` // place of its waiting request in the line, or 0
 }
 
-// deliveryBody has the completed entries of a wait list.
 type deliveryBody struct {
 	Count     int              `json:"count"`
 	Completed []completionBody `json:"completed"`
@@ -474,8 +472,8 @@ func newLeasesBody(r *cluster.Reply) leasesBody {
 	return body
 }
 
-// stillWaiting shows a waiting request. A request for several semaphores has its position in the
-// first of its queues.
+// stillWaiting shows a waiting request. If the request is for several semaphores, the position is in the line of the
+// first.
 func stillWaiting(p *params, r *cluster.Reply) reads.WaitingBody {
 	body := reads.WaitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
 	if p.mode == 0 {

@@ -22,7 +22,7 @@ type fields uint64
 const (
 	fieldOp fields = 1 << iota
 	fieldSemaphore
-	fieldName // the semaphore's, in the body of POST /v1/semaphores
+	fieldName // name of the semaphore, in the body of POST /v1/semaphores
 	fieldSession
 	fieldPermits
 	fieldLevel
@@ -42,18 +42,18 @@ const (
 	fieldOnlyNew
 	fieldKey
 	fieldToken
-	fieldShowLeases // in the query of a renewal
-	fieldMatch      // If-Match of a single route
+	fieldShowLeases // ?leases of a renewal
+	fieldMatch      // If-Match, on single routes only
 	fieldItem
 	fieldBase64
 	fieldFlags
 	fieldIfVersion
-	fieldRelease // of a single route; in a batch release is an operation
+	fieldRelease // on single routes only; in a batch, release is an operation
 	fieldAbout
 	fieldOnEndItems
 	fieldItemDelay
 	fieldGroup
-	fieldHeadStart // of a request, or the longest of a semaphore
+	fieldHeadStart // head start of a request, or setting of a semaphore
 	fieldGroups
 	fieldPerGroup
 	fieldPaused
@@ -72,17 +72,17 @@ const (
 	// fieldSettings are the optional settings of a semaphore.
 	fieldSettings = fieldGroups | fieldPerGroup | fieldPaused | fieldMaxWaiting | fieldWhenFull | fieldHeadStart |
 		fieldWindow | fieldCooldown | fieldOnLost | fieldMaxHold | fieldSlots
-	// fieldEither are members that a body has, or the query in place of it.
+	// fieldEither are parameters that the query may have instead of the body.
 	fieldEither = fieldWait | fieldGroup
 )
 
 func (f fields) has(all fields) bool { return f&all == all }
 
-// params are the parameters of one operation, from a path, a query and a body, or from one member
-// of a batch. Parameters that are not in present have their defaults.
+// params are the parameters of one operation, from a request or from a member of a batch. A parameter has its default
+// unless present has its bit.
 type params struct {
 	present fields
-	op      string // in a batch
+	op      string // name of the operation in a batch
 
 	semaphore string
 	session   uint64
@@ -97,19 +97,19 @@ type params struct {
 	reason    string
 	mode      fsm.Mode
 	wants     []fsm.Want // semaphores or leases
-	slots     [][]uint32 // of the leases, in their order
+	slots     [][]uint32 // slots of each lease, in the order of wants
 	keep      bool
 	epoch     uint64
 	token     uint64
 	try       bool
-	leases    bool // shown in the reply to a renewal
+	leases    bool // list the leases in the reply to a renewal
 	onlyNew   bool
 	match     reads.SettingsTag
 	key       string // Idempotency-Key
 
 	item        string
-	bytes       string // the value of an item
-	textual     bool   // value is a text, and not a number
+	bytes       string // value of an item
+	textual     bool   // the member value is a text, not a number
 	flags       uint64
 	ifVersion   int64
 	release     bool
@@ -118,10 +118,10 @@ type params struct {
 	itemDelayMS int64
 
 	group       string
-	headStartMS int64 // less than 0: null in the body
+	headStartMS int64 // negative: null in the body
 	limit       int64
 	above       int64
-	settings    fsm.SettingsChange // but for the head start
+	settings    fsm.SettingsChange // settings other than the head start
 
 	maxWaitMS int64
 }
@@ -131,8 +131,8 @@ type member struct {
 	read  func(p *params, name string, v strictjson.Value) error
 }
 
-// bodyMembers has every member that some operation takes, in a body or in a batch. The operation's
-// row names its members.
+// bodyMembers are the readers of all members of bodies and batches. The row of an operation says which members it
+// takes.
 var bodyMembers = map[string]member{
 	"op":         {fieldOp, readOp},
 	"semaphore":  {fieldSemaphore, readSemaphore},
@@ -185,8 +185,8 @@ var bodyMembers = map[string]member{
 	"slots": {fieldSlots, readSlots},
 }
 
-// queryParams has every query parameter of some single route. In a batch it is a member, see
-// bodyMembers.
+// queryParams are the readers of the query parameters of single routes. In a batch, bodyMembers reads the same
+// parameters.
 var queryParams = []struct {
 	field fields
 	name  string
@@ -202,8 +202,7 @@ var queryParams = []struct {
 	{fieldIfVersion, "if_version", func(p *params, q exchange.Query) (err error) { p.ifVersion, err = q.Version(); return err }},
 }
 
-// readPath reads the parameters of the route's path: {name}, of an item or of a semaphore, {group},
-// {id} or {session}.
+// readPath reads the parameters of the route's path.
 func (p *params) readPath(c echo.Context, names fields) (err error) {
 	for _, param := range c.ParamNames() {
 		text, ok := exchange.PathParam(c, param)
@@ -233,7 +232,7 @@ func (p *params) readPath(c echo.Context, names fields) (err error) {
 	return nil
 }
 
-// readQuery reads the query. It takes wait and group wherever the body may have them.
+// readQuery reads the query. It also takes the parameters of fieldEither that the body may have.
 func (p *params) readQuery(c echo.Context, op *operation) error {
 	if c.Request().URL.RawQuery == "" {
 		return nil
@@ -260,8 +259,7 @@ func (p *params) readQuery(c echo.Context, op *operation) error {
 	return nil
 }
 
-// readHeader reads Idempotency-Key and the conditional headers. It runs after
-// refuseConditions.
+// readHeader reads Idempotency-Key and the conditional headers, after refuseConditions.
 func (p *params) readHeader(header http.Header, op *operation) (err error) {
 	if p.key, err = exchange.IdempotencyKey(header); err != nil {
 		return err
@@ -273,7 +271,7 @@ func (p *params) readHeader(header http.Header, op *operation) (err error) {
 		p.onlyNew = true
 	}
 	if tags, present := header["If-Match"]; present {
-		quoted := strings.Join(tags, " ") // no tag has a space, so several tags are refused
+		quoted := strings.Join(tags, " ") // several tags are refused, because a tag can't have a space
 		text, begins := strings.CutPrefix(quoted, `"`)
 		text, ends := strings.CutSuffix(text, `"`)
 		var ok bool
@@ -285,7 +283,7 @@ func (p *params) readHeader(header http.Header, op *operation) (err error) {
 	return nil
 }
 
-// readMembers reads an object's members, and refuses members that are not allowed.
+// readMembers reads the members of an object. It refuses members that are not in allowed.
 func (p *params) readMembers(v strictjson.Value, allowed fields) error {
 	if !v.IsObject() {
 		return exchange.Invalid("", "The body is a JSON object.")
@@ -306,7 +304,7 @@ func (p *params) readMembers(v strictjson.Value, allowed fields) error {
 	return nil
 }
 
-// firstName returns the alphabetically first name of a member in a set, "" for an empty set.
+// firstName returns the name of a member in a set that comes first in the alphabet; "" for an empty set.
 func firstName(set fields) string {
 	first := ""
 	if set == 0 {
@@ -333,7 +331,7 @@ func readNatural(target func(*params) *int64) func(*params, string, strictjson.V
 	}
 }
 
-// readPermits reads a number of permits, or null for no total.
+// readPermits reads a number of permits, or null for a semaphore without a total.
 func readPermits(p *params, name string, v strictjson.Value) error {
 	if p.permits, p.settings.Family = 0, v.IsNull(); v.IsNull() {
 		return nil
@@ -348,12 +346,12 @@ func readBound(highest int64, target func(*fsm.SettingsChange) *fsm.Change[int64
 		if !v.IsNull() && (!ok || n < 1 || n > highest) {
 			return exchange.Invalid(name, fmt.Sprintf("This is not a whole number from 1 to %d, or null.", highest))
 		}
-		*target(&p.settings) = fsm.Change[int64]{Given: true, Value: n} // null is 0
+		*target(&p.settings) = fsm.Change[int64]{Given: true, Value: n} // n is 0 for null
 		return nil
 	}
 }
 
-// readLimit reads the limit of a group, or null for no own limit.
+// readLimit reads the limit of a group, or null to remove it.
 func readLimit(p *params, name string, v strictjson.Value) error {
 	if p.limit = fsm.NoLimit; v.IsNull() {
 		return nil
@@ -361,7 +359,7 @@ func readLimit(p *params, name string, v strictjson.Value) error {
 	return readNatural(func(p *params) *int64 { return &p.limit })(p, name, v)
 }
 
-// readAbove reads a token of another cluster.
+// readAbove reads the highest token of another cluster.
 func readAbove(p *params, name string, v strictjson.Value) error {
 	n, ok := v.Integer()
 	if !ok || n < 0 || n > fsm.MaxRaise {
@@ -371,7 +369,7 @@ func readAbove(p *params, name string, v strictjson.Value) error {
 	return nil
 }
 
-// readChoice reads one of some texts, the first at 1, or null (0).
+// readChoice returns the position of a text in texts, from 1; 0 for null.
 func readChoice(name string, v strictjson.Value, texts ...string) (int, error) {
 	text, ok := v.Text()
 	i := slices.Index(texts, text)
@@ -411,9 +409,8 @@ func readGroup(p *params, name string, v strictjson.Value) (err error) {
 	return err
 }
 
-// readHeadStart reads the head start of a request, or the longest that a semaphore allows, which
-// may be null. In a batch the operation is not known yet: checkHeadStart checks later which one
-// it must be.
+// readHeadStart reads the head start of a request, or the setting of a semaphore, which may be null. In a batch the
+// operation may not be known yet, so checkHeadStart checks later which of the two it must be.
 func readHeadStart(p *params, name string, v strictjson.Value) error {
 	if p.headStartMS = -1; v.IsNull() {
 		return nil
@@ -428,7 +425,7 @@ func readHeadStart(p *params, name string, v strictjson.Value) error {
 
 const headStartForm = "A head_start is " + exchange.DurationForm + ". A semaphore allows up to 24h, or null."
 
-// checkHeadStart checks a head start of a request, or the setting of a semaphore.
+// checkHeadStart checks the head start of a request or, if setting is true, of a semaphore.
 func checkHeadStart(p *params, setting bool) error {
 	if !setting && p.headStartMS < 0 || setting && p.headStartMS > fsm.MaxHeadStartMS {
 		return exchange.Invalid("head_start", headStartForm)
@@ -436,14 +433,14 @@ func checkHeadStart(p *params, setting bool) error {
 	return nil
 }
 
-// readSpan returns a reader of a duration, or of null, which clears the setting.
+// readSpan returns a reader of a duration, or of null to clear the setting.
 func readSpan(lowest, highest int64, bounds string, target func(*fsm.SettingsChange) *fsm.Change[int64]) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		ms, ok := exchange.JSONDuration(v, highest)
 		if !v.IsNull() && (!ok || ms < lowest) {
 			return exchange.Invalid(name, "A "+name+" is "+exchange.DurationForm+", from "+bounds+", or null.")
 		}
-		*target(&p.settings) = fsm.Change[int64]{Given: true, Value: ms} // null is 0
+		*target(&p.settings) = fsm.Change[int64]{Given: true, Value: ms} // ms is 0 for null
 		return nil
 	}
 }
@@ -503,7 +500,7 @@ func readOp(p *params, name string, v strictjson.Value) error {
 }
 
 func readSemaphore(p *params, name string, v strictjson.Value) (err error) {
-	text, _ := v.Text() // "" for other values, which is no name either
+	text, _ := v.Text() // "" for other JSON values, which is not a valid name
 	p.semaphore, err = exchange.SemaphoreName(name, text)
 	return err
 }
@@ -517,8 +514,8 @@ func readSession(p *params, name string, v strictjson.Value) (err error) {
 	return err
 }
 
-// readCount leaves the lower bound to the state machine, whose order of checks decides which
-// refusal comes first.
+// readCount does not check the lower bound, because the order of the checks in the state machine decides which refusal
+// comes first.
 func readCount(p *params, name string, v strictjson.Value) error {
 	n, ok := v.Integer()
 	if !ok {
@@ -605,8 +602,8 @@ func readMode(p *params, name string, v strictjson.Value) error {
 	return nil
 }
 
-// readEnd returns a reader of what the end of a session does: usual, or other, for which it calls
-// set.
+// readEnd returns a reader of what the end of a session does. The value is usual, which is the default, or other, for
+// which the reader calls set.
 func readEnd(usual, other string, set func(p *params)) func(p *params, name string, v strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		switch text, _ := v.Text(); text {
@@ -626,12 +623,12 @@ func readKey(p *params, name string, v strictjson.Value) (err error) {
 	return err
 }
 
-// maxLeases bounds the leases of a restore: a session may have as many by default. The state
-// machine checks a lower limit.
+// maxLeases bounds the leases in a restore. It is the default limit for the leases of a session. The state machine
+// checks a lower configured limit.
 const maxLeases = 4096
 
-// readWants reads [{"name":…,"count":…,"group":…}, …], without a repeated pair of name and
-// group. count is 1 by default, group is empty.
+// readWants reads [{"name":…,"count":…,"group":…}, …]. It refuses a repeated pair of name and group. By default count
+// is 1 and group is "".
 func readWants(p *params, name string, v strictjson.Value) error {
 	longest, shortest := fsm.MaxMembers, 1
 	if name == "leases" {
@@ -693,7 +690,7 @@ func readWant(list string, v strictjson.Value) (want fsm.Want, slots []uint32, e
 	return fsm.Want{Semaphore: p.semaphore, Count: p.count, Group: p.group}, slots, nil
 }
 
-// readSlotNumbers reads which slots a lease had.
+// readSlotNumbers reads the numbers of the slots of a lease.
 func readSlotNumbers(name string, v strictjson.Value) (slots []uint32, err error) {
 	refusal := exchange.Invalid(name, "Slots are a list of up to 1,024 numbers from 0 to 1048575.")
 	if !v.IsArray() {
@@ -712,7 +709,7 @@ func readSlotNumbers(name string, v strictjson.Value) (slots []uint32, err error
 const matchForm = "If-Match is one ETag as a reply has it: epoch.settings, in quotes. In a batch if_match is without the quotes."
 
 func readMatch(p *params, name string, v strictjson.Value) error {
-	text, _ := v.Text() // "" for other values, which is no tag either
+	text, _ := v.Text() // "" for other JSON values, which is not a valid tag
 	var ok bool
 	if p.match, ok = reads.ParseSettingsTag(text); !ok {
 		return exchange.Invalid(name, matchForm)

@@ -21,24 +21,23 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// shortestShare bounds from below what one attempt may take of a call's time: a healthy node needs some time,
-// and a call with less time left has one attempt.
+// shortestShare is the least time for one attempt, because a healthy node needs some time too. A call with less time
+// left makes one attempt.
 const shortestShare = 500 * time.Millisecond
 
-// maxReply bounds how much of a reply is read.
+// maxReply bounds how many bytes of a reply are read.
 const maxReply = 64 << 20
 
 // allowance is the time that one attempt may take.
 type allowance struct {
 	began time.Time
 	total time.Duration // until the attempt is given up
-	wait  time.Duration // for which the node may hold the request
+	wait  time.Duration // how long the node may hold the request
 }
 
-// allow returns the time for the next attempt: the share of its node in the time that is left. Before the first
-// failure the share is the time divided by all nodes, then by all but one, and so on, so that nodes which
-// accept requests and never reply leave their shares to the others. Without a deadline, or with one node, the
-// only bounds are Config.AttemptTimeout and Config.LongestWait.
+// allow returns the time for the next attempt: the time left, divided by the number of nodes that have not failed yet.
+// So nodes that accept requests and never reply leave time for the other nodes. For a ctx without a deadline, and with
+// one node, only Config.AttemptTimeout and Config.LongestWait are bounds.
 func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 	a := allowance{began: time.Now()}
 	left, share := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
@@ -54,7 +53,7 @@ func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 	if k.Longest > 0 {
 		share = min(share, max(k.Longest, shortestShare))
 	}
-	if !k.waits() || k.Listen && t.failures > 0 { // after a failure, first see which node replies
+	if !k.waits() || k.Listen && t.failures > 0 { // after a failure, a quick attempt finds a node that replies
 		a.total = min(patience, share)
 		return a
 	}
@@ -64,15 +63,15 @@ func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 	}
 	a.total = min(c.cfg.LongestWait+patience, share)
 	a.wait = a.total - min(patience, max(a.total/4, shortestShare/2))
-	if a.total >= left { // there is no time for another attempt
+	if a.total >= left { // this is the last attempt
 		a.total, a.wait = left+shortestShare, min(left, c.cfg.LongestWait)
 	}
 	return a
 }
 
-// Growing returns the patience of a call that goes on after its caller's short wait. In the first round over all nodes
-// each node gets an equal share of that wait, and in each further round twice as long, since healthy nodes may be slow
-// too.
+// Growing returns a Patience for a call that goes on in the background after its caller has waited for short. In the
+// first round over all nodes each node gets an equal part of short, and twice as long in each further round, in case
+// healthy nodes are slow.
 func (c *Caller) Growing(short time.Duration) func() time.Duration {
 	attempts, count := 0, c.nodes.Len()
 	return func() time.Duration {
@@ -145,8 +144,8 @@ func (c *Caller) setHeader(request *http.Request, node *nodes.Node, k *Call, bod
 	}
 }
 
-// send sends a request. The error wraps errUnsent if ctx ended before the request had a connection: the HTTP
-// client's own error would be ctx's alone. A user's RoundTripper that reports no connections may have sent it.
+// send sends a request. If ctx ended before the request had a connection, the error also wraps errUnsent, which the
+// HTTP client's error does not tell. A RoundTripper of the user that reports no connections may have sent it.
 func (c *Caller) send(request *http.Request) (*http.Response, error) {
 	var wanted, got atomic.Bool
 	seen := &httptrace.ClientTrace{
@@ -160,7 +159,7 @@ func (c *Caller) send(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// silence replaces the error of an attempt that ran into its own time limit.
+// silence returns errSilent instead of err if the attempt ran into its own time limit.
 func silence(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, errSilent) {
 		return err
@@ -177,7 +176,7 @@ func httpClient(cfg *Config, addresses []*url.URL) (*http.Client, error) {
 	if cfg.HTTPClient != nil {
 		*h = *cfg.HTTPClient
 	}
-	if h.CheckRedirect == nil { // a redirected POST may arrive as a GET
+	if h.CheckRedirect == nil { // because a redirected POST may arrive as a GET
 		h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
 	switch base := h.Transport; {
@@ -195,29 +194,28 @@ func httpClient(cfg *Config, addresses []*url.URL) (*http.Client, error) {
 }
 
 func ownTransport() *http.Transport {
-	// A node that vanished is noticed within 20 s, also by a request that listens for a
-	// minute.
+	// Keep-alive probes find a dead node within 20 s, even for a request that waits for a minute.
 	dialer := &net.Dialer{Timeout: 3 * time.Second,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           dialer.DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,
-		IdleConnTimeout:       45 * time.Second, // nodes close theirs after 2 minutes, proxies after 60 s
+		IdleConnTimeout:       45 * time.Second, // nodes close idle connections after 2 minutes, proxies after 60 s
 		MaxIdleConnsPerHost:   64,
 		ForceAttemptHTTP2:     true,
 		ExpectContinueTimeout: time.Second,
 	}
 }
 
-// notSent reports whether an attempt failed before a node can have read the request.
+// notSent reports whether an attempt failed before a node could read the request.
 func notSent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial" || isMistrust(err) || errors.Is(err, errUnsent)
 }
 
-// isMistrust reports whether this client or the node refused the other's certificate. Time rarely mends that,
-// but another node may have a good one.
+// isMistrust reports whether the client or the node refused the certificate of the other side. Another node may have a
+// valid certificate.
 func isMistrust(err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	var op *net.OpError

@@ -11,33 +11,33 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// Call is one request to the cluster, to whichever node replies.
+// Call is one request to the cluster; any node may reply.
 type Call struct {
 	Method string
-	Path   []string // plain segments
+	Path   []string // segments that are not encoded yet
 	Query  url.Values
 	Header http.Header
 	Body   any // may be nil
 
-	// Key makes a repeat return the outcome of the first attempt. With KeyOptional the request is safe to
-	// repeat without it too, if the cluster has no room for more keys.
+	// Key makes a repeat return the outcome of the first attempt. With KeyOptional the call may be sent without the
+	// key if the cluster has no room for more keys.
 	Key         string
 	KeyOptional bool
 
-	// Until is the end of a wait that the request names to the cluster: a node may hold the request until then.
-	// Zero: no such wait.
+	// Until is when the wait that the request asks for ends: a node may hold the request until then. Zero: no such
+	// wait.
 	Until time.Time
-	// Listen lets a node hold the request as long as the attempt allows, and then reply that there is no outcome yet.
+	// Listen lets a node hold the request for as long as the attempt may take, and then reply that it still waits.
 	Listen   bool
 	Longest  time.Duration        // bounds an attempt; 0: no further bound
-	Try      bool                 // it does not wait, but its caller does: an overloaded cluster is asked again until ctx ends
-	Patience func() time.Duration // bounds an attempt without its wait; nil: Config.AttemptTimeout alone
+	Try      bool                 // a call without a wait, for a caller that waits: it is repeated until ctx ends while the cluster is overloaded
+	Patience func() time.Duration // bounds an attempt, its wait not included; nil: Config.AttemptTimeout alone
 	MaxPause time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
 
-	Operation Operation // lets it share a request with other calls; the zero value doesn't
+	Operation Operation // lets the call share a request with other calls; zero: it does not
 
-	Elsewhere bool // begin at another node than the last that worked
-	Once      bool // not repeated after an attempt that may have been carried out
+	Elsewhere bool // begin at another node than the last one that worked
+	Once      bool // don't repeat it after an attempt that may have been carried out
 	Unsure    bool // an earlier call with the same key may have been carried out
 	Outlives  bool // Caller.Close does not end the call
 
@@ -50,18 +50,17 @@ func (k *Call) waits() bool { return k.Listen || !k.Until.IsZero() }
 // Reply is a node's reply, with a status below 300.
 type Reply struct {
 	Status         int
-	Sent, Received Moment        // of the attempt that succeeded or was refused
-	Wait           time.Duration // how long that attempt allowed the node to hold it
-	Node           *nodes.Node   // asked last
+	Sent, Received Moment        // when the attempt that succeeded or was refused began and ended
+	Wait           time.Duration // how long that attempt allowed the node to hold the request
+	Node           *nodes.Node   // the node that was asked last
 	Replayed       bool          // the outcome of an earlier attempt with the same key
-	Index          uint64        // of the state that the reply reflects; 0 unknown
+	Index          uint64        // index of the state that the reply reflects; 0: unknown
 	Body           []byte
 
-	Unsure bool // of a refusal: an attempt before it may have been carried out
+	Unsure bool // for a refusal: an earlier attempt may have been carried out
 }
 
-// Early reports whether a node replied before the end of the wait that it was allowed,
-// or was not allowed to wait.
+// Early reports whether the node replied before the end of the allowed wait, or no wait was allowed.
 func (r *Reply) Early() bool { return r.Wait == 0 || r.Received.Sub(r.Sent) < r.Wait }
 
 // Decode reads the body as JSON into a value.
@@ -73,27 +72,27 @@ func (r *Reply) Decode(into any) error {
 }
 
 const (
-	// driftParts: the client shortens spans of cluster time by 1/driftParts, because its clock may run that
-	// much slower than the leader's.
+	// driftParts: the client shortens spans of cluster time by 1/driftParts, in case its clock runs slower than the
+	// leader's by that much.
 	driftParts = 1024
-	// rounding is the error of the nodes' clocks, which count whole milliseconds.
+	// rounding is how far a node's time is off, because nodes count whole milliseconds.
 	rounding = time.Millisecond
 )
 
-// Moment is a time by this process's own clock, which a step of the wall clock does not move. Like cluster
-// time, it goes on while the machine is suspended; a time.Time stands still then on Linux.
+// Moment is a time by this process's own clock. Steps of the wall clock do not change it. Unlike a time.Time on Linux,
+// it goes on while the machine is suspended, as cluster time does.
 type Moment time.Duration
 
-// epoch is the Moment 0.
+// epoch is the time of Moment 0.
 var epoch = time.Now()
 
 // Now returns the present Moment.
 func (c *Caller) Now() Moment { return c.At(time.Now()) }
 
-// At returns the Moment of a time that has just been read.
+// At converts a time that has just been read, because a later suspension would be added to it.
 func (c *Caller) At(now time.Time) Moment { return Moment(now.Sub(epoch) + c.cfg.Suspended()) }
 
-// Until returns the time that is left to a Moment.
+// Until returns the time that is left until m.
 func (c *Caller) Until(m Moment) time.Duration { return m.Sub(c.Now()) }
 
 // Add returns the Moment a span later.
@@ -102,9 +101,9 @@ func (m Moment) Add(d time.Duration) Moment { return m + Moment(d) }
 // Sub returns the span since another Moment.
 func (m Moment) Sub(other Moment) time.Duration { return time.Duration(m - other) }
 
-// Deadline returns until when the session of this reply certainly lives, and when to renew it. waitedMS starts when
-// the node got this attempt, so after Sent. A reply that repeats an earlier outcome has the waitedMS of the earlier
-// attempt, which is ignored.
+// Deadline returns until when the session of this reply certainly lives, and when to renew it. waitedMS counts from
+// when the node received this attempt, which is after Sent. A replayed reply has the waitedMS of an earlier attempt,
+// so Deadline ignores it.
 func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt Moment) {
 	granted := r.Sent
 	if !r.Replayed {
@@ -117,13 +116,13 @@ func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt Moment)
 }
 
 // Latest returns when a deadline that is expiresInMS ahead has certainly passed by cluster time, unless cluster time
-// stood still without a leader.
+// stood still because there was no leader.
 func (r *Reply) Latest(expiresInMS int64) Moment {
 	left := duration(expiresInMS)
 	return r.Received.Add(left + left/driftParts + rounding)
 }
 
-// duration is a node's number of milliseconds, at most 200 years.
+// duration converts a node's milliseconds, at most 200 years.
 func duration(ms int64) time.Duration {
 	const limit = 200 * 365 * 24 * time.Hour
 	return time.Duration(min(max(ms, 0), int64(limit/time.Millisecond))) * time.Millisecond

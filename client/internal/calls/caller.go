@@ -18,29 +18,29 @@ import (
 // Config configures a Caller. Addresses, Log, the times and Refused are needed.
 type Config struct {
 	Addresses   []string     // base URLs of the nodes, in the order to ask them
-	HTTPClient  *http.Client // nil: one of the Caller's own
-	Header      http.Header  // of every request
+	HTTPClient  *http.Client // nil: the Caller makes one
+	Header      http.Header  // sent with every request
 	Credentials credentials.Config
-	Log         *slog.Logger // failed attempts, at debug
+	Log         *slog.Logger // gets failed attempts, at debug
 
-	AttemptTimeout time.Duration // bounds one attempt, in addition to the wait that it names
+	AttemptTimeout time.Duration // bounds one attempt, its wait not included
 	LongestWait    time.Duration // bounds the wait of one attempt
-	GiveUpAfter    time.Duration // ends a call without a deadline that no node could carry out
+	GiveUpAfter    time.Duration // when to end a call without a deadline that no node could carry out
 
-	Suspended func() time.Duration // of the machine, since any time; nil: as the system says
+	Suspended func() time.Duration // how long the machine was suspended, since any time; nil: read from the system
 
-	// Refused makes the error for users of a refusal.
+	// Refused makes the error that users get for a refusal.
 	Refused func(*Refusal) error
 }
 
 // trial is the state of one call's attempts.
 type trial struct {
 	failures int
-	ofNodes  int           // refusals by a node's own rule: each node may make one, until a node has held the call
-	since    time.Time     // the first failure
+	ofNodes  int           // refusals by a node's own rule since a node last held the call; the call ends once each node has refused
+	since    time.Time     // when the first attempt failed
 	last     error         // the latest failure
-	pause    time.Duration // the least pause before the next attempt, at whichever node
-	// ambiguous: a failed attempt may have been carried out nevertheless.
+	pause    time.Duration // the least pause before the next attempt, at any node
+	// ambiguous reports whether a failed attempt may have been carried out.
 	ambiguous bool
 }
 
@@ -58,8 +58,8 @@ type Caller struct {
 	gatherers map[*nodes.Node]*gatherer
 }
 
-// New makes a Caller. It sends no request; it fails for addresses that are not base URLs, and for credentials
-// that can't be read or may not be sent there.
+// New makes a Caller. It sends no request. It fails for addresses that are not base URLs, and for credentials that
+// can't be read or must not be sent to an address.
 func New(cfg Config) (*Caller, error) {
 	list, err := nodes.Parse(cfg.Addresses)
 	if err != nil {
@@ -76,28 +76,27 @@ func New(cfg Config) (*Caller, error) {
 	return c, nil
 }
 
-// Close ends the calls under way with a cause, and all later calls but those with Outlives. It does not wait
-// for them.
+// Close ends the calls under way with a cause, and all later calls, except calls with Outlives. It does not wait for
+// them to return.
 func (c *Caller) Close(cause error) { c.cancel(cause) }
 
-// Refused returns the error that users get of a refusal.
+// Refused returns the error that users get for a refusal.
 func (c *Caller) Refused(r *Refusal) error { return c.cfg.Refused(r) }
 
-// CloseIdle closes connections that no request uses, unless they are the user's.
+// CloseIdle closes connections that no request uses, except the connections of a user's HTTPClient.
 func (c *Caller) CloseIdle() {
 	if c.ownHTTP {
 		c.http.CloseIdleConnections()
 	}
 }
 
-// Distrust makes calls ask the other nodes before this one, until it has replied to something: it has left a request
-// without an outcome.
+// Distrust makes calls ask the other nodes first, until the node has replied to a request. It is for a node that left
+// a request without a reply.
 func (c *Caller) Distrust(node *nodes.Node) { c.nodes.Failed(node, time.Time{}, true) }
 
-// Do sends a call until it has a reply or a refusal, and returns that. After a failure (no connection, 502,
-// 503, 504, silence) it asks the next node, with the same key, for as long as ctx allows. Each node may take
-// its share of the time, see allow. Also with an error, the reply's Node is the node that was asked last; with
-// a refusal, the reply has the times of its attempt too.
+// Do sends a call until it has a reply or a refusal. After a failure (no connection, 502, 503, 504, silence) it asks
+// the next node, with the same key, until ctx ends. allow decides how long each attempt may take. Reply.Node is set
+// even with an error; with a refusal, the reply also has the times of its attempt.
 func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 	var body []byte
 	if k.Body != nil {
@@ -128,7 +127,7 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 	}
 }
 
-// Read is Do, and decodes the reply into a value that is not nil.
+// Read is Do, and decodes the reply into a value, unless that is nil.
 func (c *Caller) Read(ctx context.Context, k Call, into any) (Reply, error) {
 	r, err := c.Do(ctx, k)
 	if err == nil && into != nil {
@@ -151,7 +150,7 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 		k.Key, k.KeyOptional = "", false
 	case isRefusal && !t.goesOn(refusal, c.nodes.Len()):
 		if refusal.ofNode() {
-			c.nodes.Failed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins elsewhere
+			c.nodes.Failed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins at another node
 		} else {
 			c.nodes.Worked(node, a.began)
 		}
@@ -189,26 +188,27 @@ func (c *Caller) countFailure(t *trial, k *Call, node *nodes.Node, a allowance, 
 	if errors.As(err, &refusal) {
 		notBefore = time.Now().Add(refusal.RetryAfter)
 		t.ambiguous = t.ambiguous || !refusal.noEffect()
-		if refusal.Code == "overloaded" { // all nodes share one leader: another node is no help
+		if refusal.Code == "overloaded" { // another node would ask the same leader
 			t.pause = refusal.RetryAfter + rand.N(refusal.RetryAfter/4+1)
 			if k.waits() || k.Try {
-				t.since = time.Now() // the cluster is there; the wait goes on
+				t.since = time.Now() // the cluster is reachable, so the wait goes on
 			}
 		}
 	} else {
 		t.ambiguous = t.ambiguous || !notSent(err)
 	}
 	if heldBy(refusal, err, time.Since(a.began)) {
-		t.ofNodes = 0 // a call may wait through several restarts of its nodes
+		t.ofNodes = 0 // because a call may wait through several restarts of its nodes
 	}
 	c.nodes.Failed(node, notBefore, errors.Is(err, errSilent))
 	c.cfg.Log.Debug("attempt failed, turning to the next node", "node", node.Host(), "error", err)
 }
 
-// minHeld is how long a node has had a call at least that it did not refuse at once.
+// minHeld is the least time under way from which we conclude that the node held the call and did not refuse it at
+// once.
 const minHeld = time.Second
 
-// heldBy reports whether a node had a call under way, for a duration, when it stopped.
+// heldBy reports whether the node held the call and then stopped. duration is how long the attempt was under way.
 func heldBy(refusal *Refusal, err error, duration time.Duration) bool {
 	if refusal != nil {
 		return refusal.Code == "draining"
@@ -216,9 +216,8 @@ func heldBy(refusal *Refusal, err error, duration time.Duration) bool {
 	return duration >= minHeld && !notSent(err) && !errors.Is(err, errSilent)
 }
 
-// hungUp turns to the next node if a call's ctx ended although the node had time to reply: a deadline has
-// passed, or the node was silent beyond the wait that it was allowed. The wait counts only at a node that has
-// the request.
+// hungUp turns to the next node if ctx ended although the node had time to reply: the call's deadline has passed, or
+// the node was silent for longer than the allowed wait. The wait counts only if the request was sent.
 func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allowance, err error) {
 	if errors.Is(err, errUntried) {
 		return
@@ -236,7 +235,7 @@ func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allow
 	}
 }
 
-// goesOn reports whether to try again: the refusal is of this node only, or of this moment.
+// goesOn reports whether another attempt may succeed: the refusal is by this node only, or temporary.
 func (t *trial) goesOn(refusal *Refusal, all int) bool {
 	switch refusal.Status {
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -247,18 +246,18 @@ func (t *trial) goesOn(refusal *Refusal, all int) bool {
 			return false
 		}
 	}
-	t.ofNodes++ // a node's fault or its own rule: each other node is asked once
+	t.ofNodes++ // a fault or a rule of this node: each other node is asked once
 	return t.ofNodes < all
 }
 
-// tooLong reports whether a call without a deadline has failed for the time limit.
+// tooLong reports whether a call without a deadline has failed for the limit.
 func (t *trial) tooLong(ctx context.Context, limit time.Duration) bool {
 	_, bounded := ctx.Deadline()
 	return !bounded && t.failures > 0 && time.Since(t.since) >= limit
 }
 
-// next returns the node to ask, after the pause that the failures so far and the nodes' Retry-After demand.
-// Within a round over all nodes there is no pause: the next node may well work. It fails with ctx's error.
+// next returns the node to ask, after the pause that the failures and the nodes' Retry-After require. Within a round
+// over all nodes there is no pause, because the next node may work. If ctx ends, it fails with ctx's error.
 func (c *Caller) next(ctx context.Context, t *trial, k *Call) (*nodes.Node, error) {
 	elsewhere := k.Elsewhere && t.failures == 0
 	_, pause := c.nodes.Pick(time.Now(), elsewhere)
@@ -277,7 +276,7 @@ func (c *Caller) next(ctx context.Context, t *trial, k *Call) (*nodes.Node, erro
 }
 
 func (t *trial) givenUp(ctx context.Context, k *Call) error {
-	err := context.Cause(ctx) // nil: ctx has no deadline; GiveUpAfter has passed
+	err := context.Cause(ctx) // nil: ctx has not ended, but GiveUpAfter has passed
 	if t.last != nil {
 		err = Join(err, fmt.Errorf("%w: %w", ErrUnreachable, t.last))
 	}

@@ -25,8 +25,8 @@ func suspended() time.Duration {
 // minSuspension is longer than the time between two readings.
 const minSuspension = 50 * time.Millisecond
 
-// apart returns the difference of the clocks. It reads the clock that stands still first, so that an
-// interruption between the readings makes a lease end too early for a moment, and not too late.
+// apart returns the difference of the clocks. It reads the clock that stands still first: an interruption between the
+// readings then makes a lease end too early, never too late.
 func apart() time.Duration {
 	before := read(monotonic)
 	return read(boottime) - before

@@ -4,5 +4,5 @@ package calls
 
 import "time"
 
-// suspended returns 0: this system's suspension is not measured.
+// suspended returns 0, because the suspension of this system is not measured.
 func suspended() time.Duration { return 0 }

@@ -17,59 +17,58 @@ import (
 )
 
 const (
-	// slowFlight is after how long the next request leaves although an earlier one is under way: the node
-	// is far away, or does not reply.
+	// slowFlight is how long the next shared request waits for the requests under way. After that, their node is far
+	// away or silent.
 	slowFlight = 10 * time.Millisecond
 	// maxMembers and maxBytes bound one shared request, well below a node's defaults (1,000 operations, 1 MiB).
 	maxMembers = 256
 	maxBytes   = 256 << 10
-	// crowdedFor is for how long operations that give permits back are sent separately after a node was overloaded.
+	// crowdedFor is how long operations that release permits are sent separately after a node was overloaded.
 	crowdedFor = time.Second
-	// separateFor is for how long all operations are, after a node, or a proxy, did not take a shared request.
+	// separateFor is how long all operations are sent separately after a node or a proxy rejected a shared request.
 	separateFor = time.Minute
 )
 
-// groupParameter is the parameter of a query that is a text; the others of an Operation are numbers or true.
+// groupParameter is the only query parameter of an Operation that is text; the others are numbers or true.
 const groupParameter = "group"
 
-// Operation names a call as a member of a shared request. The member also has the members of the call's body and
-// query, under the same names.
+// Operation makes a call a member of a shared request. The member also gets the members of the call's body and query,
+// under the same names.
 type Operation struct {
 	Name               string
-	Semaphore, Session string // "" if the operation does not take it
-	// Late marks an operation that may be carried out after its caller has given up. Others are gathered only with
-	// a key, by which the caller can find out their outcome.
+	Semaphore, Session string // "" if the operation has no such member
+	// Late marks an operation that may be carried out after its caller has given up. Other operations are gathered
+	// only with a key, with which the caller can find out their outcome.
 	Late bool
 }
 
-// givesBack reports whether the operation frees permits. In a separate request, a node takes such an operation
-// before others, but not as a member of a shared one.
+// givesBack reports whether the operation releases permits. A node prefers such an operation when it is overloaded,
+// but only in a separate request.
 func (o *Operation) givesBack() bool {
 	return o.Name == "release" || o.Name == "end" || o.Name == "up"
 }
 
 var (
-	// errSeparate: the nodes did not take the shared request; each member is sent separately.
+	// errSeparate: the node rejected the shared request, so each member is sent separately.
 	errSeparate = errors.New("the request is sent separately")
 	// errUnsent ends an attempt that was given up before it was sent.
 	errUnsent = errors.New("not sent")
-	// errUntried ends an attempt that was given up while it waited for other calls: it does not count against the node.
+	// errUntried ends an attempt that was given up while it was gathered, so the node is not to blame.
 	errUntried = fmt.Errorf("%w: it waited for other calls", errUnsent)
 )
 
-// gatherer sends the attempts at one node. The first attempt leaves at once. Attempts that come while a
-// request is under way share the next request, which leaves when that one has returned, as commands share
-// the entries of the log. So a lone caller waits for no other, and the busier a process is, the more calls
-// share a request. Caller.try (attempt.go) uses it.
+// gatherer sends the attempts at one node. The first attempt is sent at once. Attempts that come while a request is
+// under way share the next request, which is sent when that request has returned. So a lone caller does not wait for
+// others, and a busy process sends fewer requests. Caller.try (attempt.go) uses it.
 type gatherer struct {
 	c    *Caller
 	node *nodes.Node
 
 	mu       sync.Mutex
-	underWay int       // requests
-	crowded  time.Time // until then, operations that give permits back are sent separately
-	separate time.Time // until then, all operations are
-	next     *shared   // has the attempts for the next request; nil: there is no such attempt
+	underWay int       // how many requests are under way
+	crowded  time.Time // until when operations that release permits are sent separately
+	separate time.Time // until when all operations are sent separately
+	next     *shared   // gathers the attempts for the next request; nil: no attempt yet
 }
 
 // shared is one request of several attempts.
@@ -83,12 +82,12 @@ type shared struct {
 	members []*member
 	bytes   int
 	sent    bool
-	present int // members whose callers still wait
+	present int // how many members have a caller that still waits
 }
 
 type member struct {
 	operation []byte
-	result    chan outcome // of capacity 1
+	result    chan outcome // capacity 1
 }
 
 type outcome struct {
@@ -96,7 +95,6 @@ type outcome struct {
 	err   error
 }
 
-// gathered returns the gatherer of a node.
 func (c *Caller) gathered(node *nodes.Node) *gatherer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,14 +106,14 @@ func (c *Caller) gathered(node *nodes.Node) *gatherer {
 	return g
 }
 
-// shareable reports whether a call may share a request with other calls. A call that waits may not: a node
-// would hold the request, and with it the replies to the others.
+// shareable reports whether a call may share a request with other calls. A call that waits may not, because a node
+// would hold the whole request, and so delay the replies to the others.
 func (k *Call) shareable() bool {
 	return k.Operation.Name != "" && !k.waits() && len(k.Header) == 0 && (k.Key != "" || k.Operation.Late) &&
-		utf8.ValidString(k.Operation.Semaphore) && utf8.ValidString(k.Query.Get(groupParameter)) // in JSON other bytes would make another name
+		utf8.ValidString(k.Operation.Semaphore) && utf8.ValidString(k.Query.Get(groupParameter)) // JSON would replace invalid bytes
 }
 
-// try makes one attempt. alone sends it separately.
+// try makes one attempt, in a shared request or, by calling alone, in a separate one.
 func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (Reply, error)) (Reply, error) {
 	g.mu.Lock()
 	if now := time.Now(); g.underWay == 0 || now.Before(g.separate) || k.Operation.givesBack() && now.Before(g.crowded) {
@@ -150,7 +148,7 @@ func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (
 	}
 }
 
-// join adds a member to the request that gathers; g.mu is held.
+// join adds a member to the next request; g.mu is held.
 func (g *gatherer) join(m *member) *shared {
 	if s := g.next; s != nil && s.bytes+len(m.operation) > maxBytes {
 		g.send(s)
@@ -173,7 +171,7 @@ func (g *gatherer) join(m *member) *shared {
 	return s
 }
 
-// finishRequest ends a request that was under way, and sends the next one if it was the last.
+// finishRequest counts a request as returned, and sends the next one if no other is under way.
 func (g *gatherer) finishRequest() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -202,7 +200,7 @@ func (g *gatherer) send(s *shared) {
 		defer s.abort()
 		r, err := g.c.request(ctx, g.node, &Call{Method: http.MethodPost, Path: []string{"v1", "batch"}}, body, allowance{})
 		s.deliver(&r, err)
-		runtime.Gosched() // callers with a reply often call again at once, and then share the next request
+		runtime.Gosched() // a caller with a reply often calls again at once, in time to share the next request
 		g.finishRequest()
 	}()
 }
@@ -219,8 +217,8 @@ func (s *shared) body() []byte {
 	return append(body, "]}"...)
 }
 
-// leave removes the caller of a member, and reports whether the member was sent. The last caller that leaves a
-// request aborts it, and waits until that is done, as the caller of a single request does.
+// leave removes the caller of a member, and reports whether the member was sent. If no caller is left, it aborts the
+// request and waits until that is done, so that the outcome of each attempt is known.
 func (s *shared) leave(m *member) (sent bool) {
 	s.gatherer.mu.Lock()
 	s.present--
@@ -238,8 +236,8 @@ func (s *shared) leave(m *member) (sent bool) {
 	return true
 }
 
-// deliver gives each member its own result. A node refuses a request as a whole if it has no batch route, or a
-// smaller limit: then its members are sent one by one.
+// deliver gives each member its own result. If a node rejects the request as a whole, because it has no batch route or
+// a smaller limit, the members are sent separately.
 func (s *shared) deliver(r *Reply, err error) {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
@@ -247,7 +245,7 @@ func (s *shared) deliver(r *Reply, err error) {
 		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
 			err = errSeparate
 		case http.StatusForbidden:
-			if refusal.Code == "" { // a proxy that does not let the route through
+			if refusal.Code == "" { // a proxy does not let the route through
 				err = errSeparate
 			}
 		}
@@ -276,7 +274,7 @@ func (s *shared) deliver(r *Reply, err error) {
 				switch {
 				case refusal.Code == "overloaded":
 					overloaded = refusal
-				case refusal.Code == "not-applied" && overloaded != nil: // not tried, since the node refused a member before it
+				case refusal.Code == "not-applied" && overloaded != nil: // the node did not try it, because it was overloaded at an earlier member
 					refusal = overloaded
 				}
 				o = outcome{err: refusal}
@@ -286,14 +284,14 @@ func (s *shared) deliver(r *Reply, err error) {
 	}
 }
 
-// operation is the call as a member of a shared request, in the form of httpapi/v1's batch (docs/api-many.md).
+// operation encodes the call as a member of a shared request, in the form of httpapi/v1's batch (docs/api-many.md).
 func (k *Call) operation(body []byte) []byte {
 	var b bytes.Buffer
 	text := func(name, value string) {
 		if value == "" {
 			return
 		}
-		encoded, _ := json.Marshal(value) // a text always has JSON
+		encoded, _ := json.Marshal(value) // a string can always be encoded
 		b.WriteString(`,"` + name + `":`)
 		b.Write(encoded)
 	}

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// firstPause is how long a call rests after all nodes have failed once; it doubles with each further round.
-	firstPause = 50 * time.Millisecond
-	// longestPause bounds it.
+	// firstPause is the pause after all nodes have failed once. It doubles with each further round, up to
+	// longestPause.
+	firstPause   = 50 * time.Millisecond
 	longestPause = 2 * time.Second
 )
 
-// BackOff returns a random pause between half and all of a bound, which doubles with each round. So clients
-// that failed together do not come back together.
+// BackOff returns a random pause between half and all of a bound that doubles with each round. Because it is random,
+// clients that failed together do not retry together.
 func BackOff(rounds int) time.Duration {
 	full := min(longestPause, firstPause<<min(rounds-1, 10))
 	return full/2 + mathrand.N(full/2)
@@ -37,8 +37,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Closed waits until a channel is closed, or ctx ends, and reports whether the channel is closed, also if ctx
-// has ended.
+// Closed waits until done is closed or ctx ends, and reports whether done is closed. A closed done counts even if ctx
+// has ended too.
 func Closed(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -53,10 +53,10 @@ func Closed(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-// Both returns a ctx that also ends with another ctx, with the other's cause. The caller must call end.
+// Both returns a copy of ctx that also ends when other ends, with other's cause. The caller must call end.
 func Both(ctx, other context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if other.Err() != nil { // AfterFunc would get round to it later
+	if other.Err() != nil { // AfterFunc would cancel it in another goroutine, later
 		cancel(context.Cause(other))
 	}
 	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
@@ -77,5 +77,5 @@ func Join(first, second error) error {
 	return fmt.Errorf("%w: %w", first, second)
 }
 
-// NewKey draws an idempotency key: 130 random bits.
+// NewKey returns a random idempotency key of 130 bits.
 func NewKey() string { return rand.Text() }

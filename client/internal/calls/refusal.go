@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Code is the identity of a kind of refusal, as an error: "unknown-semaphore".
+// Code is the code of a refusal as an error, for example "unknown-semaphore".
 type Code string
 
 // Error returns the code in words.
@@ -23,15 +23,15 @@ var (
 	ErrUnreachable = errors.New("no node replied")
 	// ErrOutcomeUnknown ends a call that may have been carried out or not.
 	ErrOutcomeUnknown error = Code("outcome-unknown")
-	// ErrHeld ends a call with Until: a node has not replied within its share of the time, perhaps because it
-	// holds the request.
+	// ErrHeld ends a call with Until if a node has not replied within its share of the time, perhaps because it holds
+	// the request.
 	ErrHeld = errors.New("no reply yet")
 )
 
 var (
 	// errSilent ends an attempt at a node that takes too long.
 	errSilent = errors.New("the node did not reply in time")
-	// errUnconnected is errSilent where the request had no connection yet.
+	// errUnconnected is errSilent for a request that had no connection yet, and so was not sent.
 	errUnconnected = fmt.Errorf("%w: no connection (%w)", errSilent, errUnsent)
 )
 
@@ -39,12 +39,12 @@ var (
 // Config.Refused makes for users, and has that error's text.
 type Refusal struct {
 	Status     int
-	Code       Code   // empty when no node of Signalbox has made the reply
+	Code       Code   // "" if a proxy made the reply
 	Rule       string // the limit, or the rule of the lock hierarchy
 	RetryAfter time.Duration
-	Address    string // of the node
-	Document   []byte // the problem (RFC 9457); nil where there is no Code
-	Text       string // the beginning of a body that is no such document
+	Address    string // address of the node
+	Document   []byte // the problem document (RFC 9457); nil without a Code
+	Text       string // the beginning of a body that is no problem document
 
 	users error
 }
@@ -55,8 +55,8 @@ func (e *Refusal) Error() string { return e.users.Error() }
 // Unwrap returns the users' error.
 func (e *Refusal) Unwrap() error { return e.users }
 
-// newRefusal reads a refusal. A reply that is not a problem document of Signalbox gets an empty code, so that a
-// proxy's 404 never passes for the end of a session.
+// newRefusal reads a refusal. A reply that is not a problem document of Signalbox gets an empty code, so that the 404
+// of a proxy is not taken for the end of a session.
 func (c *Caller) newRefusal(header http.Header, r *Reply) *Refusal {
 	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
 	e := &Refusal{RetryAfter: retryAfter(header.Get("Retry-After"))}
@@ -66,7 +66,8 @@ func (c *Caller) newRefusal(header http.Header, r *Reply) *Refusal {
 	return c.finish(e, r)
 }
 
-// memberRefusal reads the refusal of one member of a shared request. It derives RetryAfter, which is absent, as nodes do.
+// memberRefusal reads the refusal of one member of a shared request. It derives RetryAfter as nodes do, because a
+// member has no headers.
 func (c *Caller) memberRefusal(r *Reply) *Refusal {
 	e := &Refusal{}
 	availableIn := e.readProblem(r)
@@ -103,7 +104,7 @@ func (c *Caller) finish(e *Refusal, r *Reply) *Refusal {
 	return e
 }
 
-// noEffect reports whether the refusal proves that the call had no effect. A proxy's refusal proves nothing.
+// noEffect reports whether the refusal proves that the call had no effect. The refusal of a proxy proves no such thing.
 func (e *Refusal) noEffect() bool {
 	switch e.Code {
 	case "no-leader", "not-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached", "unauthenticated", "forbidden":
@@ -112,14 +113,14 @@ func (e *Refusal) noEffect() bool {
 	return e.isPlain()
 }
 
-// isPlain reports whether the request was in plain HTTP and the node takes HTTPS alone: the HTTP server of the
-// node then replies, before its handlers.
+// isPlain reports whether the request was in plain HTTP and the node accepts only HTTPS. The node's HTTP server makes
+// this reply before any handler runs.
 func (e *Refusal) isPlain() bool {
 	return e.Status == http.StatusBadRequest && e.Code == "" && strings.HasPrefix(e.Text, "Client sent an HTTP request to an HTTPS server")
 }
 
-// ofNode reports whether the refusal comes from a limit, a file of tokens or a port of the node itself: another
-// node may reply otherwise.
+// ofNode reports whether the refusal comes from a limit, a token file or a port of the node itself, so that another
+// node may accept the call.
 func (e *Refusal) ofNode() bool {
 	if e.Code == "unauthenticated" || e.isPlain() {
 		return true
@@ -131,8 +132,8 @@ func (e *Refusal) ofNode() bool {
 	return false
 }
 
-// final reports whether the state machine made the refusal. Then a repeat has the outcome of the first attempt; other
-// refusals are about the repeat alone.
+// final reports whether the state machine made the refusal. Only such a refusal is recorded under the key, as the
+// outcome of the first attempt.
 func (e *Refusal) final() bool {
 	switch e.Status {
 	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed, http.StatusUnprocessableEntity:
@@ -141,7 +142,7 @@ func (e *Refusal) final() bool {
 	return false
 }
 
-// AskedFor returns how long a refusal asks to wait before the next request.
+// AskedFor returns the RetryAfter of a refusal, or 0.
 func AskedFor(err error) time.Duration {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
@@ -150,7 +151,7 @@ func AskedFor(err error) time.Duration {
 	return 0
 }
 
-// excerpt is the beginning of a foreign text.
+// excerpt returns the beginning of the body of a reply that a node did not make.
 func excerpt(text string) string {
 	const limit = 200
 	text = strings.TrimSpace(text)
@@ -164,11 +165,11 @@ func excerpt(text string) string {
 	return text + "…"
 }
 
-// maxRetryAfter bounds, in seconds, how long a node is left alone.
+// maxRetryAfter bounds, in seconds, how long a Retry-After is respected.
 const maxRetryAfter = 60
 
-// retryAfter reads the header of that name: seconds. A date is not expected from a node, and would need a
-// common wall clock.
+// retryAfter reads the seconds of a Retry-After header. It ignores a date, because nodes don't send one, and it would
+// need synchronised wall clocks.
 func retryAfter(text string) time.Duration {
 	seconds, err := strconv.Atoi(text)
 	if err != nil || seconds < 0 {

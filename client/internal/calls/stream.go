@@ -15,7 +15,7 @@ import (
 
 // Stream is the body of a reply that is read while it is sent. It is for one goroutine, which must close it.
 type Stream struct {
-	Index uint64 // of the state that the reply reflects; 0 unknown
+	Index uint64 // index of the state that the reply reflects; 0: unknown
 
 	ctx     context.Context
 	body    io.ReadCloser
@@ -25,8 +25,8 @@ type Stream struct {
 	endCall func()
 }
 
-// Open sends a GET, as Caller.Do does, and returns the reply's body as a stream. The stream fails when it
-// brings no byte for the time quiet, when ctx ends, and at the Caller's Close.
+// Open sends a GET, as Caller.Do does, and returns the reply's body as a stream. The stream fails if no byte arrives
+// for the time quiet, when ctx ends, and when the Caller is closed.
 func Open(ctx context.Context, c *Caller, path []string, query url.Values, quiet time.Duration) (*Stream, error) {
 	k := Call{Method: http.MethodGet, Path: path, Query: query}
 	ctx, end := Both(ctx, c.ctx)
@@ -51,7 +51,6 @@ func Open(ctx context.Context, c *Caller, path []string, query url.Values, quiet
 	}
 }
 
-// open sends a request to one node, and waits until its reply begins.
 func open(ctx context.Context, c *Caller, node *nodes.Node, k *Call, a allowance) (_ *Stream, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &Stream{ctx: ctx, alarm: time.AfterFunc(a.total, func() { cancel(errSilent) })}
@@ -88,7 +87,7 @@ func open(ctx context.Context, c *Caller, node *nodes.Node, k *Call, a allowance
 	return s, nil
 }
 
-// Read reads from the body. The time between two reads is the consumer's.
+// Read reads from the body. The time between two calls of Read does not count as quiet.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.alarm.Reset(s.quiet)
 	n, err := s.body.Read(p)
@@ -106,9 +105,9 @@ func (s *Stream) Close() error {
 	return s.body.Close()
 }
 
-// Follow yields a state as it is, and again after each change. read reads it with a call, and returns the index
-// after which the next change is. The first call is k; the later calls wait for that change, so a node may hold
-// them. An error of read is yielded last.
+// Follow yields a state, and yields it again after each change. The first call is k, and each later call waits for the
+// next change. read makes the call, and returns the state with its index, from which the next call waits. An error of
+// read is yielded last.
 func Follow[State any](ctx context.Context, k Call, read func(k Call) (s State, index uint64, r Reply, err error)) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
 		var empty State
@@ -130,7 +129,7 @@ func Follow[State any](ctx context.Context, k Call, read func(k Call) (s State, 
 				}
 			} else if early++; !r.Early() {
 				early = 0
-			} else if Sleep(ctx, BackOff(early)) != nil { // a node that stops replies at once
+			} else if Sleep(ctx, BackOff(early)) != nil { // a node that is about to stop replies early
 				yield(empty, context.Cause(ctx))
 				return
 			}

@@ -10,9 +10,9 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// Upload sends a body of so many bytes to the node that leads: each other node refuses the body with the code
-// not-leader. It asks the next node only if the node before certainly carried out no upload, because a second
-// upload would take effect once more. It has no time limit but ctx: how long a body takes, its node decides.
+// Upload sends a body of size bytes to the leader; the other nodes refuse it with the code not-leader. It asks the
+// next node only if the upload certainly had no effect at the node before, because a repeated upload would take effect
+// twice. It has no time limit but ctx; the node limits how long a body may take.
 func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64) (Reply, error) {
 	ctx, end := Both(ctx, c.ctx)
 	defer end()
@@ -40,7 +40,6 @@ func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64
 	}
 }
 
-// upload sends a body to one node, once, and reads its reply.
 func upload(ctx context.Context, c *Caller, node *nodes.Node, k *Call, body *io.SectionReader) (Reply, error) {
 	request, err := http.NewRequestWithContext(ctx, k.Method, "", body)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package nodes keeps the addresses of a cluster's nodes, and knows which one to ask
-// next: the last that worked, unless it has failed since. It also writes the URL
-// of a path on a node. It sends no request and starts no goroutine.
+// Package nodes keeps the addresses of a cluster's nodes, and chooses the node to ask next:
+// the last node that worked, unless it has failed since. It also makes the URL of a path
+// on a node. It sends no request and starts no goroutine.
 //
 // It belongs to package client, which reports to it how each attempt went. A List may
 // be used by any number of goroutines.

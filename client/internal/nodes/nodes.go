@@ -12,29 +12,29 @@ import (
 	"github.com/signalbox/signalbox/client/credentials"
 )
 
-// suspicion is how much later than the others a suspect node is asked: as if it had asked for a pause of that length.
+// suspicion is a penalty for a suspect node: Pick treats it as if it had asked for a pause of that length.
 const suspicion = 5 * time.Second
 
-// Node is one address.
+// Node is the address of one node.
 type Node struct {
-	base *url.URL      // without a user
+	base *url.URL      // without the user
 	user *url.Userinfo // may be a token; nil: no user
 
 	// Guarded by List.mu.
-	notBefore time.Time // it asked for no request before that
-	suspect   bool      // it left its latest request without a reply
-	failedAt  time.Time // when it failed, other than by silence
+	notBefore time.Time // from its Retry-After; no request is sent before that
+	suspect   bool      // it did not reply to its latest request
+	failedAt  time.Time // when it last failed with a reply or an error
 }
 
 // List remembers which node works.
 type List struct {
 	mu      sync.Mutex
 	nodes   []*Node // never changed
-	current int     // the last that worked
+	current int     // index of the last node that worked
 }
 
-// Parse reads base URLs: "http://n1:8701", or "n1:8701" for the same. The path of a base URL stays part of
-// every URL. A user and password stay out of URLs, and so of their errors.
+// Parse reads base URLs: "http://n1:8701", or "n1:8701" for the same. A path stays part of every URL. A user and
+// password are removed, so that no error shows them.
 func Parse(addresses []string) (*List, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("no addresses")
@@ -43,7 +43,7 @@ func Parse(addresses []string) (*List, error) {
 	for _, text := range addresses {
 		base, err := credentials.ParseAddress(text)
 		if err != nil && strings.Contains(text, "@") {
-			return nil, errors.New("an address with a user name is no URL") // it may have a password
+			return nil, errors.New("an address with a user name is no URL") // don't show it, because it may have a password
 		} else if err != nil {
 			return nil, fmt.Errorf("address %q: %w", text, err)
 		}
@@ -54,7 +54,7 @@ func Parse(addresses []string) (*List, error) {
 			}
 			return nil, fmt.Errorf("address %q is not the base URL of a node", text)
 		}
-		base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/") // "//v1" is no route
+		base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/") // because a node has no route "//v1"
 		n := &Node{base: base, user: base.User}
 		base.User = nil
 		l.nodes = append(l.nodes, n)
@@ -75,8 +75,8 @@ func (l *List) Bases() (bases []*url.URL) {
 // Len returns the number of nodes.
 func (l *List) Len() int { return len(l.nodes) }
 
-// Pick returns the node to ask next, and how long to pause before that: the last node that worked, unless it
-// failed since, asked for a pause or is suspect. With elsewhere it begins at another node.
+// Pick returns the node to ask next, and how long to pause before that. It prefers the last node that worked, unless
+// that node has failed since, asked for a pause or is suspect. With elsewhere it prefers another node.
 func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +100,8 @@ func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
 	return best, pause
 }
 
-// Failed moves on from a node, unless another call has done so already. The node is not asked before notBefore.
-// silent makes it suspect; any other failure shows that a process replies there.
+// Failed makes Pick prefer the next node, if which was the current node. The failed node is not asked before
+// notBefore. silent makes it suspect; any other failure shows that a process replies there.
 func (l *List) Failed(which *Node, notBefore time.Time, silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,8 +114,8 @@ func (l *List) Failed(which *Node, notBefore time.Time, silent bool) {
 	}
 }
 
-// Worked stays with a node, unless the node has failed since the attempt that worked began. For example, one reply
-// to several calls may be a success for a call, and ask another call for a pause.
+// Worked makes which the current node, unless it has failed since the attempt began. For example, a reply to a shared
+// request may be a success for one call and ask another call for a pause.
 func (l *List) Worked(which *Node, began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,13 +129,13 @@ func (l *List) Worked(which *Node, began time.Time) {
 // Host returns the node's host and port.
 func (n *Node) Host() string { return n.base.Host }
 
-// String returns the base URL, without the user that its address may have.
+// String returns the base URL, without the user.
 func (n *Node) String() string { return n.base.String() }
 
 // User returns the user of the node's address, for Basic authentication; nil without one.
 func (n *Node) User() *url.Userinfo { return n.user }
 
-// URL returns the URL of a path of the API on this node; see Path.
+// URL returns the URL of an API path on this node; see Path.
 func (n *Node) URL(segments []string, query url.Values) *url.URL {
 	u := *n.base
 	plain, encoded := path(segments)
@@ -144,14 +144,14 @@ func (n *Node) URL(segments []string, query url.Values) *url.URL {
 	return &u
 }
 
-// Path returns the encoded path of plain segments.
+// Path encodes each segment of a path and joins them.
 func Path(segments []string) string {
 	_, encoded := path(segments)
 	return encoded
 }
 
-// path encodes each segment separately: a semaphore may be called "a/b", or "..", which needs an encoding that
-// no proxy takes for the parent folder.
+// path encodes each segment separately, because a semaphore may be called "a/b", or "..", which a proxy must not take
+// for the parent folder.
 func path(segments []string) (plain, encoded string) {
 	for _, segment := range segments {
 		plain += "/" + segment

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// The API has durations as members of whole milliseconds, with names that end in _ms. The types of the client
-// have them as time.Duration, and as the same members in JSON.
+// The API has durations as members of whole milliseconds, whose names end in _ms. The client's types have them as
+// time.Duration, and write the same members in JSON.
 
-// Times are a value's durations, by the members that have them.
+// Times maps the names of members to the durations that they set.
 type Times map[string]*time.Duration
 
-// ReadTimes decodes a JSON object into a value without an UnmarshalJSON, and into separate durations. A missing
-// or null member leaves its duration.
+// ReadTimes decodes a JSON object into a value, whose type must not have an UnmarshalJSON, and into durations. A
+// missing or null member does not change its duration.
 func ReadTimes(data []byte, into any, durations Times) error {
 	if err := json.Unmarshal(data, into); err != nil {
 		return err
@@ -42,7 +42,7 @@ func ReadTimes(data []byte, into any, durations Times) error {
 	return nil
 }
 
-// Named is one duration of a value that is encoded, and the member for it.
+// Named is a duration and the name of its member.
 type Named struct {
 	member string
 	value  time.Duration
@@ -51,7 +51,7 @@ type Named struct {
 // Member names the member for a duration.
 func Member(name string, d time.Duration) Named { return Named{name, d} }
 
-// WriteTimes encodes a value without a MarshalJSON, and the durations behind its other members.
+// WriteTimes encodes a value, whose type must not have a MarshalJSON, and appends the durations to its members.
 func WriteTimes(value any, durations ...Named) ([]byte, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -69,8 +69,8 @@ func WriteTimes(value any, durations ...Named) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// Pages goes through a list a page at a time, from its beginning at each iteration. read returns a page for a
-// query, which it may change, and the cursor of the next page, "" after the last. An error is yielded last.
+// Pages yields the members of a list, and reads a page at a time. read sends a query, which it may change, and returns
+// a page with the cursor of the next page, "" after the last. An error is yielded last.
 func Pages[T any](query url.Values, read func(query url.Values) (page []T, next string, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		query := maps.Clone(query)
