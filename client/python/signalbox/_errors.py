@@ -135,7 +135,7 @@ class Never(Refused):
 
 
 class Hierarchy(Refused):
-    """The session holds a semaphore of the same or a lower level: semaphores must be acquired from high to low levels, see ``rule``."""
+    """The semaphore's level is not below every level that the session holds, or the session waits for another level; see ``rule``."""
 
     code = "hierarchy"
 
