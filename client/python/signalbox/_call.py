@@ -6,8 +6,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Optional, Tuple
 
-MAX_SECONDS = 200 * 365 * 86_400  #: durations of a node are shorter
-_DRIFT = 1024  # spans of cluster time are shortened by 1/_DRIFT: this clock may run that much slower than the leader's
+MAX_SECONDS = 200 * 365 * 86_400  #: longer than any duration that a node returns
+_DRIFT = 1024  # this clock may run slower than the leader's by 1/_DRIFT, so deadlines are computed that much earlier
 _ROUNDING = 0.001  # the nodes' clocks count whole milliseconds
 
 
@@ -18,7 +18,7 @@ def new_key() -> str:
 
 @dataclass
 class Call:
-    """One request. All calls are safe to repeat: by their key, or since twice has the effect of once."""
+    """One request. All calls are safe to repeat: they have a key, or are idempotent."""
 
     method: str
     path: Tuple[str, ...]  # plain segments
@@ -26,15 +26,15 @@ class Call:
     body: Optional[Dict[str, Any]] = None
     headers: Dict[str, str] = field(default_factory=dict)
     key: Optional[str] = None  # makes a repeat return the outcome of the first attempt
-    key_optional: bool = False  # it may go without its key, if the cluster has no room for more keys
-    until: Optional[float] = None  # the end of a wait that the request names to the cluster
-    listen: bool = False  # a node may hold the request: the reply is then that there is no outcome yet
-    patient: bool = False  # its caller waits: an overloaded cluster does not end the call, though this request does not wait
-    patience: Optional[Callable[[], float]] = None  # bounds an attempt without its wait
+    key_optional: bool = False  # send the call without its key if the cluster can't store more keys
+    until: Optional[float] = None  # when the wait ends that the request asks the cluster for
+    listen: bool = False  # a node may delay its reply while there is no outcome yet
+    patient: bool = False  # keep trying while the cluster is overloaded, because the caller of this call waits for permits
+    patience: Optional[Callable[[], float]] = None  # bounds one attempt, not counting its wait
     max_pause: Optional[float] = None  # bounds the pause after failures
     elsewhere: bool = False  # begin at another node than the last that worked
-    failed: Optional[Callable[[Exception], None]] = None  # is called with each failed attempt
-    operation: str = ""  # of ``POST /v1/batch``, with which it may share a request
+    failed: Optional[Callable[[Exception], None]] = None  # is called with the error of each failed attempt
+    operation: str = ""  # its name in ``POST /v1/batch``; empty if the call can't share a request
     semaphore: str = ""  # of the operation
     session: str = ""  # of the operation
 
@@ -44,23 +44,22 @@ class Reply:
     """A node's reply, with a status below 300."""
 
     status: int
-    sent: float  # of the attempt that succeeded, by ``now``, as received
+    sent: float  # when the attempt that succeeded was sent, by the clock ``now``
     received: float
-    wait: float  # how long that attempt allowed the node to hold it
-    replayed: bool  # the outcome of an earlier attempt with the same key
-    index: int  # of the state that it reflects; 0 unknown
+    wait: float  # seconds by which the attempt allowed the node to delay the reply
+    replayed: bool  # the reply repeats the outcome of an earlier attempt with the same key
+    index: int  # the Raft index of the state that the reply shows; 0 if unknown
     body: Dict[str, Any]
 
     @property
     def early(self) -> bool:
-        """Whether it came before the end of the wait."""
+        """Whether the reply came before the end of the wait."""
         return self.wait == 0 or self.received - self.sent < self.wait
 
     def deadline(self, waited_ms: int, expires_in_ms: int) -> Tuple[float, float]:
         """Returns until when the session of this reply certainly lives, by ``now``, and when to renew it.
 
-        It counts from when the attempt was sent: a node counts waited_ms from the later arrival. A repeated outcome
-        has the wait of an earlier attempt, which does not count.
+        The deadline counts from when the attempt was sent plus waited_ms, except in a replayed reply, whose waited_ms is an earlier attempt's.
         """
         waited = _seconds(waited_ms)
         granted = self.sent if self.replayed else min(self.received, self.sent + waited - waited / _DRIFT)
@@ -68,7 +67,7 @@ class Reply:
         return granted + left - left / _DRIFT - _ROUNDING, granted + left / 3
 
     def latest(self, expires_in_ms: int) -> float:
-        """Returns from when on a lease of this reply is certainly over, by ``now``, unless a renewal moves its end."""
+        """Returns when a lease of this reply has certainly ended for the cluster too, by ``now``, unless it is renewed."""
         left = _seconds(expires_in_ms)
         return self.received + left + left / _DRIFT + _ROUNDING
 

@@ -1,7 +1,7 @@
 """Calls: one request to the cluster, to whichever node replies.
 
-A call is sent to the node that worked last. Without a reply (no connection, silence, 502, 503, 504) the next one is asked, with the same
-idempotency key, after a short random pause each time that all have failed, and not before the time that a node asked for.
+A call is sent to the node that worked last. If it fails (no connection, no reply, 502, 503, 504), the call is repeated at the next node with the same
+idempotency key. After each round in which all nodes failed, the call pauses for a short random time, or for as long as the nodes asked.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ._reactor import GRACE, Reactor
 from ._time import Cancel, in_loop, now
 from ._values import milliseconds
 
-_EXIT = 1.0  # seconds in which leases are released when the interpreter ends; later ones are left to the ttl
-_SHORTEST_SHARE = 0.5  # seconds that one attempt has at least: a healthy node needs some
+_EXIT = 1.0  # seconds for releasing leases when the interpreter ends; leases that are not released by then end with their ttl
+_SHORTEST_SHARE = 0.5  # seconds that one attempt has at least, so that a healthy node can reply
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CONTENDED, _MAX_CONTENDED = 1.0, 1024  # seconds for which a semaphore counts as contended, and how many are remembered
 
 
 def back_off(rounds: int) -> float:
-    """The pause after so many rounds: doubling, and between half and all of it by chance."""
+    """Returns the pause after so many rounds over all nodes: it doubles with each round, and is drawn between half and all of that."""
     full = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(max(rounds - 1, 0), 10))
     return full / 2 + random.random() * full / 2
 
@@ -58,25 +58,25 @@ class Caller:
         self._pool = Pool(credentials)
         self._reactor, self._pid = Reactor(self._pool.close), os.getpid()
         self._flights: Dict[int, Flights] = {}  # by the id of the node
-        self._contended: Dict[Tuple[str, str], float] = {}  # places that were not free at once, and until when that counts
-        self.sessions: Dict[str, Live] = {}  #: that are renewed
+        self._contended: Dict[Tuple[str, str], float] = {}  # places where a call had to wait, and until when the place counts as contended
+        self.sessions: Dict[str, Live] = {}  #: the sessions that are renewed, by their ids
         _callers.add(self)
 
     # The reactor
 
     @property
     def reactor(self) -> Reactor:
-        """Runs the calls; in a child process another one."""
+        """Runs the calls. A child process gets a new one."""
         self.check_process()
         return self._reactor
 
     def check_process(self) -> None:
-        """Notices a fork that has called no handlers, for example in a server that is written in C."""
+        """Detects a fork that did not run the handlers of os.register_at_fork, for example in a server that is written in C."""
         if self._pid != os.getpid():
             self.forked()
 
     def forked(self) -> None:
-        """Begins again in a child process. The parent keeps its connections and sessions."""
+        """Resets this object in a child process. The parent keeps its connections and sessions."""
         self._pid = os.getpid()
         for flights in self._flights.values():
             flights.abandon()
@@ -87,7 +87,7 @@ class Caller:
             session.orphan()
 
     def begin_end(self) -> List[Cancel]:
-        """Begins to end all sessions, and returns an event for each: that a node has confirmed it."""
+        """Starts to end all sessions, and returns an event for each, which comes when a node has confirmed the end."""
         self.check_process()
         return [session.begin_close() for session in list(self.sessions.values())]
 
@@ -97,7 +97,7 @@ class Caller:
         return all([self.reactor.wait(event, until - time.monotonic()) for event in events])
 
     def retire(self) -> None:
-        """Closes connections, and ends the thread, as soon as no call goes on."""
+        """Closes the connections and ends the thread as soon as all calls have ended."""
         self.reactor.retire()
 
     async def do(self, call: Call, deadline: Optional[float] = None, cancel: Optional[Cancel] = None) -> Reply:
@@ -133,7 +133,7 @@ class Caller:
                 of_nodes += int(own)
                 if not (e.status in (408, 502, 503, 504) or own and of_nodes < len(self.nodes)):
                     if of_node(e):
-                        self.nodes.failed(node, time.monotonic() + e.retry_after)  # the next call begins elsewhere
+                        self.nodes.failed(node, time.monotonic() + e.retry_after)  # the next call starts at another node
                     else:
                         self.nodes.worked(node)
                     e.outcome_unknown = ambiguous and not final(e) and call.method != "GET"
@@ -141,21 +141,21 @@ class Caller:
                 last = e
                 ambiguous = ambiguous or not no_effect(e)
                 self.nodes.failed(node, time.monotonic() + e.retry_after)
-                if e.code == "overloaded":  # all nodes share one leader: another node is no help
+                if e.code == "overloaded":  # another node would not help, because all nodes share one leader
                     least = e.retry_after * (1 + random.random() / 4)
                     if call.listen or call.patient or call.until is not None:
-                        since = time.monotonic()  # the cluster is there; the wait goes on
+                        since = time.monotonic()  # give_up_after bounds the time without a cluster, and the cluster has replied
             except Untried:
                 continue
             except OSError as e:
                 if not isinstance(e, (NotSent, ssl.SSLCertVerificationError)):
                     ambiguous = True
                 last = e
-                if isinstance(e.__cause__, ssl.SSLCertVerificationError):  # time rarely mends that, but another node may do
+                if isinstance(e.__cause__, ssl.SSLCertVerificationError):  # a retry at this node would fail too, but another node may have a valid certificate
                     of_nodes += 1
                     if of_nodes >= len(self.nodes):
                         raise _given_up(cancel, deadline, last, ambiguous and call.method != "GET") from e
-                held = call.until is not None and wait > 0  # it may hold the request, which is no fault
+                held = call.until is not None and wait > 0  # the node may have delayed its reply because of the wait, so its silence is no failure
                 self.nodes.failed(node, silent=isinstance(e, Silent) and not held)
             failures += 1
             if failures == 1:
@@ -164,9 +164,9 @@ class Caller:
                 call.failed(last)
 
     def _allow(self, call: Call, deadline: Optional[float], failures: int) -> Tuple[float, float]:
-        """Returns the time that the next attempt may take, and the wait in it that it may name.
+        """Returns the seconds that the next attempt may take, and the wait that its request asks for.
 
-        Each node has its share of the time that is left, so that nodes which accept requests and never reply leave theirs to the others.
+        The attempt gets the node's share of the time left, so that a node which never replies leaves time for the other nodes.
         """
         moment, count = time.monotonic(), len(self.nodes)
         left = MAX_SECONDS if deadline is None else deadline - moment
@@ -177,14 +177,14 @@ class Caller:
             return min(min(wait, self._longest_wait) + patience, share + _SHORTEST_SHARE), wait
         if not call.listen or failures:  # after a failure, first see which node replies
             return min(patience, share), 0.0
-        # Nothing tells a node that holds the request from a dead one: so a call that waits for long does not wait for long with one node.
+        # A node that delays its reply looks like a dead node, so a long wait is made of shorter requests.
         total = min(self._longest_wait + patience, share, max(self.give_up_after / count, self._attempt_timeout))
         if total >= left:  # there is no time for another attempt
             return left + _SHORTEST_SHARE, min(left, self._longest_wait)
         return total, total - min(patience, max(total / 4, _SHORTEST_SHARE / 2))
 
     async def _attempt(self, node: Node, call: Call, body: Optional[bytes], total: float, wait: float, cancel: Cancel) -> Reply:
-        """One attempt at a call, which may share its request with others."""
+        """Sends a call once, separately or in a shared request."""
         end = time.monotonic() + total
         if not shareable(call, wait):
             return await self._alone(node, call, body, end, wait, cancel)
@@ -197,7 +197,7 @@ class Caller:
         return await flights.attempt(call, end, cancel, lambda: self._alone(node, call, body, end, wait, cancel))
 
     async def _alone(self, node: Node, call: Call, body: Optional[bytes], end: float, wait: float, cancel: Cancel) -> Reply:
-        """One request to a node, and its reply; a second one if the node refuses the token and its file has another by now."""
+        """Sends one request. If the node refuses the token and the token file has changed, the request is sent again with the new token."""
         authorization = self._credentials.authorization(node)
         try:
             return await self._request(node, call, body, end, wait, cancel, authorization)
@@ -224,7 +224,7 @@ class Caller:
         loop, over = asyncio.get_running_loop(), False
 
         def cut() -> None:
-            if not over:  # else another request may have the connection by now
+            if not over:  # otherwise another request may already use the connection
                 exchange.cut()
 
         while True:
@@ -239,7 +239,7 @@ class Caller:
                     raise Silent(f"{node} did not reply in time") from e
                 if cancel.canceled or not exchange.used:
                     raise
-                continue  # the node has closed an idle connection: a new one shows whether it is there
+                continue  # the node may only have closed an idle connection: try a new connection
             except BaseException:
                 exchange.end()
                 raise
@@ -263,17 +263,17 @@ class Caller:
             return Reply(response.status, sent, received, wait, replayed, index, decoded)
 
     def contended(self, place: Tuple[str, str]) -> bool:
-        """Reports whether a call could not have its permits at once there a short time ago."""
+        """Reports whether a recent call for this place had to wait for its permits."""
         return time.monotonic() < self._contended.get(place, 0.0)
 
     def contend(self, place: Tuple[str, str]) -> None:
-        """Remembers a call that could not have its permits at once."""
+        """Notes that a call for this place had to wait for its permits."""
         if len(self._contended) >= _MAX_CONTENDED:
             self._contended.clear()
         self._contended[place] = time.monotonic() + _CONTENDED
 
     def growing(self) -> Callable[[], float]:
-        """The patience of a call whose caller waits for a short time, and which goes on after that: twice as long in each round over all nodes."""
+        """Returns the patience of a call that goes on after its caller has left. It is short in the first round over all nodes, and doubles in each round."""
         attempts = 0
 
         def patience() -> float:
@@ -293,7 +293,7 @@ def _in_child() -> None:
 
 
 def _at_exit() -> None:
-    """Releases what is held: a daemon thread does not outlive this."""
+    """Ends all sessions now, because the daemon threads stop when the interpreter ends."""
     until = time.monotonic() + _EXIT
     ends = [(caller, caller.begin_end()) for caller in list(_callers)]
     for caller, events in ends:
@@ -320,5 +320,5 @@ def _given_up(cancel: Cancel, deadline: Optional[float], last: Optional[Exceptio
 
 
 def wait_ended(name: str) -> WaitEnded:
-    """The error of a wait whose time is over, and that was then withdrawn."""
+    """Returns the error of a request that was withdrawn because the time of its wait was over."""
     return WaitEnded(409, {"code": Unavailable.code, "semaphore": name, "detail": f"The permits of {name} were not free before the end of the wait."})

@@ -23,28 +23,28 @@ from ._values import Place
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-KEEP: Any = object()  #: the setting of a semaphore that ``put`` leaves alone
+KEEP: Any = object()  #: given as a setting of ``put``, it leaves the setting unchanged
 _LEVELS = 2**31
 
 
 @dataclass(frozen=True)
 class Semaphore:
-    """A semaphore as of one reply."""
+    """The state of a semaphore in one reply."""
 
     name: str
-    permits: Optional[int]  # the declared capacity; None: no limit in all
+    permits: Optional[int]  # the declared capacity; None: only the groups have limits
     offset: int  # moved by up, down and set_value
-    held: int  # by leases
+    held: int  # permits that leases hold
     available: Optional[int]  # permits + offset - held - returning
     level: Optional[int]
     metadata: Mapping[str, str]
-    epoch: int  # differs between this semaphore and earlier and later ones of the same name
+    epoch: int  # changes when a semaphore is deleted and created again under the same name
     modified_index: int  # rises with every change of permits, offset, leases or waiters
     holder_count: int
     waiter_count: int
-    holders: Sequence[Mapping[str, Any]] = ()  # the first of them, as docs/api-semaphores.md has them; lists leave them out
+    holders: Sequence[Mapping[str, Any]] = ()  # the first holders, see docs/api-semaphores.md; empty in lists
     waiters: Sequence[Mapping[str, Any]] = ()
-    groups: Optional[str] = None  # this and the following ones are as docs/api-groups.md has them
+    groups: Optional[str] = None  # this field and the next are explained in docs/api-groups.md
     per_group: Optional[int] = None
     groups_count: int = 0
     sweeping: bool = False
@@ -52,25 +52,25 @@ class Semaphore:
     max_waiting: Optional[int] = None
     when_full: Optional[str] = None
     head_start: float = 0.0
-    window: Optional[float] = None  # this and the following ones are as docs/api-returns.md has them
+    window: Optional[float] = None  # this field and the fields below are explained in docs/api-returns.md
     cooldown: float = 0.0
-    on_lost: str = "release"  # a duration is text here, for example "30s"
+    on_lost: str = "release"  # "release", "quarantine", or a duration, for example "30s"
     max_hold: Optional[float] = None
     slots: bool = False
     returning: int = 0  # permits that come back later
     next_return_in: Optional[float] = None
-    lost_count: int = 0  # of the lost holds
+    lost_count: int = 0  # the number of lost holds
 
 
 @dataclass(frozen=True)
 class LostHold:
-    """What a lease held that ended because its session expired, or by ``max_hold``: the permits come back later, or when somebody frees them."""
+    """The permits of a lease that expired or reached ``max_hold``. They come back after a delay, or when ``free_lost`` frees them."""
 
     token: int
     session: str  # empty if the caller may not see it
     count: int
-    lost: float  # how long ago
-    back_in: Optional[float]  # None: not before ``free_lost``
+    lost: float  # seconds since the loss
+    back_in: Optional[float]  # seconds until the permits come back; None: only ``free_lost`` brings them back
     metadata: Mapping[str, str]
     group: str = ""
     slots: Sequence[int] = ()
@@ -78,20 +78,20 @@ class LostHold:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of a semaphore as of one reply."""
+    """The state of a group of a semaphore in one reply."""
 
     group: str
     limit: Optional[int]  # None: it has no limit
-    own: bool  # the limit is the group's own
-    used: int  # of the limit
+    own: bool  # the limit was set for this group by ``set_group_limit``
+    used: int  # permits that count against the limit
     held: int  # by leases
     waiting: int  # requests
     oldest_wait: float
-    groups_before: int  # that are served before its first request
+    groups_before: int  # groups that are served before the first request of this group
 
 
 def _shown(kind: Callable[..., T], body: Mapping[str, Any]) -> T:
-    """Returns the value of a reply; its times, as all of the client's, are in seconds."""
+    """Decodes a reply, and converts its times to seconds."""
     members = {**body, **{key[:-3]: None if value is None else value / 1000 for key, value in body.items() if key.endswith("_ms")}}
     return kind(**{f.name: members[f.name] for f in fields(cast(Any, kind)) if f.name in members})
 
@@ -101,7 +101,7 @@ def _semaphore(body: Mapping[str, Any]) -> Semaphore:
 
 
 class Operations:
-    """The calls that are one request, of a client that blocks and of one for asyncio."""
+    """The calls that ``Client`` and ``AsyncClient`` make with one request."""
 
     def _send(self, call: Call, decode: Callable[[Reply], T]) -> T:
         raise NotImplementedError
@@ -112,7 +112,7 @@ class Operations:
         head_start: Optional[float] = None, window: Optional[float] = None, cooldown: Optional[float] = None, on_lost: Union[str, float, None] = None,
         max_hold: Optional[float] = None, slots: Optional[bool] = None,
     ) -> Tuple[Semaphore, bool]:  # fmt: skip
-        """Makes a semaphore, or returns the existing one unchanged; and whether it was made. ``put`` lists the settings."""
+        """Creates a semaphore, or leaves an existing semaphore unchanged. Returns it, and whether it was created. ``put`` lists the settings."""
         given = {"level": level, "metadata": metadata, "groups": groups, "per_group": per_group, "paused": paused, "max_waiting": max_waiting,
                  "when_full": when_full, "head_start": head_start, "window": window, "cooldown": cooldown, "on_lost": on_lost, "max_hold": max_hold,
                  "slots": slots}  # fmt: skip
@@ -126,20 +126,21 @@ class Operations:
         on_lost: Union[str, float, None] = KEEP, max_hold: Optional[float] = KEEP, slots: Optional[bool] = KEEP, only_new: bool = False,
         epoch: Optional[int] = None,
     ) -> Tuple[Semaphore, bool]:  # fmt: skip
-        """Creates a semaphore, or changes the given settings and no other (None clears one); and whether it was made.
+        """Creates a semaphore, or changes only the given settings (None clears a setting). Returns it, and whether it was created.
 
-        More permits serve waiters at once; fewer than are held end no lease. With only_new an existing one is ``PreconditionFailed``.
+        Additional permits are granted to waiters at once. Leases go on even if fewer permits are set than they hold. With only_new, an existing semaphore
+        raises ``PreconditionFailed``.
 
-        permits: None: no limit in all, only limits of groups; needs groups and per_group.
-        groups: "request": a request belongs to the group that it names; "owner": to the group that is its caller's identity.
+        permits: None: only the groups have limits; needs groups and per_group.
+        groups: "request": a request belongs to the group that it names; "owner": the caller's identity is the group.
         per_group: the limit of each group without a limit of its own.
         paused: the reason of a pause, see ``pause``.
-        max_waiting, when_full: the longest line, and whether a full line does "refuse" one more request (``LineFull``) or "drop-oldest" (``Superseded``).
+        max_waiting, when_full: the longest line; a full line ends the new request ("refuse", ``LineFull``) or the oldest ("drop-oldest", ``Superseded``).
         head_start: the most seconds of head start that a request may ask for.
-        window: what is granted is spent, and comes back so many seconds after the grant; a lease is a receipt then, see ``Lease.settle``.
-        cooldown: the seconds after which permits come back that a lease gives up.
-        on_lost: what happens to the permits of a lease whose session expired, or that reached max_hold: "release", as at any end; a number of seconds after
-            which they come back; or "quarantine": they come back by ``free_lost`` alone.
+        window: permits come back so many seconds after the grant, whether or not they are released: a lease is a receipt, see ``Lease.settle``.
+        cooldown: permits come back so many seconds after the lease gave them up.
+        on_lost: when the permits of a lease come back that expired or reached max_hold: "release": as after a release; a number: after so many seconds;
+            "quarantine": only by ``free_lost``.
         max_hold: the most seconds that a lease holds, however often it is renewed.
         slots: leases say which permits they have, see ``Lease.slots``.
         """
@@ -152,7 +153,7 @@ class Operations:
         return self._send(call, _made)
 
     def pause(self, name: str, reason: str, *, epoch: Optional[int] = None) -> Semaphore:
-        """Stops all grants until ``resume``. Requests keep their places, and leases go on; a try is ``Unavailable`` with the reason."""
+        """Stops all grants until ``resume``. Requests keep their places, and leases go on. A request with wait=0 raises ``Unavailable`` with the reason."""
         return self._pause(name, values.text("reason", reason), epoch)
 
     def resume(self, name: str, *, epoch: Optional[int] = None) -> Semaphore:
@@ -163,12 +164,12 @@ class Operations:
         return self._send(_change(name, "PATCH", body=_settings(paused=reason), epoch=epoch), lambda reply: _semaphore(reply.body))
 
     def get(self, name: str, *, stale: bool = False, epoch: Optional[int] = None) -> Semaphore:
-        """Reads a semaphore with its first holders and waiters; stale reads the state of the node that replies, without asking the leader."""
+        """Reads a semaphore with its first holders and waiters. With stale, a node replies from its own state, without asking the leader."""
         query = {**values.query(epoch), **({"consistency": "stale"} if values.flag("stale", stale) else {})}
         return self._send(Call("GET", ("v1", "semaphores", values.semaphore(name)), query=query), lambda reply: _semaphore(reply.body))
 
     def delete(self, name: str, *, epoch: Optional[int] = None) -> None:
-        """Deletes a semaphore: its leases are over, its waiters end with ``Deleted``."""
+        """Deletes a semaphore: its leases end, and its waiting requests raise ``Deleted``."""
         return self._send(_change(name, "DELETE", epoch=epoch), void)
 
     def up(self, name: str, count: int = 1, *, epoch: Optional[int] = None) -> int:
@@ -214,7 +215,7 @@ class Operations:
         return self._send(Call("GET", ("v1", "semaphores", values.semaphore(name), "lost"), query=query), _lost_page)
 
     def free_lost(self, name: str, token: int, reason: str = "", *, epoch: Optional[int] = None) -> None:
-        """Brings the permits of a lost lease back now: for its holder, once its work has stopped, or an operator who has looked; else ``NotLost``."""
+        """Frees the permits of a lost lease now. Call it only when the work under the lease has stopped. Raises ``NotLost`` if the token has no lost hold."""
         call = _change(name, "DELETE", "lost", str(values.whole("token", token)), epoch=epoch)
         if values.text("reason", reason):
             call.query["reason"] = reason
@@ -223,19 +224,19 @@ class Operations:
     # Operators
 
     def revoke(self, name: str, session: str, reason: str = "", *, group: str = "") -> None:
-        """Takes one lease away from a session, as an operator. The holder may go on for a while: the next grant's token fences it."""
+        """Takes one lease away from a session, as an operator. The holder notices it later; until then only the larger token of the next grant fences it."""
         call = _change(name, "DELETE", "holders", values.text("session", session), group=group)
         if values.text("reason", reason):
             call.query["reason"] = reason
         return self._send(call, void)
 
     def revoke_session(self, session: str, reason: str = "") -> None:
-        """Ends a session as an operator. It is no error that it is over."""
+        """Ends a session as an operator. Succeeds also if the session has ended before."""
         body = {"reason": reason} if values.text("reason", reason) else {}
         return self._send(Call("POST", ("v1", "sessions", values.text("session", session), "revoke"), body=body, key=new_key()), void)
 
     def end_session(self, session: str) -> None:
-        """Ends a session by its id, for its owner. It is no error that it is over."""
+        """Ends a session by its id, for its owner. Succeeds also if the session has ended before."""
         return self._send(Call("DELETE", ("v1", "sessions", values.text("session", session)), key=new_key()), void)
 
 
@@ -254,7 +255,7 @@ def _span(name: str) -> Callable[[Any], int]:
     return lambda value: values.milliseconds(values.seconds(name, value))
 
 
-#: What checks the settings of semaphores, and returns their values in a body.
+#: The functions that check the settings of semaphores, and return their values for a body.
 _CHECKS: Dict[str, Callable[[Any], Any]] = {
     "permits": lambda value: values.whole("permits", value, 0),
     "level": lambda value: values.whole("level", value, -_LEVELS, _LEVELS - 1),
@@ -303,29 +304,29 @@ def _value(reply: Reply) -> int:
 
 @dataclass(frozen=True)
 class _Life:
-    """How a session lives."""
+    """The options of a new session."""
 
     ttl: float
     margin: float
-    body: Dict[str, Any]  # of the request that opens it
+    body: Dict[str, Any]  # members of the body of the request that opens the session
 
 
 class Client(Operations, Unpicklable):
-    """Talks to one cluster through any of its nodes; safe for concurrent use, one serves a whole process. A context manager that closes it.
+    """The client of one cluster, through any of its nodes. Safe for concurrent use: a process needs one. A context manager that closes the client.
 
-    It sends no request by itself; it raises ValueError or OSError for addresses that are not base URLs, and for credentials that can't be read or may
-    not be sent there. All times are in seconds.
+    The constructor sends no request. It raises ValueError or OSError for addresses that are not base URLs, and for credentials that can't be read or that
+    must not be sent to these addresses. All times are in seconds.
 
     addresses: base URLs of the nodes ("http://n1:8701", or "n1:8701" for the same), tried in an order drawn at random unless in_order.
-    token, token_file: goes with every request; the file is read again when it changes, and when a node refuses the token. It does not go over plain
-        HTTP to another machine, where everybody on the way could read it, unless insecure_http.
-    ca: a PEM file with the authorities of the nodes' certificates; cert, key: the client's own. They are read again when they change.
-    headers: of every request, for a proxy in front that asks for some.
-    attempt_timeout: bounds one attempt at one node, beside the wait that was asked for.
-    longest_wait: bounds one listening request; longer waits are made of several, which keep their place.
-    max_wait: the most that the nodes accept as the wait of one request.
-    give_up_after: ends a call without a deadline that no node could carry out for that time.
-    anonymous: leaves host, pid and user out of the metadata of sessions and leases, by which people see who holds what. What the caller gives wins.
+    token, token_file: sent with every request; the file is read again when it changes, and when a node refuses the token. Without insecure_http the
+        token is never sent over plain HTTP to another machine, because others on the network could read it.
+    ca: a PEM file with the authorities of the nodes' certificates; cert, key: the client's certificate. The files are read again when they change.
+    headers: sent with every request, for example for a proxy in front of the nodes.
+    attempt_timeout: bounds one attempt at one node, not counting the wait of the request.
+    longest_wait: bounds the wait of one HTTP request; a longer wait takes several requests, and keeps its place in line.
+    max_wait: the longest wait that the nodes accept in one request.
+    give_up_after: ends a call without a deadline after so many seconds in which no node could carry it out.
+    anonymous: leaves host, pid and user out of the metadata of sessions and leases. Otherwise the client adds these keys unless the caller gives them.
     """
 
     def __init__(
@@ -355,10 +356,10 @@ class Client(Operations, Unpicklable):
         self, name: str, *, count: int = 1, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, ttl: float = 30.0, margin: float = 0.0,
         metadata: Optional[Mapping[str, str]] = None, epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
     ) -> Lease:  # fmt: skip
-        """Waits until it is granted a lease, which is renewed in the background until its release: the shortest way to hold one semaphore.
+        """Waits for a lease, and renews it in the background until its release: the shortest way to hold one semaphore.
 
-        A free semaphore costs one request; a wait goes as in ``Session.acquire``, which explains ``group``, ``head_start`` and the errors. ``ttl`` is how
-        long the lease outlives its last renewal; ``margin`` makes it count as lost that long before its deadline, which leaves time to stop the work.
+        A free semaphore costs one request. ``Session.acquire`` explains waits, ``group``, ``head_start`` and the errors. The lease ends ``ttl`` after its
+        last renewal, and counts as lost ``margin`` before that, so that there is time to stop the work.
         """
         return self._calls.reactor.run(self._to_lease(
             name, count=count, group=group, head_start=head_start, wait=wait, ttl=ttl, margin=margin, metadata=metadata, epoch=epoch, cancel=cancel
@@ -408,7 +409,7 @@ class Client(Operations, Unpicklable):
             raise
 
     async def _once(self, call: Call, deadline: Optional[float], cancel: Cancel) -> Reply:
-        """Makes a one-call request until it is granted or refused. If its outcome is open at the end of its time, it is repeated with its key, and undone."""
+        """Repeats a call until it is granted or refused. If its outcome is unknown at the deadline, ``_settle`` finds the outcome, and undoes a grant."""
         rounds = 0
         while True:
             call.key = new_key()
@@ -434,7 +435,7 @@ class Client(Operations, Unpicklable):
             return False
 
     async def _settle(self, call: Call, keep: Callable[[Reply], Optional[Reply]]) -> Optional[Reply]:
-        """Finds out, for a caller that no longer waits, how a request ended, and ends its session, so that no request stays behind."""
+        """Finds the outcome of a request whose caller no longer waits, and ends its session, so that no request stays in line."""
         call.elsewhere, call.until, grace = True, None, time.monotonic() + GRACE
         try:
             for _ in range(3):  # waiting, or unsure; ended; confirmed
@@ -451,7 +452,7 @@ class Client(Operations, Unpicklable):
     def session(
         self, *, ttl: float = 30.0, margin: float = 0.0, metadata: Optional[Mapping[str, str]] = None, timeout: Optional[float] = None
     ) -> Session:
-        """Opens a session and keeps it renewed until its ``close``, or until it is lost: for several semaphores, one after another or at once."""
+        """Opens a session, which may acquire several semaphores, and renews it until its ``close``, or until it is lost."""
         return self._calls.reactor.run(self._to_open(ttl=ttl, margin=margin, metadata=metadata, timeout=timeout))
 
     def _to_open(self, *, ttl: float = 30.0, margin: float = 0.0, metadata: Optional[Mapping[str, str]] = None, timeout: Optional[float] = None) -> Work[Session]:
@@ -482,7 +483,7 @@ class Client(Operations, Unpicklable):
 
     def _begin(self, session: Session, reply: Reply, waited_ms: int) -> None:
         session._begin(reply, waited_ms, reply.body["expires_in_ms"])
-        if self._closing.canceled:  # after close has read the sessions
+        if self._closing.canceled:  # ``close`` may have missed this session
             session.begin_close()
             raise Closed("the client was closed")
 
@@ -498,10 +499,10 @@ class Client(Operations, Unpicklable):
         return _Life(ttl, margin, {"ttl": values.milliseconds(ttl), **({"metadata": pairs} if pairs else {})})
 
     def limited(self, name: str, **options: Any) -> Callable[[F], F]:
-        """A decorator: the function, or the body of the generator, runs while it holds a lease of the semaphore, with the options of ``lease``.
+        """Returns a decorator that holds a lease of the semaphore while the function or generator runs. The options are those of ``lease``.
 
-        Raises ``Lost`` if the lease was lost before the end, and TypeError if no lease can be held: for coroutine functions, which ``AsyncClient.limited``
-        takes, asynchronous generators, classes, and at its end a call that returns a coroutine or generator, whose body would run without the lease.
+        A call raises ``Lost`` if the lease was lost before its end, and TypeError if it returns a coroutine or generator, whose body would run without the
+        lease. The decorator raises TypeError for classes, asynchronous generators and coroutine functions (for these use ``AsyncClient.limited``).
         """
         return limited(lambda: self.lease(name, **options), None)
 
@@ -516,18 +517,18 @@ class Client(Operations, Unpicklable):
         return _pages(lambda cursor: self.group_page(name, cursor, waiting=waiting))
 
     def lost_holds(self, name: str) -> Iterator[LostHold]:
-        """Goes through what lost leases of a semaphore held and has not come back yet, by token."""
+        """Yields the lost holds of a semaphore, by token."""
         return _pages(lambda cursor: self.lost_page(name, cursor))
 
     def down(
         self, name: str, count: int = 1, *, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, partial: bool = False,
         epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
     ) -> int:  # fmt: skip
-        """Takes permits without a lease, in the same queue as all requests, and returns how many: an ``up`` brings them back, or their window.
+        """Takes permits without a lease, in the same queue as all requests, and returns how many. ``up`` or the semaphore's window brings them back.
 
-        However often the call had to be repeated, it takes permits once. With partial it takes fewer than count as soon as there is one. A wait longer than
-        max_wait starts again at the end of the queue. If the permits are granted just at the end of the wait, it returns them; raises ``Unavailable``
-        (``WaitEnded``) when no permits were taken, and an error with outcome_unknown when no node could be asked about that within 2 s.
+        Retries don't take permits twice. With partial, fewer permits than count are enough, at least one. A wait longer than max_wait starts again at the
+        end of the queue. Permits that are granted just at the end of the wait are returned. Raises ``Unavailable`` (``WaitEnded``) when no permits were
+        taken, and an error with outcome_unknown when no node could tell the outcome within 2 s.
         """
         return self._calls.reactor.run(self._to_down(name, count, group=group, head_start=head_start, wait=wait, partial=partial, epoch=epoch, cancel=cancel))
 
@@ -545,7 +546,7 @@ class Client(Operations, Unpicklable):
 
         async def give_back(taken: int) -> None:
             shown = await self._calls.do(Call("GET", ("v1", "semaphores", name), query=values.query(epoch)))
-            if "window_ms" not in shown.body:  # else they come back by themselves, and an ``up`` would be one more time
+            if "window_ms" not in shown.body:  # with a window the permits come back without ``up``, which would add them a second time
                 await self._calls.do(_change(name, "POST", "up", body={"count": taken}, epoch=epoch, operation="up"))
 
         def undo(taken: int) -> Any:
@@ -578,14 +579,14 @@ class Client(Operations, Unpicklable):
                 if late is not None:
                     return int(late.body["granted"])
                 if isinstance(e, SignalboxError):
-                    e.outcome_unknown = False  # it was withdrawn
+                    e.outcome_unknown = False  # the request was withdrawn
                 if isinstance(e, Unreachable) and deadline is not None and time.monotonic() >= deadline:
                     raise wait_ended(name) from e
                 raise
             return int(reply.body["granted"])
 
     async def _in_line(self, call: Call, cancel: Cancel) -> Reply:
-        """Makes a request and repeats it, with the same key, until it has ended: a repeat joins the first one at its place."""
+        """Repeats a request with the same key, and so at the same place in line, until it has ended."""
         early = 0
         while True:
             reply = await self._calls.do(call, call.until, cancel)
@@ -612,7 +613,7 @@ class Client(Operations, Unpicklable):
         return Work(start, left, renewed=False)
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Ends every session and lease that is still open, and all calls that wait; returns whether nodes have confirmed it within the time."""
+        """Ends all sessions, leases and waiting calls, and returns whether nodes confirmed the ends of the sessions within timeout."""
         timeout = values.seconds("timeout", timeout)
         self._closing.cancel()
         confirmed = self._calls.await_end(self._calls.begin_end(), timeout)

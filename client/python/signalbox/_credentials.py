@@ -1,4 +1,4 @@
-"""Tokens and certificates, and where they may go."""
+"""Tokens and certificates, and the nodes to which they may be sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Seen = List[Optional[Tuple[int, int, int]]]
 
 
 class _Followed(Generic[T]):
-    """A value that was read from files, and is read again once they change. A file that can't be read any more leaves the value from before."""
+    """A value that is read from files, and again after they change. If the files can't be read, the previous value stays."""
 
     def __init__(self, read: Callable[[], T], paths: Sequence[str]) -> None:
         self._read, self._paths = read, paths
@@ -21,7 +21,7 @@ class _Followed(Generic[T]):
         self._value = read()
 
     def get(self, force: bool = False) -> T:
-        now = self._look()  # before they are read, so that no later change is missed
+        now = self._look()  # before the files are read, so that a change meanwhile is read the next time
         if force or now != self._seen:
             self._seen = now
             try:
@@ -66,19 +66,19 @@ class Credentials:
         elif token is not None:
             value = _check_token(token, "the token")
             self._token = _Followed(lambda: value, [])
-        self.resend = token_file is not None  #: another token may come
+        self.resend = token_file is not None  #: the token may have changed in its file
         self._tls: Optional[_Followed[ssl.SSLContext]] = None
         if any(node.https for node in nodes) or ca or cert:
             self._tls = _Followed(lambda: _context(ca, cert, key), [path for path in (ca, cert, key) if path])
 
     def authorization(self, node: Node, force: bool = False) -> Optional[str]:
-        """Returns the header for a node; with force the file is read again also if it looks unchanged."""
+        """Returns the header for a node; with force the token file is read even if it looks unchanged."""
         if self._token is not None and self._gets[id(node)]:
             return "Bearer " + self._token.get(force)
         return node.basic
 
     def context(self) -> Optional[ssl.SSLContext]:
-        """Returns the TLS settings, another object after each change of the files."""
+        """Returns the TLS settings. It is a new object after each change of the files."""
         return self._tls.get() if self._tls else None
 
 

@@ -10,7 +10,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def limited(lease: Optional[Callable[[], ContextManager[Any]]], lease_async: Optional[Callable[[], AsyncContextManager[Any]]]) -> Callable[[F], F]:
-    """Returns the decorator of a client that blocks, or of one for asyncio; each refuses what it can't hold a lease for."""
+    """Returns the decorator of ``Client`` (lease) or ``AsyncClient`` (lease_async). It raises TypeError for functions whose body can't run under the lease."""
 
     def decorate(function: F) -> F:
         if not callable(function) or isinstance(function, (type, staticmethod, classmethod)):
@@ -51,7 +51,7 @@ def _matches(kind: Callable[[Any], bool], function: Any) -> bool:
 
 
 def _checked(result: Any) -> Any:
-    """Refuses a result whose body is still to run, without the lease."""
+    """Raises TypeError for a coroutine or generator as the result, because its body would run after the lease has ended."""
     body = getattr(result, "gen", result)  # a function under contextlib.contextmanager returns an object that has the generator
     if inspect.isawaitable(result) or inspect.isgenerator(body) or inspect.isasyncgen(body):
         if hasattr(body, "close"):

@@ -28,11 +28,11 @@ class Closed(SignalboxError):
 
 
 class Lost(SignalboxError):
-    """The session or lease is over without the program's doing; ``__cause__`` is the reason."""
+    """The session or lease ended although the program did not end it; ``__cause__`` is the reason."""
 
 
 class NotRenewed(SignalboxError):
-    """No renewal succeeded in time by this process's own clock: another client may hold the permits from now on."""
+    """By this process's clock, no renewal succeeded before the deadline: another client may hold the permits from now on."""
 
 
 class Refused(SignalboxError):
@@ -41,14 +41,14 @@ class Refused(SignalboxError):
     code = ""  #: "never", "unknown-semaphore", …; empty when no node of Signalbox has made the reply
 
     def __init__(self, status: int, members: Dict[str, Any], retry_after: float = 0.0, address: str = "") -> None:
-        self.status = status  #: of HTTP
+        self.status = status  #: the HTTP status
         self.members = members  #: all members of the problem document
         self.detail = str(members.get("detail", ""))  #: what happened, and what to do about it
-        self.reason = str(members.get("reason", ""))  #: an operator's, for Revoked; of a pause, for Unavailable
-        self.rule = str(members.get("rule", ""))  #: the limit, or the rule of the lock hierarchy
+        self.reason = str(members.get("reason", ""))  #: why an operator revoked the lease (Revoked) or paused the semaphore (Unavailable)
+        self.rule = str(members.get("rule", ""))  #: the name of the limit, or the rule of the lock hierarchy, that refused the request
         self.field = str(members.get("field", ""))  #: the member or parameter that is wrong
         self.retry_after = retry_after  #: seconds, as the node asked
-        self.address = address  #: of the node
+        self.address = address  #: the address of the node
         if not self.code:
             self.code = str(members.get("code", ""))
         super().__init__(status, members, retry_after, address)
@@ -65,7 +65,7 @@ class Refused(SignalboxError):
 
 
 class InvalidRequest(Refused, ValueError):
-    """``field`` names the member or parameter, ``detail`` its valid values. Most are found before anything is sent."""
+    """A member or parameter (``field``) is invalid; ``detail`` has the valid values. The client finds most of these errors before it sends a request."""
 
     code = "invalid-request"
 
@@ -77,7 +77,7 @@ class Unauthenticated(Refused):
 
 
 class Forbidden(Refused):
-    """The token does not allow that."""
+    """The token does not allow the call."""
 
     code = "forbidden"
 
@@ -119,7 +119,7 @@ class Unavailable(Refused):
 
     @property
     def available_in(self) -> Optional[float]:
-        """Seconds after which enough permits of a window have come back; None for a semaphore without a window, and where others wait for them."""
+        """Seconds until a window has brought enough permits back; None for a semaphore without a window, and while other requests wait for the permits."""
         after = self.members.get("available_in_ms")
         return None if after is None else float(after) / 1000
 
@@ -129,49 +129,49 @@ class WaitEnded(Unavailable, TimeoutError):
 
 
 class Never(Refused):
-    """More permits than the semaphore has."""
+    """The request asks for more permits than the semaphore can ever have free."""
 
     code = "never"
 
 
 class Hierarchy(Refused):
-    """Levels must fall, see ``rule``."""
+    """The semaphore's level is not below every level that the session holds, or the session waits for another level; see ``rule``."""
 
     code = "hierarchy"
 
 
 class LeaseExists(Refused):
-    """This session holds the semaphore, or waits for it, already: in the same group, if it has groups."""
+    """This session already holds the semaphore or waits for it, in the same group if the semaphore has groups."""
 
     code = "lease-exists"
 
 
 class LineFull(Refused):
-    """As many requests wait as the semaphore's ``max_waiting`` allows. The client does not ask again by itself."""
+    """As many requests wait as the semaphore's ``max_waiting`` allows. The client does not retry."""
 
     code = "line-full"
 
 
 class Superseded(Refused):
-    """The line was full, and a newer request took the place of this one. The client does not ask again by itself."""
+    """The line was full, and a newer request took this request's place. The client does not retry."""
 
     code = "superseded"
 
 
 class NoTotal(Refused):
-    """The semaphore has limits of its groups alone: there are no permits to add, take or set without a lease."""
+    """Only the groups of the semaphore have limits, so it has no permits that could be added, taken or set without a lease."""
 
     code = "no-total"
 
 
 class RequestsWaiting(Refused):
-    """Requests wait, and ``groups``, and ``permits`` to or from None, change only while no request does."""
+    """Requests wait for the semaphore. ``groups``, and ``permits`` to or from None, can be changed only while no request waits."""
 
     code = "requests-waiting"
 
 
 class Overflow(Refused):
-    """A count would leave 64 bits."""
+    """A count would not fit into 64 bits."""
 
     code = "overflow"
 
@@ -189,31 +189,31 @@ class ExpiredSession(Refused):
 
 
 class Revoked(Refused):
-    """An operator took the lease or session away, see ``reason``; or the lease has reached ``max_hold``, and the reason is "max-hold"."""
+    """An operator revoked the lease or session, see ``reason``; or the lease has reached ``max_hold``, with the reason "max-hold"."""
 
     code = "revoked"
 
 
 class Over(Refused):
-    """The grant of the first request with this key is over."""
+    """The request repeats an earlier request with the same key, whose grant has ended."""
 
     code = "over"
 
 
 class PreconditionFailed(Refused):
-    """The semaphore has another epoch, or exists."""
+    """The semaphore has another epoch than the call names, or exists and was to be created."""
 
     code = "precondition-failed"
 
 
 class KeyReused(Refused):
-    """The key belongs to another request."""
+    """The idempotency key was used for another request."""
 
     code = "key-reused"
 
 
 class LimitReached(Refused):
-    """A configured limit, see ``rule``; no effect."""
+    """A configured limit is reached, see ``rule``. The call had no effect."""
 
     code = "limit-reached"
 
@@ -227,7 +227,7 @@ _CLASSES: Dict[str, Type[Refused]] = {
     )
 }  # fmt: skip
 
-#: Refusals which make sure that the call had no effect.
+#: Codes of refusals after which the call certainly had no effect.
 _NO_EFFECT = frozenset((
     "no-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached", "unauthenticated", "forbidden",
 ))  # fmt: skip
@@ -237,7 +237,7 @@ _MAX_RETRY_AFTER = 60
 
 
 def refusal(status: int, kind: Optional[str], retry_after: Optional[str], body: bytes, address: str) -> Refused:
-    """Returns the error of a reply. A reply that is no problem document gets an empty code, so that a proxy's 404 never passes for the end of a session."""
+    """Returns the error of a reply. A reply without a problem document has an empty code, so that a proxy's 404 is not taken for the end of a session."""
     members: Any = None
     if (kind or "").split(";")[0].strip() == "application/problem+json":
         try:
@@ -256,7 +256,7 @@ def refused(status: int, members: Dict[str, Any], retry_after: float, address: s
 
 
 def is_plain(e: Refused) -> bool:
-    """Reports whether the request was in plain HTTP and the node takes HTTPS alone."""
+    """Reports whether the node refused plain HTTP because it serves only HTTPS."""
     return e.status == 400 and not e.code and e.detail.startswith("Client sent an HTTP request to an HTTPS server")
 
 
@@ -270,5 +270,5 @@ def of_node(e: Refused) -> bool:
 
 
 def final(e: Refused) -> bool:
-    """Reports whether the state machine made the refusal: then a repeat has the outcome of the first attempt."""
+    """Reports whether the replicated state machine made the refusal. A repeat with the same key then has the same outcome."""
     return e.status in (404, 409, 410, 412, 422) and e.code != ""

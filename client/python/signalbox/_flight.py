@@ -1,7 +1,6 @@
 """Shared requests: calls that come while a request to a node is under way share the next request, ``POST /v1/batch``.
 
-The first call leaves at once. The next request leaves when the earlier one has returned, or after 10 ms. So a lone caller waits for no other, and the
-busier a process is, the more of its calls share a request.
+The first call is sent at once. The calls after it are sent in one request when the first request has returned, or after 10 ms. So a lone call never waits.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from ._errors import Refused, refused
 from ._http import NotSent
 from ._time import Cancel, in_loop
 
-_SLOW = 0.01  # seconds after which the next request leaves although an earlier one has not returned: the node is far away, or silent
+_SLOW = 0.01  # seconds that a shared request waits for the earlier request to return: the node may be far away, or silent
 _MAX_MEMBERS, _MAX_BYTES = 256, 256 << 10  # of one shared request, well below a node's limits
-_PAUSE = 1.0  # seconds for which an overloaded node gets releases separately
-_REFUSED = 60.0  # seconds for which all calls are sent separately, after a node, or a proxy, has not taken a shared request
-_RETRY_AFTER = {"unavailable": 1.0, "storage-full": 10.0, "states-differ": 10.0}  # of members, which have no headers; other 429 and 503: 1 s
-_GIVES_BACK = frozenset(("release", "end", "up"))  # alone in a request, an overloaded node takes them before others
+_PAUSE = 1.0  # seconds for which calls of _GIVES_BACK are sent separately after a node was overloaded
+_REFUSED = 60.0  # seconds for which all calls are sent separately after a node or a proxy has refused a shared request
+_RETRY_AFTER = {"unavailable": 1.0, "storage-full": 10.0, "states-differ": 10.0}  # a member's result has no Retry-After header; other 429 and 503: 1 s
+_GIVES_BACK = frozenset(("release", "end", "up"))  # these give permits back: an overloaded node accepts them first, if they are sent separately
 
 
 class Silent(OSError):
@@ -32,24 +31,24 @@ class Silent(OSError):
 
 
 class Untried(NotSent):
-    """The caller gave up while the call waited for other calls: that does not count against the node."""
+    """The caller gave up before the shared request was sent: the node has not failed."""
 
 
 class _Separate(Exception):
-    """The node did not take the shared request: each call is sent separately."""
+    """The node refused the shared request: each call is sent separately."""
 
 
 @dataclass
 class _Member:
     operation: bytes
-    result: asyncio.Future[Union[Reply, Exception]]  # an exception as a result: a child process retrieves none
+    result: asyncio.Future[Union[Reply, Exception]]  # set_exception would log a warning in a child process, which never reads the future
 
 
 @dataclass
 class _SharedRequest:
     """One request of several calls."""
 
-    end: float = 0.0  # when its time is over, by the loop's clock
+    end: float = 0.0  # the latest deadline of the members, by the loop's clock
     members: List[_Member] = field(default_factory=list)
     size: int = 0
     timer: Optional[asyncio.TimerHandle] = None
@@ -59,28 +58,28 @@ class _SharedRequest:
 
 
 def shareable(call: Call, wait: float) -> bool:
-    """Reports whether a call may share a request. A call that waits may not: a node would hold the request, and so the replies to the others."""
+    """Reports whether a call may share a request. A call that waits for permits may not, because it would delay the replies to the other calls."""
     return bool(call.operation) and not call.listen and wait == 0 and not call.headers and (call.key is not None or call.operation == "end")
 
 
 class Flights:
-    """The requests to one node. Its loop alone uses it."""
+    """The requests to one node. Only the client's loop may use it."""
 
     def __init__(
         self, node: str, request: Callable[[bytes, float, Cancel], Coroutine[Any, Any, Reply]], spawn: Callable[[Coroutine[Any, Any, None]], object]
     ) -> None:
         self._node, self._request, self._spawn = node, request, spawn
         self._under_way = 0  # requests
-        self._overloaded_until = 0.0  # until then, calls that give permits back are sent separately
-        self._separate_until = 0.0  # until then, all calls are
-        self._next: Optional[_SharedRequest] = None  # has the calls for the next request
+        self._overloaded_until = 0.0  # until then, calls of _GIVES_BACK are sent separately
+        self._separate_until = 0.0  # until then, all calls are sent separately
+        self._next: Optional[_SharedRequest] = None  # collects the calls of the next request
 
     def abandon(self) -> None:
-        """Sends no request any more, in a child process: the calls that end there are the parent's."""
+        """Stops sending, in a child process: the inherited calls belong to the parent."""
         self._spawn = lambda work: work.close()
 
     async def attempt(self, call: Call, end: float, cancel: Cancel, alone: Callable[[], Coroutine[Any, Any, Reply]]) -> Reply:
-        """Makes one attempt at a call: alone, or in a shared request."""
+        """Sends a call once, separately or in a shared request."""
         moment = time.monotonic()
         if self._under_way == 0 or moment < self._separate_until or call.operation in _GIVES_BACK and moment < self._overloaded_until:
             self._under_way += 1
@@ -124,7 +123,7 @@ class Flights:
         return shared
 
     def _leave(self, shared: _SharedRequest, member: _Member, late: bool) -> None:
-        """Ends a call that is given up, or is too late. A request that all calls have left is aborted."""
+        """Ends a call that was canceled or is late. Aborts the shared request when the callers of all its members have left."""
         if member.result.done():
             return
         shared.present -= 1
@@ -137,7 +136,7 @@ class Flights:
             shared.cancel.cancel()
 
     def _finish(self) -> None:
-        """Ends a request that was under way, and sends the next request once there is no other."""
+        """Counts a request that has returned, and sends the next request if no other is under way."""
         self._under_way -= 1
         if self._under_way == 0 and self._next is not None:
             self._send(self._next)
@@ -170,18 +169,18 @@ class Flights:
         """Returns the reply or the refusal of each member."""
         results, overloaded = reply.body.get("results"), False
         if not isinstance(results, list) or len(results) != count or not all(isinstance(result.get("status"), int) for result in results):
-            raise OSError(f"the reply of {self._node} can't be read")  # a repeat finds out the outcomes by their keys
+            raise OSError(f"the reply of {self._node} can't be read")  # each call is then repeated with its key, and so learns its outcome
         outcomes: List[Union[Reply, Exception]] = []
         for result in results:
             status, body = result["status"], result.get("body") or {}
             if 200 <= status < 300:
                 outcomes.append(replace(reply, status=status, body=body, replayed=result.get("replayed", False)))
                 continue
-            if status == 413 or status == 400 and body.get("field") == "operations":  # a proxy's part of the request was too large for a node
+            if status == 413 or status == 400 and body.get("field") == "operations":  # a proxy split the request, and a part was too large for its node
                 outcomes.append(_Separate())
                 continue
             overloaded = overloaded or body.get("code") == "overloaded"
-            if overloaded and body.get("code") == "not-applied":  # it was not tried, since the node refused a member before it
+            if overloaded and body.get("code") == "not-applied":  # the node skipped this member after it refused an earlier member as overloaded
                 body = {**body, "code": "overloaded"}
             outcomes.append(refused(status, body, _retry_after(status, body), self._node))
         return outcomes
@@ -194,7 +193,7 @@ def _retry_after(status: int, body: Dict[str, Any]) -> float:
 
 
 def _error_of_member(error: Exception) -> Exception:
-    """Returns the error of a whole request for one of its calls. If the node has no such route, or smaller limits, the calls are sent separately."""
+    """Returns a member's error when its shared request failed. If the node does not know ``POST /v1/batch``, or has smaller limits, that is _Separate."""
     if isinstance(error, Refused) and (error.status in (400, 404, 405, 413) or error.status == 403 and not error.code):
         return _Separate()
     again = copy.copy(error)
@@ -203,7 +202,7 @@ def _error_of_member(error: Exception) -> Exception:
 
 
 def _operation(call: Call) -> bytes:
-    """Returns the call as a member of ``POST /v1/batch``, which names the members of its query and of its body alike."""
+    """Returns the call as a member of ``POST /v1/batch``: one JSON object of the call's query and body."""
     names = {"semaphore": call.semaphore, "session": call.session, "key": call.key, "group": call.query.get("group")}
     query = {name: json.loads(value) for name, value in call.query.items() if name != "group"}  # numbers, and true
     members: Dict[str, Any] = {"op": call.operation, **{name: value for name, value in names.items() if value}, **query, **(call.body or {})}

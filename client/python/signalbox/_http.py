@@ -17,34 +17,34 @@ from ._time import in_loop
 T = TypeVar("T")
 _Found = List[Tuple[Any, ...]]
 
-# getaddrinfo imports this codec at its first call: a child that was forked during the import would wait for its lock for ever.
+# The first call of getaddrinfo imports this codec. A child that was forked during that import would wait for the import lock for ever.
 "node".encode("idna")
 
 _CONNECT = 3.0  # seconds to find a node's addresses and to connect to one of them, with TLS
-_IDLE = 45.0  # seconds that a connection may be idle: nodes close theirs after 60 or more
+_IDLE = 45.0  # seconds that a connection may be idle; nodes close idle connections after 60 or more
 _LONGEST_HEAD, _LONGEST_BODY = 1 << 16, 1 << 28
 
 
 class NotSent(OSError):
-    """The attempt failed before a node can have read the request."""
+    """The attempt failed before the request was sent."""
 
 
 class Response(NamedTuple):
-    """A whole reply."""
+    """A complete HTTP reply."""
 
     status: int
-    headers: Mapping[str, str]  # by their names in small letters
+    headers: Mapping[str, str]  # the keys are in lower case
     body: bytes
-    keep: bool  # the connection serves another request
+    keep: bool  # the connection can be used for another request
 
 
 class Pool:
-    """The connections of a client. Its loop alone uses it."""
+    """The connections of a client. Only the client's loop may use it."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._idle: Dict[int, List[Exchange]] = {}
-        self.sockets: Set[socket.socket] = set()  #: all that are open
+        self.sockets: Set[socket.socket] = set()  #: all open sockets
         self.lookups: Dict[Tuple[str, int], asyncio.Future[_Found]] = {}  #: names that are being looked up, each in a thread
 
     def take(self, node: Node) -> Exchange:
@@ -64,7 +64,7 @@ class Pool:
         self._idle.setdefault(id(exchange.node), []).append(exchange)
 
     def close(self) -> None:
-        """Closes all sockets of this process. A child closes only its copies: no byte is sent and no connection shut down, so its parent's stay open."""
+        """Closes all sockets of this process. In a child it closes only the copies: the parent's connections stay open, because no shutdown is sent."""
         for sock in self.sockets:
             sock.close()
         self.sockets.clear()
@@ -84,7 +84,7 @@ class Exchange:
         self._buffer = bytearray()
 
     async def send(self, method: str, target: str, body: Optional[bytes], headers: Mapping[str, str], end: float) -> Response:
-        """Makes a request, and connects before the first request."""
+        """Sends a request and returns its reply. It connects first if necessary."""
         if self._sock is None:
             until = min(end, time.monotonic() + _CONNECT)
             timer = self._loop.call_at(until, self.cut, "it did not accept the connection in time")
@@ -118,7 +118,7 @@ class Exchange:
     async def _connect(self, end: float) -> None:
         found = await self._resolve()
         for i, (family, kind, protocol, _, address) in enumerate(found):
-            # A dead address leaves time for the next one.
+            # Each address gets an equal part of the time left.
             timer = self._loop.call_later((end - time.monotonic()) / (len(found) - i), self._fail, TimeoutError("it did not accept the connection in time"))
             try:
                 await self._connect_to(socket.socket(family, kind, protocol), address)
@@ -171,7 +171,7 @@ class Exchange:
     # Waiting
 
     async def _io(self, operation: Callable[[], T], writing: bool) -> T:
-        """Does something with the socket as soon as it can be done without blocking."""
+        """Runs an operation on the socket, and retries it until it does not block."""
         while True:
             if self.over:
                 raise ConnectionAbortedError("the call was ended")
@@ -192,7 +192,7 @@ class Exchange:
             (loop.remove_writer if writing else loop.remove_reader)(number)
 
     async def _wait(self, start: Callable[[Callable[[], None]], Any]) -> None:
-        """Waits until the function that start is given is called, or cut."""
+        """Gives start a function, and waits until that function or ``cut`` is called."""
         if self.over:
             raise ConnectionAbortedError("the call was ended")
         waiting: asyncio.Future[None] = self._loop.create_future()
@@ -291,7 +291,7 @@ def _size(text: str, base: int, before: int) -> int:
 
 
 def look_up(host: str, port: int) -> asyncio.Future[_Found]:
-    """Finds the addresses of a name in a thread, since the standard library has no call that does so without blocking."""
+    """Resolves a name in a thread, because the standard library can only block on it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Found] = loop.create_future()
 
@@ -304,9 +304,9 @@ def look_up(host: str, port: int) -> asyncio.Future[_Found]:
             error = OSError(f"the name {host} has no address: {e}")
         in_loop(loop, lambda: future.set_exception(error) if error is not None else future.set_result(found))()
 
-    future.add_done_callback(lambda f: f.exception())  # read here, in case that no attempt waits any more
+    future.add_done_callback(lambda f: f.exception())  # avoids a warning if no attempt reads the error
     try:
         threading.Thread(target=look, name="signalbox-name", daemon=True).start()
-    except RuntimeError:  # there is no thread to be had
+    except RuntimeError:  # no thread can be started
         look()
     return future

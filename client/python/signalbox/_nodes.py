@@ -7,7 +7,7 @@ import ipaddress
 from typing import Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote, unquote, urlsplit
 
-#: How much later than the others a suspect node is asked: as if it had asked for a pause of that length.
+#: Seconds by which ``pick`` prefers another node to a suspect node.
 _SUSPICION = 5.0
 
 
@@ -20,7 +20,7 @@ class Node:
             port = url.port
         except ValueError:
             url, port = urlsplit(""), -1
-        shown = text if "@" not in text else text.split("@", 1)[1]  # it may have a password
+        shown = text if "@" not in text else text.split("@", 1)[1]  # without the user, because errors must not show a password
         if url.scheme not in ("http", "https") or not url.hostname or port == -1 or url.query or url.fragment:
             raise ValueError(f"address {shown!r} is not the base URL of a node")
         self.https = url.scheme == "https"
@@ -35,13 +35,13 @@ class Node:
         if any(not " " < c < "\x7f" for c in self.path + self.name):
             raise ValueError(f"address {shown!r} has characters that belong in no URL")
         name = f"[{self.name}]" if ":" in self.name else self.name
-        self.authority = f"{name}:{self.port}"  #: for the Host header, without the zone, which has a meaning on this machine alone
+        self.authority = f"{name}:{self.port}"  #: for the Host header; no zone, because only this machine knows its zones
         self.basic: Optional[str] = None  #: the user of the address, as a header's value
         if url.username is not None:
             pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
             self.basic = "Basic " + base64.b64encode(pair.encode()).decode()
-        self.not_before = 0.0  # it asked for no request before that
-        self.suspect = False  # it left its latest request without a reply
+        self.not_before = 0.0  # the node asked for no request before this time
+        self.suspect = False  # the node did not reply to its latest request
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -63,7 +63,7 @@ class Nodes:
         self._all: List[Node] = [Node(text.strip()) for text in addresses]
         if not self._all:
             raise ValueError("no addresses")
-        self._current = 0  # the last that worked
+        self._current = 0  # the index of the node that worked last
 
     def __len__(self) -> int:
         return len(self._all)
@@ -72,7 +72,7 @@ class Nodes:
         return iter(self._all)
 
     def pick(self, now: float, elsewhere: bool = False) -> Tuple[Node, float]:
-        """Returns the node to ask next, and how long to pause before that: the last node that worked, unless it failed since or asked for a pause."""
+        """Returns the node to ask next, and how long to pause first. The last node that worked is next, unless it has failed since or asked for a pause."""
         first = self._current + int(elsewhere)
         ring = [self._all[(first + i) % len(self._all)] for i in range(len(self._all))]
         best = min(ring, key=lambda node: max(0.0, node.not_before - now) + (_SUSPICION if node.suspect else 0.0))
@@ -85,11 +85,11 @@ class Nodes:
             self._current = (self._current + 1) % len(self._all)
 
     def worked(self, node: Node) -> None:
-        """Stays with a node."""
+        """Makes a node the first choice of ``pick``."""
         node.not_before, node.suspect = 0.0, False
         self._current = self._all.index(node)
 
 
 def encode(segments: Sequence[str]) -> str:
-    """Encodes each segment separately: a semaphore may be called "a/b", or "..", which needs an encoding that no proxy takes for the parent folder."""
+    """Encodes each segment separately, because a name may have a "/". The names "." and ".." are encoded so that no proxy resolves them as folders."""
     return "".join("/" + (s.replace(".", "%2E") if not s.strip(".") else quote(s, safe="")) for s in segments)

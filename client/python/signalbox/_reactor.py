@@ -1,7 +1,7 @@
 """One thread for each client, with an event loop in which all its calls and renewals run.
 
-Callers block in their own threads, or await in their own loops. So a lease costs no thread, nor does a wait of asyncio; and a call that could get no thread
-has sent nothing yet. The thread is a daemon, ends when it has had nothing to do for a second, and starts again with the next call.
+Callers block in their own threads, or await in their own loops, so that leases and asyncio waits need no further threads. If the thread can't start, a call
+fails before it has sent a request. The thread is a daemon, ends after a second without work, and starts again with the next call.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ._time import Cancel, in_loop
 T = TypeVar("T")
 
 _LINGER = 1.0  # seconds without a task, after which the thread ends
-GRACE = 2.0  #: seconds that a call whose time is over takes at most to withdraw its request
+GRACE = 2.0  #: seconds that a call may use, after its deadline or cancellation, to withdraw its request
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Polls without an object of the kernel: a child process would share an epoll instance with its parent, and could change what the parent polls."""
+    """Uses poll, not epoll: after a fork the child would share the parent's epoll instance, and could change which sockets the parent polls."""
 
     def __init__(self) -> None:
         super().__init__(getattr(selectors, "PollSelector", selectors.SelectSelector)())
         self.pid = os.getpid()
 
     def is_running(self) -> bool:
-        return super().is_running() and self.pid == os.getpid()  # the thread did not come along through a fork
+        return super().is_running() and self.pid == os.getpid()  # a forked child inherits the loop without its thread
 
 
 @dataclass
@@ -41,25 +41,25 @@ class Work(Generic[T]):
     """A call that has not begun."""
 
     start: Callable[[], Coroutine[Any, Any, T]]
-    cancel: Cancel  #: ends it; it withdraws its request then
-    undo: Optional[Callable[[T], Any]] = None  #: begins to undo a result that comes too late, in any thread
-    renewed: bool = True  #: the result needs a thread that renews it
+    cancel: Cancel  #: makes the call withdraw its request and end
+    undo: Optional[Callable[[T], Any]] = None  #: starts to undo a result that no caller waits for any more; may run in any thread
+    renewed: bool = True  #: the result is a lease or session that a thread must renew
 
 
 class Reactor:
-    """Runs coroutines in its thread. All methods may be called from any thread, but ``spawn`` from its own alone."""
+    """Runs coroutines in its thread. All methods are safe for any thread, except ``spawn``, which only the reactor's thread may call."""
 
     def __init__(self, on_close: Callable[[], None]) -> None:
-        self._on_close = on_close  # closes what belongs to the loop
-        self._lock = threading.RLock()  # re-entrant: finalizers, which may release a lease, run in any thread at any line
+        self._on_close = on_close  # closes the sockets of the loop
+        self._lock = threading.RLock()  # re-entrant, because a finalizer may release a lease in a thread that holds this lock
         self._loop: Optional[_Loop] = None
         self._thread: Optional[threading.Thread] = None
-        self._work: Dict[Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]] = {}  # that has not ended, and its task once the loop has begun it; with the lock
+        self._work: Dict[Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]] = {}  # unfinished work, with its task once it has started; guarded by the lock
         self._retired = False  # close the loop when the thread ends
         self._lent = False  # a caller runs the loop in its own thread, for one call
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Starts a coroutine; work that is submitted first starts first. Raises SignalboxError if there is no thread to be had: then it has not begun."""
+        """Starts coroutines in the order of the calls. Raises SignalboxError, before the coroutine has run, if the thread can't start."""
         future: Future[T] = Future()
 
         def start() -> None:
@@ -80,7 +80,7 @@ class Reactor:
         return future
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Starts a coroutine from within another one."""
+        """Starts a coroutine from a coroutine of this loop."""
         future: Future[T] = Future()
         self._start(work, future)
         return future
@@ -103,12 +103,12 @@ class Reactor:
         task.add_done_callback(done)
 
     def _ensure(self) -> _Loop:
-        """Returns the loop, in which a thread runs from now on; with the lock."""
+        """Returns the loop, and starts its thread if necessary. The caller has the lock."""
         if self._loop is None:
             self._loop = _Loop()
         if self._thread is None:
             thread = threading.Thread(target=self._run, args=(self._loop,), name="signalbox", daemon=True)
-            if self._thread is None:  # a finalizer may have started one
+            if self._thread is None:  # a finalizer may have started a thread meanwhile
                 self._thread = thread
                 try:
                     thread.start()
@@ -142,7 +142,7 @@ class Reactor:
                 self._close()
 
     def exit(self, seconds: float) -> None:
-        """Ends the thread and the connections as soon as no work goes on, and waits for that so long."""
+        """Does what ``retire`` does, and waits up to so many seconds until the thread has ended."""
         thread = self._thread
         self.retire()
         if thread is not None and not self.inside():
@@ -155,7 +155,7 @@ class Reactor:
             loop.close()
 
     def abandon(self) -> None:
-        """Forgets all tasks, in a child process, which has inherited everything but the thread."""
+        """Drops all work in a child process, because a fork does not copy the thread that ran it."""
         self._lock = threading.RLock()
         left, self._work, self._thread = list(self._work.items()), {}, None
         self._lent = False
@@ -165,19 +165,19 @@ class Reactor:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
             try:
                 work.close()
-            except Exception:  # it was just running, or it has tried to go on
+            except Exception:  # the coroutine was running during the fork, or refused to close
                 pass
 
     def inside(self) -> bool:
-        """Whether this is its thread: a finalizer may run in it, and must not wait for it."""
+        """Whether the caller runs in the reactor's thread, as a finalizer may: then a wait for the reactor would never end."""
         return self._thread is threading.current_thread()
 
     def wait(self, event: Cancel, seconds: float) -> bool:
-        """Blocks until an event that the thread causes, where it can still do so, and returns whether it has."""
+        """Blocks until the event, and returns whether it came. Does not block when the thread could not cause it any more."""
         return event.canceled if sys.is_finalizing() or self.inside() else event.wait(seconds)
 
     def run(self, work: Work[T]) -> T:
-        """Blocks until the end of a call. One that is interrupted, by Ctrl-C for example, is cancelled, and has some time to withdraw its request."""
+        """Blocks until the call ends. An exception in the caller's thread, for example by Ctrl-C, cancels the call, which may then withdraw its request."""
         if self.inside():
             raise RuntimeError("a finalizer that happens to run in the client's own thread can't wait for a call")
         try:
@@ -196,12 +196,12 @@ class Reactor:
                 over.wait(GRACE)
             raise
         finally:
-            del future  # it has the error, whose traceback has this frame
+            del future  # breaks the reference cycle of future, error, traceback and this frame
 
     def _run_here(self, work: Work[T]) -> Future[T]:
-        """Runs a call in the caller's own thread: functions that are called at exit can start no thread."""
+        """Runs a call in the caller's thread, because functions of atexit can't start threads."""
         with self._lock:
-            if self._thread is not None:  # another caller has started a thread, or lends its own
+            if self._thread is not None:  # another caller has started a thread, or runs the loop in its own thread
                 return self.submit(work.start())
             loop = self._loop = self._loop or _Loop()
             self._thread, self._lent = threading.current_thread(), True
@@ -214,7 +214,7 @@ class Reactor:
         return future
 
     async def run_async(self, work: Work[T]) -> T:
-        """Does for a task of another loop what ``run`` does for a thread; it does not wait for the withdrawal."""
+        """Awaits the end of a call from another loop. Unlike ``run``, it does not wait until a cancelled call has withdrawn its request."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
         future = self.submit(work.start())
@@ -232,7 +232,7 @@ class Reactor:
 
 
 def _leave(work: Work[T], future: Future[T]) -> None:
-    """Cancels a call that has no caller any more, and undoes its result."""
+    """Cancels a call whose caller has stopped waiting, and undoes its result."""
 
     def give_back(future: Future[T]) -> None:
         if work.undo is not None and future.exception() is None:

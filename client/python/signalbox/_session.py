@@ -25,13 +25,13 @@ T = TypeVar("T")
 
 log = logging.getLogger("signalbox")
 
-_LOOK = 1.0  # seconds between two looks at the clock: the timers of the loop stand still while the machine sleeps
+_LOOK = 1.0  # seconds between two checks of the deadlines, because the loop's timers stop while the machine sleeps
 
-_MOST_SPENT = 2**53  # that a receipt may be settled to
+_MOST_SPENT = 2**53  # the largest count in ``Lease.settle``
 
 _SESSION_GONE = (UnknownSession, ExpiredSession)
 _LEASE_GONE = (UnknownSemaphore, UnknownSession, ExpiredSession, NotHeld, Revoked, Deleted)
-#: Refusals which make sure that no request waits.
+#: After these refusals the cluster certainly has no waiting request of the call.
 SETTLED = (Unavailable, Never, Hierarchy, LeaseExists, LineFull, Superseded, NoTotal, UnknownSemaphore, Deleted, PreconditionFailed, InvalidRequest)
 
 
@@ -40,7 +40,7 @@ def _lease_exists() -> LeaseExists:
 
 
 def _place_of(body: Mapping[str, Any], places: List[Place]) -> Place:
-    """Returns which of the places a lease was granted for: where the caller is the group, the lease has another group than the request."""
+    """Returns the place that a lease was requested for. The cluster may have replaced its group by the caller's identity."""
     exact = (body["semaphore"], body.get("group", ""))
     return exact if exact in places else next((place for place in places if place[0] == body["semaphore"]), exact)
 
@@ -52,7 +52,7 @@ def _lost_lease(lease: Lease, why: BaseException) -> Lost:
 
 
 class LostEvent(threading.Event):
-    """An Event whose ``is_set`` also looks at the clock: it is right even after a call that kept all threads from running."""
+    """An Event whose ``is_set`` also checks the deadline, so that it is right even if the renewing thread could not run."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class LostEvent(threading.Event):
 
 
 class Block:
-    """A context manager. A loss that its end finds does not hide an error of the body."""
+    """A context manager that raises ``Lost`` at its end only if the body raised no error."""
 
     def _end_block(self) -> None:
         raise NotImplementedError
@@ -81,17 +81,17 @@ class Block:
 
 
 class _Holder(Block, Unpicklable):
-    """The life of a session or a lease: ends once, with a reason."""
+    """The base of sessions and leases: each ends once, with a reason."""
 
     def __init__(self, check: Callable[[], None]) -> None:
-        #: Set once it is over: lost, or ended by the program. ``error`` has the reason.
+        #: Set once the session or lease is lost, or ended by the program. ``error`` has the reason.
         self.lost: threading.Event = LostEvent(check)
-        self._reason: Dict[str, SignalboxError] = {}  # the first one stays, whichever threads end it at the same time
+        self._reason: Dict[str, SignalboxError] = {}  # setdefault keeps the first reason when several threads end the session or lease
         self._over = Cancel()
 
     @property
     def error(self) -> Optional[SignalboxError]:
-        """None while it lives, and then the reason for its end: ``Lost``, whose ``__cause__`` has the reason, or ``Closed``."""
+        """None while the session or lease lives, then ``Closed``, or ``Lost`` with the reason as its ``__cause__``."""
         self.lost.is_set()
         return self._error
 
@@ -100,7 +100,7 @@ class _Holder(Block, Unpicklable):
         return self._reason.get("")
 
     def _end(self, error: SignalboxError) -> bool:
-        """Ends it, and returns whether it had not ended before."""
+        """Ends the session or lease, and returns False if it had ended before."""
         first = self._reason.setdefault("", error) is error
         if first:
             self.lost.set()
@@ -108,7 +108,7 @@ class _Holder(Block, Unpicklable):
         return first
 
     def _orphan(self, error: SignalboxError) -> None:
-        """Ends it in a child process, which may have inherited the event's lock in its locked state, and callbacks of its parent."""
+        """Ends the session or lease in a child process, which may have inherited a locked lock of the event, and callbacks of the parent."""
         threading.Event.__init__(self.lost)
         self._reason.setdefault("", error)
         self._over = Cancel()
@@ -116,7 +116,7 @@ class _Holder(Block, Unpicklable):
         self.lost.set()
 
     def check(self) -> None:
-        """Raises the reason if it is over."""
+        """Raises ``error`` if the session or lease is over."""
         if self.error is not None:
             raise self.error
 
@@ -124,28 +124,28 @@ class _Holder(Block, Unpicklable):
 class Lease(_Holder):
     """Permits held by a session; a context manager that releases them.
 
-    ``token`` is larger than the token of every earlier grant of this semaphore. Send it with each write to the resource that the lease protects, and
-    let the resource refuse a smaller one than it has seen: only that protects against a process that was paused and has not noticed its loss.
+    ``token`` is larger than the token of every earlier grant of this semaphore. Send it with each write to the resource that the lease protects, and let
+    the resource refuse a token that is smaller than the largest it has seen: only so are writes refused of a process that was paused and lost its lease.
     """
 
     def __init__(self, session: Session, body: Mapping[str, Any], place: Place, reply: Reply) -> None:
         super().__init__(self._check)
         self._session = session
-        self._place = place  # as it was asked for: the cluster may have put it into the group of the session's owner
+        self._place = place  # as requested; ``group`` may differ, because the cluster may have chosen the group of the session's owner
         self.semaphore: str = body["semaphore"]
         self.group: str = body.get("group", "")
-        self.session = session.id  #: the id of the session that holds it
+        self.session = session.id  #: the id of the session that holds the lease
         self.count: int = body["count"]
         self.token: int = body["token"]
-        self.slots: List[int] = body.get("slots", [])  #: the numbers of its permits, if the semaphore has slots
-        self.spent: bool = body.get("spent", False)  #: a receipt: what was granted is spent, and comes back by itself one window after the grant
-        self._left = Cancel()  # once a node has confirmed the release
-        self._deadline = self._latest = 0.0  # until when it certainly lives, and from when on it certainly does not, by ``now``
-        self._capped = False  # it ends before its session, by max_hold
+        self.slots: List[int] = body.get("slots", [])  #: the numbers of the lease's permits, if the semaphore has slots
+        self.spent: bool = body.get("spent", False)  #: the lease is a receipt: its permits are spent, and come back one window after the grant
+        self._left = Cancel()  # canceled once a node has confirmed the release
+        self._deadline = self._latest = 0.0  # the lease certainly lives until the first, and is certainly over after the second, by ``now``
+        self._capped = False  # max_hold ends the lease before its session
         self._extend(reply.deadline(body["waited_ms"], body["expires_in_ms"])[0], reply.latest(body["expires_in_ms"]))
 
     def _extend(self, deadline: float, latest: float) -> None:
-        """Moves the end. It is what a node tells of this lease: a renewal of the session moves it no further than ``max_hold``."""
+        """Sets the end that a node reports for this lease. It may be earlier than the session's end, because of ``max_hold``."""
         self._deadline, self._latest = max(self._deadline, deadline), max(self._latest, latest)
         self._capped = self._session._deadline - self._deadline > self._session.ttl / 12
 
@@ -163,13 +163,13 @@ class Lease(_Holder):
 
     @property
     def deadline(self) -> float:
-        """Until when it is held for certain, by ``time.monotonic()``, if no further renewal succeeds and the machine does not sleep: read it, don't store it."""
+        """Until when the lease is certainly held if no further renewal succeeds, by ``time.monotonic()``. Don't store it: each renewal and sleep changes it."""
         return monotonic_of(self._deadline)
 
     def settle(self, count: int) -> bool:
-        """Says what was really spent of a receipt, less or more than was granted: the permits that come back change by the difference, at once.
+        """Sets how many permits of a receipt were really spent, fewer or more than granted: with 3 of 10, 7 come back at once.
 
-        Returns False, and changes nothing, if they have come back already. Raises InvalidRequest if the lease is no receipt.
+        Returns False, without a change, if the permits have come back already. Raises InvalidRequest if the lease is no receipt.
         """
         return self._session._calls.reactor.run(self._to_settle(count))
 
@@ -198,9 +198,9 @@ class Lease(_Holder):
         return Work(start, left, renewed=False)
 
     def release(self, timeout: float = 5.0) -> bool:
-        """Gives the permits back, and returns whether a node has confirmed it within the time: else that goes on in the background until the deadline.
+        """Gives the permits back, and returns whether a node confirmed it within timeout. If not, the release goes on in the background until the deadline.
 
-        Raises ``Lost`` if the lease was lost before. Releasing again waits for the same.
+        Raises ``Lost`` if the lease was lost before. A second release waits for the first one's confirmation.
         """
         timeout = values.seconds("timeout", timeout)
         lost = self.error
@@ -224,21 +224,21 @@ class Lease(_Holder):
 
 
 class Session(_Holder):
-    """A client's life as the cluster sees it: holds leases, which end with it. It is renewed in the background until ``close``, or until it is lost.
+    """A session holds leases, which end with it. It is renewed in the background until ``close``, or until it is lost.
 
-    A context manager that closes it. All methods may be called from several threads.
+    A context manager that closes the session. Safe for concurrent use.
     """
 
     def __init__(self, calls: Caller, session: str, ttl: float, margin: float, one_shot: bool) -> None:
         super().__init__(self._check_deadline)
         self._calls, self.id, self.ttl, self.margin, self.one_shot = calls, session, ttl, margin, one_shot
         self._deadline = self._renew_at = 0.0  # by ``now``
-        # Held, leaving, or asked for. The loop alone changes it.
+        # A Lease is held, a Cancel comes once a release is confirmed, None is requested. Only the loop changes the dictionary.
         self._claims: Dict[Place, Union[Lease, Cancel, None]] = {}
-        self._failure: Optional[Exception] = None  # of the latest attempt to renew
-        self._timer: Optional[asyncio.TimerHandle] = None  # of _look
-        self._due = Cancel()  # the next renewal
-        self._asked: Dict[str, Cancel] = {}  # for its end: the event that a node has confirmed it
+        self._failure: Optional[Exception] = None  # the error of the latest attempt to renew
+        self._timer: Optional[asyncio.TimerHandle] = None  # calls _look
+        self._due = Cancel()  # canceled when the next renewal is due
+        self._asked: Dict[str, Cancel] = {}  # once the end was requested: an event that comes when a node has confirmed the end
 
     def _begin(self, reply: Reply, waited_ms: int, expires_in_ms: int) -> None:
         self._renew_at = reply.deadline(waited_ms, expires_in_ms)[1]
@@ -255,22 +255,22 @@ class Session(_Holder):
         self, name: str, *, count: int = 1, group: str = "", head_start: float = 0.0, wait: Optional[float] = None, epoch: Optional[int] = None,
         cancel: Optional[Cancel] = None,
     ) -> Lease:  # fmt: skip
-        """Waits until the session is granted the semaphore, first come, first served, and keeps its place across failures.
+        """Waits until the session is granted the semaphore, first come, first served. The request keeps its place in line across failures.
 
         ``wait`` is in seconds: None waits as long as it takes, 0 not at all. Raises ``Unavailable`` (``WaitEnded`` after a wait) when it was not granted,
         ``Unreachable`` when no node could be asked, ``Lost`` when the session was lost meanwhile, ``Canceled``, and other refusals at once.
-        A try comes first, unless the semaphore was not free a short time ago: the place in line dates from the request after it. ``group`` is the group of
-        a semaphore that has groups: a session may have a lease in each. With ``head_start`` the request stands where it would stand if it had come that
+        Unless a recent call had to wait for the semaphore, the client first tries without waiting, and gets its place in line only with the next request.
+        A session may have a lease in each ``group`` of a semaphore that has groups. ``head_start`` gives the request the place of a request that came so
         many seconds earlier, at most the semaphore's ``head_start``.
         """
         return self._calls.reactor.run(self._to_acquire(name, count=count, group=group, head_start=head_start, wait=wait, epoch=epoch, cancel=cancel))
 
     def acquire_all(self, wants: Wants, *, head_start: float = 0.0, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> List[Lease]:
-        """Waits until the session is granted all of the semaphores, in one step: a mapping of names to counts, or names and ``Want``s. Else as ``acquire``."""
+        """Like ``acquire``, but for all of the semaphores in one step: a mapping of names to counts, or a sequence of names and ``Want``s."""
         return self._calls.reactor.run(self._to_acquire_all(wants, head_start=head_start, wait=wait, cancel=cancel))
 
     def acquire_any(self, wants: Wants, *, head_start: float = 0.0, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Lease:
-        """Waits until the session is granted one of the semaphores: the first that can be had. Else as ``acquire``."""
+        """Like ``acquire``, but for one of the semaphores: the first that is available."""
         return self._calls.reactor.run(self._to_acquire_any(wants, head_start=head_start, wait=wait, cancel=cancel))
 
     def _to_acquire(
@@ -333,13 +333,13 @@ class Session(_Holder):
                 left = self._let_go(places, unsure=call if getattr(e, "outcome_unknown", True) else None)
                 confirmed = await left.pause(GRACE)
                 if confirmed and isinstance(e, SignalboxError):
-                    e.outcome_unknown = False  # it was withdrawn
+                    e.outcome_unknown = False  # the request was withdrawn
                 if confirmed and deadline is not None and isinstance(e, Unreachable) and time.monotonic() >= deadline:
-                    raise wait_ended(", ".join(name for name, _ in places)) from e  # the cluster was there, and the permits were not free in time
+                    raise wait_ended(", ".join(name for name, _ in places)) from e  # the cluster confirmed the withdrawal, so only the permits were missing
                 raise
 
     async def _claim(self, places: List[Place], deadline: Optional[float], cancel: Cancel) -> None:
-        """Reserves the places, once earlier releases of them are confirmed: a late one could withdraw the new request."""
+        """Reserves the places once their earlier releases are confirmed, because a late release could withdraw the new request."""
         while True:
             self.check()
             if not places:
@@ -359,9 +359,9 @@ class Session(_Holder):
                 raise wait_ended(places[0][0])
 
     async def _ask(self, call: Call, wait: Optional[float], deadline: Optional[float], cancel: Cancel) -> Reply:
-        """Repeats the request until it is granted or refused. All repeats are one request to the cluster, and have one place.
+        """Repeats the request until it is granted or refused. The repeats have the same key, and so keep one place in line.
 
-        Unless the semaphore is contended, a try comes first, which may share a request with other calls.
+        Unless the semaphore is contended, the first attempt does not wait, so that it may share an HTTP request with other calls.
         """
         place = (call.semaphore, call.query.get("group", ""))
         trying = wait != 0 and call.operation == "acquire" and not self._calls.contended(place)
@@ -369,7 +369,7 @@ class Session(_Holder):
         if not call.listen:
             call.query["try"] = "true"
         if wait == 0:
-            deadline = None  # the call has no time limit but its attempts'
+            deadline = None  # only the time limits of the attempts bound the call
         waits, early = False, 0
         while True:
             pause = 0.0
@@ -391,7 +391,7 @@ class Session(_Holder):
                 if not waits:
                     raise
                 pause, early = e.retry_after, early + 1
-            if early:  # a node that is about to stop sends its waiters elsewhere early
+            if early:  # a node that is shutting down replies to its waiters early
                 pause = max(pause, back_off(early))
                 await cancel.pause(pause if deadline is None else min(pause, max(0.0, deadline - time.monotonic())))
 
@@ -403,29 +403,29 @@ class Session(_Holder):
         leases = [Lease(self, body, _place_of(body, places), reply) for body in bodies]
         held = {(claim.semaphore, claim.token) for claim in self._claims.values() if isinstance(claim, Lease)}
         if any((lease.semaphore, lease.token) in held for lease in leases):
-            raise _lease_exists()  # in the group of the session's owner, under the name of another group
+            raise _lease_exists()  # the lease is in the group of the session's owner, which an earlier call named differently
         for place in places:
-            self._claims.pop(place, None)  # an "any" is granted one of them
+            self._claims.pop(place, None)  # acquire_any is granted only one of the places
         self._claims.update({lease._place: lease for lease in leases})
-        self._look()  # a lease may end before the next look
+        self._look()  # a lease may end before the next scheduled check
         return leases
 
     # Renewal
 
     def _extend(self, reply: Reply, waited_ms: int, expires_in_ms: int) -> None:
-        """Moves the deadline forward. Every reply bounds it from below, so that the latest bound holds."""
+        """Moves the deadline forward, to the latest time until which any reply guarantees the session."""
         self._deadline = max(self._deadline, reply.deadline(waited_ms, expires_in_ms)[0])
         self._look()
 
     def _look(self) -> None:
-        """Looks at the clock, and sets the time of the next look. A timer calls it, so that a renewal under way can't delay a loss."""
+        """Checks all deadlines, and schedules the next check. It runs on its own timer, so that a slow renewal can't delay a loss."""
         self._check_deadline()
         if self._timer is not None:
             self._timer.cancel()
         ends = [self._deadline]
         for lease in self._held():
             lease._check()
-            if self._error is None and isinstance(lease._error, Lost):  # it is over before its session
+            if self._error is None and isinstance(lease._error, Lost):  # the lease ended before its session
                 log.warning("session %s: %s", self.id, lease._error)
                 self._let_go([lease._place], lease, not_before=lease._latest)
             else:
@@ -454,7 +454,7 @@ class Session(_Holder):
             log.warning("session %s lost: %s", self.id, why)
 
     def _finish(self, error: SignalboxError) -> bool:
-        """Makes the session be over, with all its leases, and returns whether it was not over before."""
+        """Ends the session and its leases, and returns False if the session had ended before."""
         first = self._end(error)
         for lease in self._held():
             lease._check()
@@ -462,7 +462,7 @@ class Session(_Holder):
         return first
 
     def orphan(self) -> None:
-        """Loses the session in a child process, and sends no request: the session is the parent's."""
+        """Loses the session in a child process without a request, because the session belongs to the parent."""
         error = Lost(f"session {self.id} belongs to the parent process")
         self._asked[""] = Cancel()  # close sends no request
         self._orphan(error)
@@ -480,7 +480,7 @@ class Session(_Holder):
                 continue
             try:
                 await self._renew()
-            except Exception as e:  # whatever it is, the next attempt may succeed before the deadline
+            except Exception as e:  # the next attempt may succeed before the deadline
                 self._note(e)
                 self._renew_at = now() + max(self.ttl / 12, 0.001)
 
@@ -490,9 +490,9 @@ class Session(_Holder):
         self._failure = failure
 
     async def _renew(self) -> None:
-        """Renews once, trying for as long as the session lives. It needs no key: twice only makes the session live longer."""
+        """Renews once, trying for as long as the session lives. The call needs no idempotency key, because a second renewal does no harm."""
         held = self._held()
-        # An attempt takes a part of the time left, so that there is time for another one, whichever nodes are silent.
+        # An attempt takes only a part of the time left, so that other nodes can be asked if a node does not reply.
         patience = lambda: max((self._deadline - now()) / 4, self.ttl / 30, 0.05)  # noqa: E731
         call = Call("PUT", ("v1", "sessions", self.id), query={"leases": "true"} if held else {}, body={}, patience=patience,
                     max_pause=max(self.ttl / 12, 0.001), failed=self._note)  # fmt: skip
@@ -508,9 +508,9 @@ class Session(_Holder):
             await self._verify(held, reply, monotonic_of(self._renew_at))
 
     async def _verify(self, held: List[Lease], reply: Reply, until: float) -> None:
-        """Moves the ends of the leases, and finds out whether an operator took one away, or its semaphore was deleted: neither ends the session.
+        """Sets the ends of the leases after a renewal, and loses the leases that were revoked or whose semaphore was deleted.
 
-        A lease that is shown after the renewal lives as long as the node says, from when the renewal was sent.
+        The remaining time that the node reports for a lease counts from when the renewal was sent.
         """
         shown, source = reply.body.get("leases"), reply
         try:
@@ -537,7 +537,7 @@ class Session(_Holder):
         self._look()
 
     def _lose_lease(self, lease: Lease, why: Refused) -> None:
-        """Ends a lease that the cluster has taken away, and releases it: the cluster remembers a revoked lease until then."""
+        """Ends a lease that the cluster has taken away, and releases it, because the cluster remembers a revoked lease until its release."""
         error = _lost_lease(lease, why)
         if lease._end(error):
             log.warning("session %s: %s", self.id, error)
@@ -551,8 +551,8 @@ class Session(_Holder):
     def _let_go(self, places: List[Place], lease: Optional[Lease] = None, unsure: Optional[Call] = None, not_before: float = 0.0) -> Cancel:
         """Starts to release a lease, or, without one, the lease or place of a request.
 
-        The places are not asked for again until a node has confirmed it. A request that may still be on its way, unsure, is settled first. A lease that
-        ends by this clock is released once it is over for the cluster too (not_before): what holds it may need the time until then to stop.
+        The places can't be requested again until a node has confirmed the release. ``unsure`` is a request that may still arrive: it is settled first. A
+        lease that this clock has ended is released at not_before, when the cluster has ended it too, so that its holder has that time to stop.
         """
         done = lease._left if lease else Cancel()
         self._claims.update(dict.fromkeys(places, done))
@@ -571,9 +571,9 @@ class Session(_Holder):
         return done
 
     async def _settle(self, request: Call) -> None:
-        """Repeats a request under its key, without waiting, until the cluster has it in line or has its outcome.
+        """Repeats a request with its key, without waiting, until the cluster has it in line or has its outcome.
 
-        An attempt that arrives later then has no effect. Otherwise it could be carried out after the withdrawal: a lease unknown to the program.
+        After that a late attempt has no effect. Otherwise it could arrive after the withdrawal, and be granted a lease that the program does not know.
         """
         call, rounds = replace(request, listen=False, elsewhere=True, patience=self._calls.growing()), 0
         while not self._over.canceled:
@@ -587,7 +587,7 @@ class Session(_Holder):
                 return
 
     async def _release(self, place: Place, token: Optional[int]) -> None:
-        """Asks until a node confirms, or the session is over. It names the token and has a key: a request that arrives late must not release a later lease."""
+        """Repeats the release until a node confirms it, or the session is over. The token and the key keep a late request from releasing a later lease."""
         call = self._lease_call("DELETE", place, **({} if token is None else {"token": str(token)}))
         call = replace(call, key=new_key(), key_optional=True, patience=self._calls.growing(), operation="release")
         rounds = 0
@@ -604,9 +604,9 @@ class Session(_Holder):
                 await self._over.pause(max(back_off(rounds), getattr(e, "retry_after", 0.0)))
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Ends the session, which releases its leases and withdraws its requests, and returns whether a node has confirmed it within the time.
+        """Ends the session, with its leases and waiting requests, and returns whether a node confirmed it within timeout.
 
-        If not, that goes on in the background until the session expires at its deadline. Raises ``Lost`` if the session was lost before.
+        If not, the call goes on in the background until the session expires at its deadline. Raises ``Lost`` if the session was lost before.
         """
         timeout = values.seconds("timeout", timeout)
         lost, done = self.error, self.begin_close()
@@ -615,7 +615,7 @@ class Session(_Holder):
         return self._calls.reactor.wait(done, timeout)
 
     def begin_close(self) -> Cancel:
-        """Does what ``close`` does, and returns an event for the confirmation by a node."""
+        """Starts to end the session, and returns an event that comes when a node has confirmed the end."""
         done = Cancel()
         first = self._asked.setdefault("", done)
         if first is done:

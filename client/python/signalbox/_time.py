@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, Optional
 
 
 def _clock() -> Callable[[], float]:
-    """Picks a clock that goes on while the machine sleeps, as the cluster's does: ``time.monotonic`` of Linux and macOS then stands still."""
+    """Picks a clock that also counts while the machine sleeps, as the cluster's does. ``time.monotonic`` of Linux and macOS does not."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     if clock is None and sys.platform == "darwin":
         clock = time.CLOCK_MONOTONIC
@@ -28,13 +28,13 @@ now: Callable[[], float] = _clock()
 
 
 def monotonic_of(moment: float) -> float:
-    """Returns a moment of ``now`` by ``time.monotonic``. The answer holds until the machine sleeps."""
+    """Converts a time of ``now`` into a time of ``time.monotonic``. The result is valid until the machine sleeps."""
     monotonic = time.monotonic()  # read first: a pause between the readings makes the moment earlier, not later
     return monotonic + moment - now()
 
 
 class Unpicklable:
-    """Belongs to one process: the cluster could not tell a copy in another process from the original."""
+    """Forbids copies and pickles, because the cluster could not tell a copy in another process from the original."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(f"{type(self).__name__} can't be copied or pickled: make a client in each process")
@@ -47,11 +47,11 @@ class Cancel(Unpicklable):
         threading.Timer(5, cancel.cancel).start()
         client.lease("db", cancel=cancel)  # raises Canceled
 
-    Safe for concurrent use; one may end any number of calls.
+    Safe for concurrent use. One Cancel may end any number of calls.
     """
 
-    # There is no lock: a child process could inherit it locked, and a finalizer could run in the thread that has locked it. Each callback is called
-    # by whoever takes it out of the dictionary.
+    # There is no lock, because a child process could inherit it locked, and a finalizer could run in the thread that has locked it. The thread that
+    # removes a callback from the dictionary calls it.
 
     def __init__(self) -> None:
         self._canceled = False
@@ -121,7 +121,7 @@ class Cancel(Unpicklable):
 
 
 def void(_: object) -> None:
-    """Drops a result."""
+    """Makes an expression return None."""
 
 
 def in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> Callable[[], None]:

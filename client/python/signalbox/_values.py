@@ -1,4 +1,4 @@
-"""What callers give: checked before anything is sent."""
+"""Checks of the arguments of calls, before a request is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._time import Cancel
 
 @dataclass(frozen=True)
 class Want:
-    """A semaphore of a list, and what to acquire of it; ("name", 2) is short for Want("name", 2), and so is "name" for Want("name")."""
+    """A semaphore and what to acquire of it. ("name", 2) is short for Want("name", 2), and "name" for Want("name")."""
 
     name: str
     count: int = 1
@@ -28,7 +28,7 @@ class Want:
 
 
 Wants = Union[Mapping[str, int], Sequence[Union[str, Tuple[str, int], Want]]]
-Place = Tuple[str, str]  #: a semaphore and a group of it, of which a session has one lease at most
+Place = Tuple[str, str]  #: a semaphore and a group: a session has at most one lease in each place
 
 _LONGEST = 100 * 365 * 86400.0  # seconds: nodes accept no longer ttl
 LARGEST = 2**63 - 1
@@ -42,7 +42,7 @@ def _invalid(field: str, detail: str) -> InvalidRequest:
 
 def seconds(name: str, value: Any, least: float = 0.0) -> float:
     """Checks a number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, Real)):  # Real alone has no instances while the interpreter ends
+    if isinstance(value, bool) or not isinstance(value, (int, float, Real)):  # int and float too, because isinstance with Real fails while the interpreter ends
         raise TypeError(f"{name} is a number of seconds, not {type(value).__name__} {value!r}")
     if not least <= float(value) <= _LONGEST:  # NaN fails too
         raise _invalid(name, f"{name} is a number of seconds between {least:g} and {_LONGEST:g}, not {value!r}")
@@ -50,17 +50,16 @@ def seconds(name: str, value: Any, least: float = 0.0) -> float:
 
 
 def milliseconds(duration: float) -> int:
-    """Rounds up, so that no wait ends earlier than was asked for."""
+    """Rounds up, so that a wait is never shortened."""
     return max(0, -int(-duration * 1000 // 1))
 
 
 def some_seconds(name: str, value: Any) -> Optional[float]:
-    """Checks a number of seconds, or None, which means as long as it takes."""
+    """Checks a number of seconds, or None, which means no limit."""
     return None if value is None else seconds(name, value)
 
 
 def whole(name: str, value: Any, least: int = 1, largest: int = LARGEST) -> int:
-    """Checks an integer."""
     try:
         number = None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -73,7 +72,6 @@ def whole(name: str, value: Any, least: int = 1, largest: int = LARGEST) -> int:
 
 
 def text(name: str, value: Any) -> str:
-    """Checks a string."""
     if not isinstance(value, str):
         raise TypeError(f"{name} is a str, not {type(value).__name__}")  # it may be a secret
     value.encode()  # UnicodeEncodeError, a ValueError, for half a surrogate pair
@@ -81,34 +79,31 @@ def text(name: str, value: Any) -> str:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Checks a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is a bool, not {type(value).__name__} {value!r}")
     return value
 
 
 def semaphore(value: Any) -> str:
-    """Checks the name of a semaphore."""
     if not text("the name of a semaphore", value):
         raise _invalid("name", "a semaphore's name has 1 to 512 bytes")
     return str(value)
 
 
 def group(value: Any) -> str:
-    """Checks the name of a group."""
     if len(text("group", value).encode()) > _LONGEST_GROUP or any(c < " " or "\x7f" <= c <= "\x9f" for c in value):
         raise _invalid("group", f"a group has up to {_LONGEST_GROUP} bytes without control characters")
     return str(value)
 
 
 def group_segment(value: Any) -> str:
-    """Returns the segment of a path that names a group: it can't be empty."""
+    """Returns the path segment of a group. A "-" is added to a name that is empty or starts with "-", because a segment can't be empty."""
     name = group(value)
     return "-" + name if name[:1] in ("", "-") else name
 
 
 def want(name: Any, count: Any = 1, group_name: Any = "") -> Want:
-    """Checks what an acquire asks for."""
+    """Checks the arguments of an acquire."""
     return Want(semaphore(name), whole("count", count), group(group_name))
 
 
@@ -133,14 +128,13 @@ def head_start(value: Any) -> Dict[str, Any]:
 
 
 def cancel(value: Any) -> Optional[Cancel]:
-    """Checks a Cancel."""
     if value is not None and not isinstance(value, Cancel):
         raise TypeError(f"cancel is a Cancel, not {type(value).__name__}")
     return value
 
 
 def headers(value: Any) -> Dict[str, str]:
-    """Checks headers, which must not become several lines."""
+    """Checks headers: a line break in a value could inject further headers."""
     if not isinstance(value, Mapping):
         raise TypeError(f"headers are a mapping of str to str, not {type(value).__name__}")
     pairs = {text("a header", name): text(f"the header {name!r}", value[name]) for name in value}
@@ -153,14 +147,13 @@ def headers(value: Any) -> Dict[str, str]:
 
 
 def metadata(value: Any) -> Dict[str, str]:
-    """Checks metadata."""
     if not isinstance(value, Mapping):
         raise TypeError(f"metadata is a mapping of str to str, not {type(value).__name__}")
     return {text("a key of metadata", key): text(f"the metadata {key!r}", value[key]) for key in value}
 
 
 def with_process(pairs: Dict[str, str]) -> Dict[str, str]:
-    """Adds the host, process id and user, unless the caller gave the same key, or the nodes would refuse so much metadata."""
+    """Adds the host, process id and user, unless the caller gave the key, or the metadata would exceed the limits of the nodes."""
     result = dict(pairs)
     host, user = _names(getattr(os, "geteuid", int)())
     for key, value in (("host", host), ("pid", str(os.getpid())), ("user", user)):
@@ -172,7 +165,7 @@ def with_process(pairs: Dict[str, str]) -> Dict[str, str]:
 
 @functools.lru_cache(maxsize=None)
 def _names(uid: int) -> List[str]:
-    """Returns the names of the host and the user. It reads them once, since they may come from a directory on the network."""
+    """Returns the names of the host and the user. They are cached, because the lookup may use the network."""
     try:
         import pwd
 

@@ -1,7 +1,6 @@
-"""The client for asyncio. Calls and renewals run in the one thread of their client, so that a wait costs no thread, and an event loop that stands still loses
-no lease.
+"""The client for asyncio. Each client runs its calls and renewals in a thread of its own, so that leases are renewed also while the event loop is blocked.
 
-A task that is cancelled while it waits withdraws its request; permits that were granted at that very moment are given back.
+A task that is cancelled while it waits withdraws its request. If permits were granted at that moment, they are given back.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ class _Held(Unpicklable):
 
     def __init__(self, held: Any) -> None:
         self._held = held
-        self.lost: threading.Event = held.lost  #: set once it is over; see ``wait_lost``
+        self.lost: threading.Event = held.lost  #: set once the lease or session is over; see ``wait_lost``
 
     @property
     def error(self) -> Optional[SignalboxError]:
-        """None while it lives, and then the reason for its end: ``Lost`` or ``Closed``."""
+        """None while the lease or session lives, and then the reason for its end: ``Lost`` or ``Closed``."""
         error: Optional[SignalboxError] = self._held.error
         return error
 
@@ -46,11 +45,11 @@ class _Held(Unpicklable):
         return float(self._held.deadline)
 
     def check(self) -> None:
-        """Raises the reason if it is over."""
+        """Raises ``error`` if the lease or session is over."""
         self._held.check()
 
     async def wait_lost(self) -> SignalboxError:
-        """Waits until it is over, and returns the reason."""
+        """Waits until the lease or session is over, and returns ``error``."""
         while self.error is None:
             await self._held._over.pause(None)
         return self.error
@@ -115,7 +114,7 @@ class AsyncSession(_Held):
 
 
 class _Pending(Generic[R]):
-    """A lease or session to come: awaited it is had, and in ``async with`` it is ended too."""
+    """A lease or session that is not granted yet: ``await`` returns it, and ``async with`` also ends it."""
 
     def __init__(self, reactor: Reactor, work: Work[Any], kind: Callable[[Any], R]) -> None:
         self._reactor, self._work, self._kind = reactor, work, kind
@@ -138,7 +137,7 @@ class _Pending(Generic[R]):
 
 
 class _Operations(Operations):
-    """Returns an awaitable result of each call."""
+    """The operations of ``Operations``, each returning an awaitable."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -167,7 +166,7 @@ class AsyncClient(Unpicklable):
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.sync = Client(*args, **options)  #: the client that it uses
+        self.sync = Client(*args, **options)  #: the blocking client that makes the calls
         self._operations = _Operations(self.sync)
 
     def _run(self, work: Work[T]) -> Awaitable[T]:
@@ -182,7 +181,7 @@ class AsyncClient(Unpicklable):
         return _Pending(self.sync._calls.reactor, self.sync._to_open(**options), AsyncSession)
 
     async def down(self, name: str, count: int = 1, **options: Any) -> int:
-        """As in ``Client``; permits that are granted to a task that was cancelled go back by an ``up``, or with their window."""
+        """As in ``Client``. Permits that are granted to a cancelled task are given back with ``up``, or come back by their window."""
         return await self._run(self.sync._to_down(name, count, **options))
 
     def limited(self, name: str, **options: Any) -> Callable[[F], F]:
