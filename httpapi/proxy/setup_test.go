@@ -41,12 +41,13 @@ type cellOfTest struct {
 	*httptest.Server
 	mu    sync.Mutex
 	asked []string
+	last  http.Header // of the last request
 }
 
 func (c *cellOfTest) note(r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked = append(c.asked, r.Method+" "+r.URL.RequestURI())
+	c.asked, c.last = append(c.asked, r.Method+" "+r.URL.RequestURI()), r.Header
 }
 
 // take returns the requests since the last call.
@@ -96,6 +97,7 @@ func newCell(t *testing.T, number int) *cellOfTest {
 		t.Fatal(err)
 	}
 	h := apitest.NewHandler(t, node, func(c *apitest.Config) {
+		c.HTTP.CORS = []string{"https://app.example", fmt.Sprintf("https://%d.example", number)}
 		c.Dialects["consul"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return consul.New(x, consul.Config{}) }
 		c.Dialects["throttle"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return throttle.New(x, throttle.Config{}) }
 		c.Dialects["nodered"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return nodered.New(x, nodered.Config{}), nil }
