@@ -304,6 +304,14 @@ func TestCells(t *testing.T) {
 			t.Error("a client of no cell")
 		}
 		d.ok(c.Close(d.ctx))
+
+		wrong := listOf("eu/", "us/")
+		wrong[0].Nodes, wrong[1].Nodes = wrong[1].Nodes, wrong[0].Nodes
+		c, err = client.NewCells(client.Config{HTTPClient: newHTTP(d.inside)}, wrong)
+		d.ok(err)
+		if _, err := c.For("db").Get(d.ctx, "db"); err == nil || !strings.Contains(err.Error(), "This node is of cell 2") {
+			t.Errorf("a node of another cell: %v", err)
+		}
 	})
 	for _, list := range [][]client.Cell{nil, listOf("")} {
 		if _, err := client.NewCells(client.Config{}, list); err == nil {

@@ -20,7 +20,7 @@ var layers = map[string][]string{
 	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                                    // systemd, and its watchdog
 	"cmd/signalbox/internal/tune":       {},                                                                                                                                                                                                                     // the heap and the timers of the process
 
-	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
+	"httpapi": {"client/cells", "httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
 	// The native API, its reads and stream of events, and the cluster's members.
 	"httpapi/v1":          {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members", "httpapi/v1/reads", "httpapi/v1/snapshot"},
 	"httpapi/v1/reads":    {"cluster", "fsm", "httpapi/access", "httpapi/exchange"},

@@ -101,7 +101,7 @@ func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (er
 	case c == nil:
 		return fmt.Errorf("--cell: %s has no cell %d", f.cells, f.cell)
 	}
-	f.Addresses, f.complete = c.Nodes, true // contexts are of one cluster
+	f.Addresses, f.number, f.complete = c.Nodes, c.Number, true // contexts are of one cluster
 	return nil
 }
 
