@@ -66,7 +66,10 @@ func TestVerbsGoToTheirCell(t *testing.T) {
 	if o := verb("show eu/a --cells " + swapped); o.status != 5 || !strings.Contains(o.stderr, "This node is of cell 2") {
 		t.Errorf("a node of another cell: status %d, %s", o.status, o.stderr)
 	}
-	verb("ls"+cells).refused(t, `as "eu/"`, "--cell N")
+	if got := works(verb("ls -o name" + cells)); got != "db\neu/a" {
+		t.Errorf("all cells have %q", got)
+	}
+	verb("item ls"+cells).refused(t, `as "eu/"`, "--cell N")
 	verb("status"+cells).refused(t, "--cell N")
 	verb("status --cell 3"+cells).refused(t, "has no cell 3")
 	verb("status --cell 1").refused(t, "--cells")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type verb struct {
 	run    func(*call) error
 	below  []verb
 	follow bool // until Ctrl-C, which is no failure then
+	merges bool // the names of several cells, see call.list
 }
 
 // call is one use of a verb.
@@ -38,6 +40,7 @@ type call struct {
 	context.Context
 	*cli.Output
 	client    *signalbox.Client
+	list      func(ctx context.Context, prefix string, opts ...signalbox.ListOption) iter.Seq2[*signalbox.Semaphore, error]
 	operator  *operator.Operator // of client
 	cluster   signalbox.Config   // of client
 	arguments []string
@@ -153,6 +156,8 @@ func (v verb) chooseCell(target *cli.ClusterFlags, arguments []string) error {
 		return target.AboutName(first)
 	case kind == "NAME|SESSION":
 		return target.AboutSession(first)
+	case v.merges:
+		return target.AboutNames(first)
 	case kind == "[PREFIX]":
 		return target.AboutNamesBelow(first)
 	}
@@ -173,7 +178,16 @@ func (shared *common) call(ctx context.Context, output *cli.Output, arguments []
 	if err != nil {
 		return nil, err
 	}
-	return &call{Context: ctx, Output: output, client: client, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags, terminal: terminal}, nil
+	c := &call{Context: ctx, Output: output, client: client, list: client.List, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags, terminal: terminal}
+	if several := shared.target.Several(); several != nil {
+		cfg.Addresses = nil // state: of this copy
+		all, err := signalbox.NewCells(cfg, several)
+		if err != nil {
+			return nil, err
+		}
+		c.list = all.List // state: before the first use
+	}
+	return c, nil
 }
 
 // close ends the client, which holds no lease any more.

@@ -25,7 +25,8 @@ type ClusterFlags struct {
 	cell  int    // the cell to ask; 0: the cell of the name or of the session
 	rule  *cells.Map
 
-	number int // of the cell of Addresses; 0: no cell
+	number  int              // of the cell of Addresses; 0: no cell, or several
+	several []signalbox.Cell // of AboutNames
 
 	set               *pflag.FlagSet
 	context, contexts string // the name of a context, and the file that has it
