@@ -24,9 +24,11 @@ type Completed struct {
 	Name    string `json:"name"`
 	Group   string `json:"group"`
 	Epoch   uint64 `json:"epoch"`
-	Granted int64  `json:"granted"` // permits taken, at most the wanted ones; 0 if Deleted
+	Granted int64  `json:"granted"` // permits taken, at most the wanted ones; 0 if Deleted or Superseded
 	Deleted bool   `json:"deleted"` // the semaphore is gone, and so are the permits taken
-	Token   uint64 `json:"token"`   // of the last grant, see Lease.Token; 0 if Deleted
+	Token   uint64 `json:"token"`   // of the last grant, see Lease.Token; 0 without one
+
+	Superseded bool `json:"superseded"` // a newer request took the place in a full line, see DropOldest
 }
 
 // AddToWaitList asks for permits in the background, in the same queue as a Down with
@@ -35,8 +37,7 @@ type Completed struct {
 // place; after a grant it makes a new request, whose grant is added. Only an Up brings the
 // permits back, or, until WaitList returns them, RemoveFromWaitList or the session's end.
 // It blocks for one round trip. ErrLimitReached beyond 64 semaphores,
-// ErrLineFull, and ErrNoTotal where there are no permits in all. An entry whose place a
-// newer request takes in a full line leaves the list.
+// ErrLineFull, and ErrNoTotal where there are no permits in all.
 func (s *Session) AddToWaitList(ctx context.Context, name string, count int64, opts ...WaitListOption) (Listed, error) {
 	k := s.listCall(http.MethodPut, name)
 	k.Body = map[string]any{"count": count}
@@ -58,7 +59,7 @@ func (s *Session) RemoveFromWaitList(ctx context.Context, name string, opts ...W
 	return nil
 }
 
-// WaitList waits until a semaphore of the list was granted permits or deleted, or
+// WaitList waits until a semaphore of the list was granted permits, superseded or deleted, or
 // ctx ends, and returns all of these, in order. They are off the list then: each is
 // returned once, however often the call had to be repeated; the others keep their
 // places. For an empty list it returns at once, without a result or an error.

@@ -1,8 +1,8 @@
 package fsm
 
-// ListDeliver returns and removes every entry of a session's wait list that has a grant or
-// whose semaphore was deleted, in the order of the list, beginning after the entry
-// delivered last. It withdraws what these entries still wait for.
+// ListDeliver returns and removes every entry of a session's wait list that has a grant, was
+// superseded or whose semaphore was deleted, in the order of the list, beginning after the
+// entry delivered last. It withdraws what these entries still wait for.
 //
 // Codes: OK (Completed), NothingReady (Found: the list is not empty), UnknownSession
 // (ExpiredSession, Revoked).
@@ -59,7 +59,7 @@ func (m *Machine) readyEntries(owner ref) []ref {
 	var before, after []ref
 	for r := s.entries.first; r != 0; r = m.entries.at(r).inSession.next {
 		switch e := m.entries.at(r); {
-		case e.granted == 0 && !m.orphaned(e):
+		case e.granted == 0 && e.waiting != 0 && !m.orphaned(e):
 		case e.order > s.delivered:
 			after = append(after, r)
 		default:
