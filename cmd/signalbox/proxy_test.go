@@ -71,7 +71,7 @@ func TestProxy(t *testing.T) {
 		t.Errorf("after the move: %s", got)
 	}
 	write("")
-	reload("the cells before stay in use: error=\"--cells: "+file+`: the prefix \"\" is there twice: in cell 1 and in cell 2"`)
+	reload("the cells before stay in use: error=\"--cells: " + file + `: the prefix \"\" is there twice: in cell 1 and in cell 2"`)
 	if got := ask("eu%2Fa"); got != "second" {
 		t.Errorf("after a mistake: %s", got)
 	}

@@ -162,7 +162,7 @@ var testLayers = map[string][]string{
 	"cluster/offline":            {"test/memnet"},
 
 	"client":          {"client/batch", "client/operator"}, // without a node
-	"test/client":     {"client", "client/batch", "client/cells", "client/items", "client/operator", "cluster", "httpapi", "httpapi/exchange", "httpapi/proxy", "store", "test/clienttest", "test/memnet", "test/openapitest"},
+	"test/client":     {"client", "client/batch", "client/items", "client/operator", "cluster", "httpapi", "httpapi/exchange", "store", "test/clienttest", "test/memnet", "test/openapitest"},
 	"test/chaos":      {"client", "client/operator", "cluster/replica", "fsm", "test/checks"},
 	"test/simulation": {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "httpapi/nodered", "httpapi/throttle", "test/checks", "test/memnet", "store"},
 }
