@@ -29,7 +29,7 @@ type Cells struct {
 	clients map[int]*Client // by the number of the cell
 }
 
-// NewCells makes a Client for each cell from cfg, which has no Addresses. It fails like New, and for a list in which a
+// NewCells makes a Client for each cell from cfg, which has no Addresses and no Cell. It fails like New, and for a list in which a
 // name would belong to no cell or to two. It sends no request.
 func NewCells(cfg Config, list []Cell) (*Cells, error) {
 	if len(cfg.Addresses) > 0 {
@@ -45,7 +45,7 @@ func NewCells(cfg Config, list []Cell) (*Cells, error) {
 	}
 	c := &Cells{rule: rule, clients: map[int]*Client{}}
 	for _, cell := range rule.All() {
-		cfg.Addresses = cell.Nodes
+		cfg.Addresses, cfg.Cell = cell.Nodes, cell.Number
 		if c.clients[cell.Number], err = New(cfg); err != nil {
 			return nil, fmt.Errorf("cell %d: %w", cell.Number, err)
 		}

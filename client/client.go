@@ -9,9 +9,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/client/credentials"
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
@@ -30,6 +32,10 @@ type Config struct {
 	// given HTTPClient. Its Timeout must be longer than LongestWait + AttemptTimeout. Redirects are followed only if
 	// its CheckRedirect does so.
 	HTTPClient *http.Client
+
+	// Cell is the number of the cell to which the Addresses belong: nodes of another cell refuse the requests. 0: no
+	// check. NewCells sets it.
+	Cell int
 
 	// Header is added to every request, for example for a proxy that requires it.
 	Header http.Header
@@ -127,7 +133,12 @@ func New(cfg Config) (*Client, error) {
 	if sent == credentials.None && (cfg.HTTPClient != nil || len(cfg.Header) > 0) {
 		sent = "" // a given HTTPClient or Header may have sent credentials
 	}
-	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Credentials: settings, Log: log,
+	header := http.Header{}
+	maps.Copy(header, cfg.Header)
+	if cfg.Cell != 0 {
+		header.Set(cells.Header, strconv.Itoa(cfg.Cell))
+	}
+	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: header, Credentials: settings, Log: log,
 		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Suspended: cfg.suspended,
 		Refused: func(r *calls.Refusal) error { return newError(r, sent) }})
 	if err != nil {

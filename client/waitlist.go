@@ -24,9 +24,11 @@ type Completed struct {
 	Name    string `json:"name"`
 	Group   string `json:"group"`
 	Epoch   uint64 `json:"epoch"`
-	Granted int64  `json:"granted"` // permits taken, at most the wanted ones; 0 if Deleted
+	Granted int64  `json:"granted"` // permits taken, at most the wanted ones; 0 if Deleted or Superseded
 	Deleted bool   `json:"deleted"` // the semaphore is gone, and so are the permits taken
-	Token   uint64 `json:"token"`   // token of the last grant, see Lease.Token; 0 if Deleted
+	Token   uint64 `json:"token"`   // token of the last grant, see Lease.Token; 0 without a grant
+
+	Superseded bool `json:"superseded"` // a newer request took the place in a full line, see DropOldest
 }
 
 // AddToWaitList asks for permits in the background, in the same queue as a Down with Partial. As soon as a permit is
@@ -35,8 +37,7 @@ type Completed struct {
 // request, which keeps its place. After a grant it makes a new request, and WaitList returns the sum of the grants.
 //
 // It blocks for one round trip. It fails with ErrLimitReached for more than 64 semaphores, with ErrLineFull, and with
-// ErrNoTotal for a semaphore with NoTotal. In a full line with DropOldest, a newer request may remove the entry from
-// the list.
+// ErrNoTotal for a semaphore with NoTotal.
 func (s *Session) AddToWaitList(ctx context.Context, name string, count int64, opts ...WaitListOption) (Listed, error) {
 	k := s.listCall(http.MethodPut, name)
 	k.Body = map[string]any{"count": count}
@@ -57,7 +58,7 @@ func (s *Session) RemoveFromWaitList(ctx context.Context, name string, opts ...W
 	return nil
 }
 
-// WaitList waits until a semaphore of the list is granted permits or deleted, or ctx ends. It returns all such entries
+// WaitList waits until a semaphore of the list is granted permits, superseded or deleted, or ctx ends. It returns all such entries
 // in order, and removes them from the list, each once even if the call is repeated. The other entries keep their
 // places. For an empty list it returns at once, without an entry or an error.
 //

@@ -210,7 +210,7 @@ func (a *asked) promising(session uint64) (yes bool) {
 		list := m.WaitList(session)
 		yes = len(list) == 0
 		for i := range list {
-			yes = yes || list[i].Granted > 0 || list[i].Deleted
+			yes = yes || list[i].Granted > 0 || list[i].Wanted == 0 // it has ended
 		}
 	})
 	return yes

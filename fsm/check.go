@@ -530,12 +530,10 @@ func (m *Machine) checkEntry(r ref, e *entry) error {
 		return errors.New("its semaphore is gone, and it still has something")
 	case e.semaphore != 0 && (m.byEntry[leaseKey{e.session, e.target()}] != r || m.semaphores.at(e.semaphore).epoch != e.epoch):
 		return errors.New("it is filed wrongly")
-	case e.granted < 0 || e.granted > 0 && e.token == 0 || e.spent < 0 || e.spent > e.granted:
+	case e.granted < 0 || (e.granted == 0) != (e.token == 0) || e.spent < 0 || e.spent > e.granted:
 		return errors.New("its grant is out of range")
 	case e.waiting != 0 && m.requests.at(e.waiting).entry != r:
 		return errors.New("what waits for it does not know it")
-	case !m.orphaned(e) && e.granted == 0 && e.waiting == 0:
-		return errors.New("it neither waits nor was granted anything")
 	}
 	return nil
 }

@@ -162,7 +162,7 @@ var brokenInvariants = []brokenInvariant{
 	{"its grant is out of range", func(b brokenState) { b.entry(4).granted = -1 }},
 	{"its grant is out of range", func(b brokenState) { b.entry(4).token = 0 }},
 	{"what waits for it does not know it", func(b brokenState) { b.request(5).entry = 0 }},
-	{"neither waits nor was granted", func(b brokenState) { b.entry(4).granted = 0 }},
+	{"its grant is out of range", func(b brokenState) { b.entry(4).granted = 0 }},
 	{"is filed wrongly", func(b brokenState) { b.notice("a").place++ }},
 	{"is filed wrongly", func(b brokenState) {
 		b.notice("b").place = b.places + 1

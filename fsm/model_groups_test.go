@@ -408,8 +408,8 @@ func (m *model) supersede(by *modelRequest) {
 		}
 		m.lose(v.request, v.in, CauseSuperseded, Superseded)
 		if e := v.request.entry; e != nil && e.granted == 0 {
-			m.dropEntry(e, false)
-			m.endIfSpent(e.session, CauseSuperseded)
+			m.effect(Effect{Kind: EffectListReady, Cause: CauseSuperseded, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id,
+				Details: detailsOf(e.in.group, 0, nil, "")})
 		}
 	}
 	by.supersedes = nil

@@ -195,7 +195,7 @@ func (m *model) listDeliver(c ListDeliver) Result {
 		if !e.orphaned() {
 			done.Deleted, done.Granted, done.Token = false, e.granted, e.token
 		}
-		if e.granted == 0 && !done.Deleted {
+		if e.granted == 0 && e.waiting != nil && !done.Deleted {
 			continue
 		}
 		result.Code = OK

@@ -1,8 +1,8 @@
 package fsm
 
-// ListDeliver returns and removes the entries of a session's wait list that have a grant or whose semaphore was
-// deleted, and withdraws what these entries still wait for. It begins after the entry that was delivered last (round
-// robin).
+// ListDeliver returns and removes the entries of a session's wait list that have a grant, were superseded or whose
+// semaphore was deleted, and withdraws what these entries still wait for. It begins after the entry that was delivered
+// last (round robin).
 //
 // Codes: OK (Completed), NothingReady (Found: the list is not empty), UnknownSession (ExpiredSession, Revoked).
 type ListDeliver struct {
@@ -58,7 +58,7 @@ func (m *Machine) readyEntries(owner ref) []ref {
 	var before, after []ref
 	for r := s.entries.first; r != 0; r = m.entries.at(r).inSession.next {
 		switch e := m.entries.at(r); {
-		case e.granted == 0 && !m.orphaned(e):
+		case e.granted == 0 && e.waiting != 0 && !m.orphaned(e):
 		case e.order > s.delivered:
 			after = append(after, r)
 		default:

@@ -234,7 +234,7 @@ func (m *Machine) withdrawn(r *request, want member, cause Cause) {
 
 // loseMember ends a request's wait in one of its lines, with the code as the reason. An "any" request keeps waiting for
 // its other members; every other request ends. If the request belongs to a wait-list entry without permits, the entry
-// is removed.
+// can be delivered, so that its session learns of it.
 func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
 	r := m.requests.at(waiting)
 	lost := memberOf(r.members, in)
@@ -249,7 +249,7 @@ func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
 		owner, listed := r.session, r.entry
 		m.withdraw(waiting, cause, outcome)
 		if cause == CauseSuperseded && listed != 0 && m.entries.at(listed).granted == 0 {
-			m.dropEntry(listed, false)
+			m.endEntry(listed, cause)
 		}
 		m.endIfSpent(owner, cause)
 		return

@@ -230,6 +230,9 @@ type Completion struct {
 	Group     string // of the semaphore
 }
 
+// Superseded reports whether the entry ended because a newer request took its place in a full line.
+func (c *Completion) Superseded() bool { return c.Granted == 0 && !c.Deleted }
+
 // Conclusion is the end of one waiting request: OK if it was granted, else the reason. It occurs once, in the entry
 // that ended the wait.
 type Conclusion struct {

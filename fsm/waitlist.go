@@ -64,7 +64,13 @@ func (m *Machine) orphanEntry(r ref) {
 	e := m.entries.mut(r)
 	e.semaphore, e.lane, e.granted, e.spent, e.token = 0, 0, 0, 0, 0
 	m.done.ended++
-	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch,
+	m.endEntry(r, CauseDeleted)
+}
+
+// endEntry tells that an entry has ended without a grant, and can be delivered.
+func (m *Machine) endEntry(r ref, cause Cause) {
+	e := m.entries.at(r)
+	m.effect(Effect{Kind: EffectListReady, Cause: cause, Semaphore: e.name, Epoch: e.epoch,
 		Session: m.sessionID(e.session), Details: detailsOf(e.group, 0, nil, "")})
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/ui"
@@ -46,6 +47,9 @@ type Config struct {
 	// Hosts lists the names and addresses that the Host of a request may have; loopback names are always allowed. An
 	// unspecified address (0.0.0.0) allows every address, and "*" every name. Empty: every name is allowed.
 	Hosts []string
+
+	// Cell is the number of this node's cell: requests for another cell are refused. 0: no check.
+	Cell int
 
 	IdleTimeout time.Duration // how long a connection without a request stays open; default DefaultIdleTimeout
 
@@ -99,7 +103,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Trace != nil {
 		h.echo.Use(traced(cfg.Trace))
 	}
-	h.echo.Use(h.observe, h.recover(), h.keepForProbes, h.refuseWrongHost)
+	h.echo.Use(h.observe, h.recover(), h.keepForProbes, h.refuseMisdirected)
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}
@@ -367,9 +371,13 @@ func (h *hosts) has(host string) bool {
 	return h.names[name]
 }
 
-// refuseWrongHost refuses a request whose Host is not allowed, on every route.
-func (h *Handler) refuseWrongHost(next echo.HandlerFunc) echo.HandlerFunc {
+// refuseMisdirected refuses a request whose Host is not allowed, or which is for another cell, on every route.
+func (h *Handler) refuseMisdirected(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
+		if sent, number := c.Request().Header.Get(cells.Header), strconv.Itoa(h.cfg.Cell); sent != "" && sent != number && h.cfg.Cell != 0 {
+			c.Response().Header().Set(cells.Header, number)
+			return exchange.NewProblem("wrong-host", "This node is of cell "+number+", and the request is for another cell: the sender's file of cells is wrong.")
+		}
 		if host := c.Request().Host; !h.hosts.has(host) {
 			return exchange.NewProblem("wrong-host", `This node is not called "`+strings.ToValidUTF8(exchange.Ellipsis(host), "")+
 				`". Use a name or an address of it; an operator adds names with --allow-host.`)

@@ -65,3 +65,21 @@ func TestHostsOfAllInterfaces(t *testing.T) {
 		doHost(apitest.New(t, withHosts(listed...)), "GET /version", "", "evil.example").Is(200)
 	}
 }
+
+// TestOtherCellIsRefused: a node refuses what is for another cell on every route, and changes no state. A node without a
+// number takes all.
+func TestOtherCellIsRefused(t *testing.T) {
+	a := apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.Cell = 2 })
+	a.Do("PUT /v1/semaphores/db", `{"permits":1}`, "X-Signalbox-Cell: 2").Is(201)
+	before := a.Node.State(t)
+	for _, line := range []string{"PUT /v1/semaphores/new", "DELETE /v1/semaphores/db", "GET /v1/semaphores/db", "GET /v1/events", "GET /livez"} {
+		got := a.Do(line, `{"permits":1}`, "X-Signalbox-Cell: 1").RefusedWith(421, "wrong-host")
+		if got.Header.Get("X-Signalbox-Cell") != "2" || !strings.Contains(got.Text, "This node is of cell 2") {
+			t.Errorf("%s: %v %s", line, got.Header, got.Text)
+		}
+	}
+	if after := a.Node.State(t); after != before {
+		t.Errorf("the state changed:\n%s\n%s", before, after)
+	}
+	apitest.New(t).Do("PUT /v1/semaphores/db", `{"permits":1}`, "X-Signalbox-Cell: 1").Is(201)
+}

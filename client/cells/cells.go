@@ -13,6 +13,8 @@ const (
 	MaxNumber = 62
 	// IDs is the number of session ids of a cell: its number is the top 6 of the 53 bits of a drawn id.
 	IDs = 1 << 47
+	// Header of a request has the number of the cell that it is for, so that the nodes of another cell refuse it.
+	Header = "X-Signalbox-Cell"
 )
 
 // Cell is one cluster.

@@ -61,7 +61,15 @@ func TestVerbsGoToTheirCell(t *testing.T) {
 	works(verb("status --cell 2"+cells), addresses[1])
 	works(verb("show eu/a --addr "+addresses[1], "SIGNALBOX_CELLS", "/missing"), "2 permits") // --addr wins over the variable
 
-	verb("ls"+cells).refused(t, `as "eu/"`, "--cell N")
+	swapped := filepath.Join(t.TempDir(), "swapped.toml")
+	must(t, os.WriteFile(swapped, []byte(strings.NewReplacer("number = 1", "number = 2", "number = 2", "number = 1").Replace(text)), 0o600))
+	if o := verb("show eu/a --cells " + swapped); o.status != 5 || !strings.Contains(o.stderr, "This node is of cell 2") {
+		t.Errorf("a node of another cell: status %d, %s", o.status, o.stderr)
+	}
+	if got := works(verb("ls -o name" + cells)); got != "db\neu/a" {
+		t.Errorf("all cells have %q", got)
+	}
+	verb("item ls"+cells).refused(t, `as "eu/"`, "--cell N")
 	verb("status"+cells).refused(t, "--cell N")
 	verb("status --cell 3"+cells).refused(t, "has no cell 3")
 	verb("status --cell 1").refused(t, "--cells")

@@ -169,6 +169,7 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 		Console:        c.console,
 		CORS:           c.cors,
 		Hosts:          c.allowedHosts(),
+		Cell:           c.cell,
 		MaxConnections: c.connections,
 		IdleTimeout:    c.idleTimeout,
 		TLS:            n.certs.apiTLS(),

@@ -14,17 +14,24 @@ import (
 	"time"
 )
 
-// named is a server that replies with its name.
-func named(t *testing.T, name string) string {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
+// named is a server that replies with its name. A request for the semaphore us/slow is told to came, and waits for it.
+func named(t *testing.T, name string, came chan struct{}) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/slow") {
+			came <- struct{}{}
+			<-came
+		}
+		_, _ = io.WriteString(w, name)
+	}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
 
 // TestProxy: it sends names to the nodes of their cells, reads its file again at SIGHUP, and keeps the cells when the
-// file is wrong.
+// file is wrong. A request under way then gets its reply.
 func TestProxy(t *testing.T) {
-	first, second := named(t, "first"), named(t, "second")
+	came := make(chan struct{})
+	first, second := named(t, "first", came), named(t, "second", came)
 	file := filepath.Join(t.TempDir(), "cells.toml")
 	write := func(prefix string) {
 		t.Helper()
@@ -52,15 +59,25 @@ func TestProxy(t *testing.T) {
 	if got := ask("eu%2Fa") + " " + ask("us%2Fa"); got != "first second" {
 		t.Errorf("at first: %s", got)
 	}
+	slow := make(chan string, 1)
+	go func() {
+		defer close(slow)
+		slow <- ask("us%2Fslow")
+	}()
+	<-came
 	write("eu/")
 	reload("the cells were read again")
 	if got := ask("eu%2Fa") + " " + ask("us%2Fa"); got != "second first" {
 		t.Errorf("after the move: %s", got)
 	}
 	write("")
-	reload("the cells before stay in use")
+	reload("the cells before stay in use: error=\"--cells: " + file + `: the prefix \"\" is there twice: in cell 1 and in cell 2"`)
 	if got := ask("eu%2Fa"); got != "second" {
 		t.Errorf("after a mistake: %s", got)
+	}
+	came <- struct{}{}
+	if got := <-slow; got != "second" {
+		t.Errorf("the request under way: %s", got)
 	}
 }
 

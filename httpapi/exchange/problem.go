@@ -66,7 +66,7 @@ var kinds = map[string]kind{
 	"precondition-failed":  {412, "A precondition failed", "", "another epoch or ETag, it exists, or a PUT with `If-Match` found no semaphore"},
 	"too-large":            {413, "Too large", "", "the body, see `limit`"},
 	"unsupported-encoding": {415, "Unsupported encoding", "", "a compressed body"},
-	"wrong-host":           {421, "Another host's name", "", "`Host` is no name of this node, see Browsers"},
+	"wrong-host":           {421, "Another host's name", "", "`Host` is no name of this node, see Browsers; or the node is of another [cell](cells.md) than the sender's file says"},
 	"backup-refused":       {422, "The backup is refused", "", "a restore of what is no whole and sound backup, or of another cluster, see `reason`; no effect"},
 	"key-reused":           {422, "The key was used for another request", "", "an Idempotency-Key with another request"},
 	"limit-reached":        {429, "A limit is reached", "1", "`rule` and `detail` name the limit, `limit` is its value; no effect"},

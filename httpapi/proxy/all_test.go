@@ -104,7 +104,35 @@ func TestBatchesAreSplit(t *testing.T) {
 		{"op":"down","semaphore":"us/gone"},
 		{"op":"set","semaphore":"eu/db","value":9},
 		{"op":"open","ttl":1000},
+		{"op":"raise-tokens","above":1},
 		{"op":"item-put","item":"us/i","value":"v"}]}`).is(200).cameTo(1, 2, 3)
+	want := []string{"201 7 db", "201 3 eu/db", "200", "409 other-cell", "409 other-cell", "400 invalid-request", "404 unknown-semaphore", "200 9", "201",
+		"409 other-cell", "201 us/i"}
+	if got := a.results(); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"), a.body)
+	}
+	a = s.ask("POST /cells/2/v1/batch", `{"operations":[
+		{"op":"acquire","session":"`+two+`","semaphore":"us/db"},
+		{"op":"put","semaphore":"us/db","permits":1},
+		{"op":"release","session":"`+two+`","semaphore":"us/db"},
+		{"op":"raise-tokens","above":1},
+		{"op":"up","semaphore":"us/db"}]}`).is(200).cameTo(2)
+	if got, want := a.results(), []string{"409 other-cell", "201 1 us/db", "204", "200", "409 other-cell"}; !slices.Equal(got, want) {
+		t.Errorf("chosen: %q, want %q: %s", got, want, a.body)
+	}
+	s.ask("POST /v1/batch", `{"operations":[{"op":"up","semaphore":"us/gone"},{"op":"up","semaphore":"us/gone"}]}`).is(200, "unknown-semaphore").cameTo(3)
+	s.ask("POST /v1/batch", `{"operations":[]}`).is(200).cameTo(1)
+	s.ask("POST /cells/3/v1/batch", `{"operations":[]}`).is(200).cameTo(3)
+	s.ask("POST /v1/batch", `{"operations":[{"op":"up","semaphore":"us/a"}],"more":1}`).is(400, "more").cameTo(1)
+	s.cells[3].Listener.Close()
+	s.p.transport.(*http.Transport).CloseIdleConnections()
+	s.ask("POST /v1/batch", `{"operations":[{"op":"up","semaphore":"db"},{"op":"up","semaphore":"us/a"}]}`).
+		is(200, `{"value":8}`, `"code":"not-applied"`, `"status":503`)
+}
+
+// results is the status of each operation of a batch, with a few members.
+func (a *answer) results() (got []string) {
+	a.Helper()
 	var body struct {
 		Results []struct {
 			Status int
@@ -112,9 +140,8 @@ func TestBatchesAreSplit(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(a.body), &body); err != nil {
-		t.Fatal(err)
+		a.Fatal(err)
 	}
-	var got []string
 	for _, r := range body.Results {
 		text := fmt.Sprint(r.Status)
 		for _, member := range []string{"code", "permits", "token", "value", "name"} {
@@ -124,17 +151,7 @@ func TestBatchesAreSplit(t *testing.T) {
 		}
 		got = append(got, text)
 	}
-	want := []string{"201 7 db", "201 3 eu/db", "200", "409 other-cell", "409 other-cell", "400 invalid-request", "404 unknown-semaphore", "200 9", "201", "201 us/i"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"), a.body)
-	}
-	s.ask("POST /v1/batch", `{"operations":[{"op":"up","semaphore":"us/gone"},{"op":"up","semaphore":"us/gone"}]}`).is(200, "unknown-semaphore").cameTo(3)
-	s.ask("POST /v1/batch", `{"operations":[]}`).is(200).cameTo(1)
-	s.ask("POST /v1/batch", `{"operations":[{"op":"up","semaphore":"us/a"}],"more":1}`).is(400, "more").cameTo(1)
-	s.cells[3].Listener.Close()
-	s.p.transport.(*http.Transport).CloseIdleConnections()
-	s.ask("POST /v1/batch", `{"operations":[{"op":"up","semaphore":"db"},{"op":"up","semaphore":"us/a"}]}`).
-		is(200, `{"value":8}`, `"code":"not-applied"`, `"status":503`)
+	return got
 }
 
 // eventsFrom opens a stream, and returns a function that reads the next event of a semaphore: its text and its id.
@@ -236,5 +253,37 @@ func TestEventsEndWithTheirCells(t *testing.T) {
 		if err := wait(); errors.Is(err, context.DeadlineExceeded) {
 			t.Error("a stream goes on")
 		}
+	}
+}
+
+// TestMergedRepliesAreAsOthers: a page of an origin that all cells list may read them, and the cells see the client's address
+// in the header that the proxy sets alone.
+func TestMergedRepliesAreAsOthers(t *testing.T) {
+	s := newSite(t)
+	batch := `{"operations":[{"op":"put","semaphore":"db","permits":1},{"op":"put","semaphore":"eu/db","permits":1},{"op":"put","semaphore":"us/db","permits":1}]}`
+	for _, line := range []string{"GET /v1/semaphores/db", "GET /v1/semaphores", "GET /v1/semaphores?limit=0", "GET /v1/sessions", "HEAD /v1/events", "POST /v1/batch"} {
+		body := ""
+		if strings.HasPrefix(line, "POST") {
+			body = batch
+		}
+		a := s.ask(line, body, "Origin: https://app.example", "X-Forwarded-For: 192.0.2.7", "Forwarded: for=192.0.2.8")
+		for name, want := range map[string]string{"Access-Control-Allow-Origin": "https://app.example", "Vary": "Origin"} {
+			if got := a.header.Get(name); got != want || !strings.Contains(a.header.Get("Access-Control-Expose-Headers"), "X-Signalbox-Index") {
+				t.Errorf("%s: %s is %q, want %q: %v", line, name, got, want, a.header)
+			}
+		}
+		for number, c := range s.cells {
+			requests, last := c.take(), c.last
+			if len(requests) > 0 && (last.Get("X-Forwarded-For") != "192.0.2.7, 127.0.0.1" || last.Get("Forwarded") != "" || last.Get("X-Forwarded-Proto") != "http") {
+				t.Errorf("%s at cell %d: %v", line, number, last)
+			}
+		}
+		_, path, _ := strings.Cut(line, " ")
+		if a := s.ask("OPTIONS "+path, "", "Origin: https://app.example", "Access-Control-Request-Method: GET").is(204); a.header.Get("Access-Control-Allow-Methods") == "" {
+			t.Errorf("OPTIONS %s: %v", path, a.header)
+		}
+	}
+	if a := s.ask("GET /v1/semaphores", "", "Origin: https://1.example").is(200); a.header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a page reads the names of cells that don't list its origin: %v", a.header)
 	}
 }

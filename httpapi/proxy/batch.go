@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/signalbox/signalbox/client/cells"
@@ -16,6 +17,7 @@ type part struct {
 	cell       *cells.Cell
 	operations []json.RawMessage
 	places     []int
+	reply      *reply // nil without one
 }
 
 // batch sends each operation to its cell. The operations of a cell stay in their order.
@@ -32,7 +34,7 @@ func (a *asking) batch() error {
 	results := make([]json.RawMessage, len(operations))
 	parts := map[*cells.Cell]*part{}
 	for i, operation := range operations {
-		c, err := a.table.cellOf(subjectOf(operation))
+		c, err := a.cellOf(a.subjectOf(operation))
 		if err != nil {
 			results[i] = resultOf(err)
 			continue
@@ -50,21 +52,38 @@ func (a *asking) batch() error {
 		}
 	}
 	if len(operations) == 0 {
-		a.send(a.w, a.r, a.table.nodes[a.table.OfName("").Number])
-		return nil
+		c, err := a.cellOf(subject{})
+		if err == nil {
+			a.send(a.w, a.r, a.table.nodes[c.Number])
+		}
+		return err
 	}
 	var sent sync.WaitGroup
 	for _, p := range parts {
 		sent.Go(func() { a.sendPart(p, results) })
 	}
 	sent.Wait()
+	var replies []*reply
+	for _, p := range parts {
+		if p.reply != nil {
+			replies = append(replies, p.reply)
+		}
+	}
+	a.allowPages(replies)
 	return a.sendJSON(map[string]any{"results": results})
 }
 
+// administrative are the operations that isAdministrative means.
+var administrative = []string{"create", "put", "patch", "delete", "set", "group-put", "free-lost", "release", "revoke", "list-remove", "item-delete"}
+
 // subjectOf reads an operation of a batch.
-func subjectOf(operation json.RawMessage) subject {
+func (a *asking) subjectOf(operation json.RawMessage) subject {
 	members := membersOf(operation)
-	s := subject{names: namesIn(members["semaphores"], members["leases"]), sessions: notEmpty(textOf(members["session"]))}
+	op := textOf(members["op"])
+	if a.chosen != nil && slices.Contains(administrative, op) {
+		return subject{}
+	}
+	s := subject{names: namesIn(members["semaphores"], members["leases"]), sessions: notEmpty(textOf(members["session"])), cluster: op == "raise-tokens"}
 	for _, member := range []string{"semaphore", "item"} {
 		s.names = append(s.names, notEmpty(textOf(members[member]))...)
 	}
@@ -75,17 +94,16 @@ func subjectOf(operation json.RawMessage) subject {
 // each operation has that refusal.
 func (a *asking) sendPart(p *part, results []json.RawMessage) {
 	body, err := json.Marshal(map[string]any{"operations": p.operations})
-	var answer *reply
 	if err == nil {
 		r := a.copyFor(a.r.Context(), a.r.URL.RawQuery)
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // state: of one request
 		r.Body, _ = r.GetBody()
 		r.ContentLength = int64(len(body))
-		answer, err = a.table.ask(p.cell, r)
+		p.reply, err = a.table.ask(p.cell, r) // state: once the cell has replied
 	}
 	var found []json.RawMessage
-	if err == nil && answer.status == http.StatusOK {
-		_ = json.Unmarshal(membersOf(answer.body)["results"], &found)
+	if err == nil && p.reply.status == http.StatusOK {
+		_ = json.Unmarshal(membersOf(p.reply.body)["results"], &found)
 	}
 	for i, place := range p.places {
 		switch {
@@ -93,8 +111,8 @@ func (a *asking) sendPart(p *part, results []json.RawMessage) {
 			results[place] = resultOf(err)
 		case len(found) == len(p.places):
 			results[place] = found[i]
-		case answer.status != http.StatusOK && json.Valid(answer.body):
-			results[place] = resultWith(answer.status, answer.body)
+		case p.reply.status != http.StatusOK && json.Valid(p.reply.body):
+			results[place] = resultWith(p.reply.status, p.reply.body)
 		default:
 			results[place] = resultOf(exchange.ErrInternal)
 		}

@@ -78,7 +78,7 @@ func (a *asking) throttle(path []string) (subject, error) {
 		s.names = slices.Sorted(maps.Keys(counts))
 		return s, err
 	case path[0] == "peers" && path[1] == "":
-		return subject{whole: oneCluster}, nil
+		return subject{cluster: true}, nil
 	case path[0] == "peers":
 		s := subject{sessions: []string{strings.TrimLeft(path[1], "+0")}}
 		if path[2] != "is_acquired" || a.r.Method != http.MethodGet {
@@ -117,7 +117,7 @@ func (a *asking) consul(path []string) subject {
 		case "create":
 			return subject{}
 		case "list", "node":
-			return subject{whole: oneCluster}
+			return subject{cluster: true}
 		}
 		return subject{sessions: notEmpty(consulSession(path[2]))}
 	}

@@ -6,7 +6,8 @@
 //  1. A request goes to the cell of the names in its path, query or body. A request without a name goes to the cell of
 //     its session, and without a session to the cell of the prefix "".
 //  2. A request over two cells is refused with 409 other-cell, and has no effect. So is a request about a whole
-//     cluster. A path that begins with /cells/N goes to cell N without these rules.
+//     cluster. A path that begins with /cells/N goes to cell N without these rules. There what grants or counts permits, or
+//     changes an item, is refused for the names of other cells.
 //  3. GET /v1/semaphores, /v1/sessions and /v1/events have what all cells have, and a batch may have operations for
 //     several cells.
 //  4. A request goes to a second node only if the first did not get it, or if twice is the same as once: a read, or an

@@ -50,7 +50,7 @@ func (a *asking) events() error {
 	}
 	ctx, stop := context.WithCancel(a.r.Context())
 	defer stop()
-	blocks := make(chan block)
+	blocks, begun := make(chan block), []*reply{}
 	for i, c := range a.table.All() {
 		if query.Del("since"); since != nil {
 			query.Set("since", since[i])
@@ -67,8 +67,10 @@ func (a *asking) events() error {
 			a.relay(&reply{c.Number, response.StatusCode, response.Header, body})
 			return nil
 		}
+		begun = append(begun, &reply{header: response.Header})
 		go readBlocks(ctx, c.Number, response.Body, blocks)
 	}
+	a.allowPages(begun)
 	header := a.w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("X-Accel-Buffering", "no") // a proxy in front must not buffer events

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync"
 
@@ -15,8 +16,13 @@ import (
 // replyBytes bounds a reply that has to be read: a page of sessions may have some 30 MiB.
 const replyBytes = 64 << 20
 
-// hopByHop are the headers that are of one connection, and Accept-Encoding, since replies are read here.
-var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Accept-Encoding"}
+// hopByHop are the headers that are of one connection, and Accept-Encoding, since replies are read here. Forwarded is as
+// a client has made it up.
+var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Accept-Encoding", "Forwarded"}
+
+// forPages are the headers by which a browser lets the pages of another origin read a reply.
+var forPages = []string{"Access-Control-Allow-Origin", "Access-Control-Expose-Headers", "Vary"}
 
 // copyFor returns a copy of the request with another query, as a GET if it is a HEAD.
 func (a *asking) copyFor(ctx context.Context, query string) *http.Request {
@@ -84,13 +90,27 @@ func (a *asking) askAll(query string) ([]*reply, error) {
 			return nil, nil
 		}
 	}
+	a.allowPages(replies)
 	return replies, nil
+}
+
+// allowPages lets a page read what is made of several replies if it may read each.
+func (a *asking) allowPages(replies []*reply) {
+	if len(replies) == 0 {
+		return
+	}
+	for _, name := range forPages {
+		values := replies[0].header[name]
+		if values != nil && !slices.ContainsFunc(replies, func(r *reply) bool { return !slices.Equal(r.header[name], values) }) {
+			a.w.Header()[name] = values
+		}
+	}
 }
 
 // relay sends the reply of a cell.
 func (a *asking) relay(r *reply) {
 	header := a.w.Header()
-	for _, name := range []string{"Content-Type", "Retry-After", "Www-Authenticate", exchange.HeaderRequest} {
+	for _, name := range append([]string{"Content-Type", "Retry-After", "Www-Authenticate", exchange.HeaderRequest}, forPages...) {
 		if values := r.header[name]; values != nil {
 			header[name] = values
 		}

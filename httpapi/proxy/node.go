@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -52,7 +53,8 @@ func (e *attemptError) Unwrap() error { return e.error }
 // if it may. A reply that reports a fault of the node is the client's, who knows whether to ask again; only the next
 // request goes elsewhere.
 func (n *nodes) RoundTrip(r *http.Request) (*http.Response, error) {
-	sent := false // a node may have got the request, and failed
+	r.Header.Set(cells.Header, strconv.Itoa(n.cell)) // r is a copy
+	sent := false                                    // a node may have got the request, and failed
 	for left := len(n.bases) - 1; ; left-- {
 		response, err := n.attempt(r)
 		if err == nil && (!sent || isSafe(r) || response.StatusCode < http.StatusInternalServerError) {
@@ -87,11 +89,14 @@ func (n *nodes) attempt(r *http.Request) (*http.Response, *attemptError) {
 		sent.Body = io.NopCloser(r.Body) // the transport closes the body of an attempt
 	}
 	response, err := n.transport.RoundTrip(sent)
-	if err == nil && response.StatusCode < http.StatusInternalServerError {
+	if err == nil && response.StatusCode < http.StatusInternalServerError && response.Header.Get(cells.Header) == "" {
 		return response, nil
 	}
 	n.current.CompareAndSwap(at, (at+1)%int32(len(n.bases)))
 	if err == nil {
+		if number := response.Header.Get(cells.Header); number != "" {
+			n.log.Error("a node has refused a request: the file has it in the wrong cell", "cell", n.cell, "node", base.Host, "cell_of_node", number)
+		}
 		return response, nil
 	}
 	if r.Context().Err() == nil {

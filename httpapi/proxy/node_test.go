@@ -112,6 +112,24 @@ func TestFaultsOfNodesMoveOn(t *testing.T) {
 	s.ask("POST /v1/semaphores/a/up", "").is(200, "works")
 }
 
+// TestNodesOfOtherCellsAreNoticed: if the file lists a node of cell 1 under cell 2, the node refuses the requests of cell 2. The
+// log names the node, and the next request goes to another one.
+func TestNodesOfOtherCellsAreNoticed(t *testing.T) {
+	s := &site{T: t, cells: map[int]*cellOfTest{1: newCell(t, 1), 2: newCell(t, 2)}}
+	s.list = []cells.Cell{{Number: 1, Prefixes: []string{""}, Nodes: []string{s.cells[1].URL}}, {Number: 2, Prefixes: []string{"eu/"}, Nodes: []string{s.cells[1].URL, s.cells[2].URL}}}
+	s.start()
+	for _, line := range []string{"PUT /v1/semaphores/eu%2Fdb", "PUT /cells/2/v1/semaphores/eu%2Fdb", "GET /v1/semaphores"} {
+		s.p.table.Load().nodes[2].current.Store(0)
+		s.ask(line, `{"permits":1}`).is(421, "This node is of cell 1")
+	}
+	s.ask("PUT /v1/semaphores/eu%2Fdb", `{"permits":1}`).is(201)
+	s.ask("GET /v1/semaphores", "").is(200, "eu/db")
+	s.askAt(s.cells[1].URL, "GET /v1/semaphores/eu%2Fdb", "").is(404)
+	if want := "cell=2 node=" + strings.TrimPrefix(s.cells[1].URL, "http://") + " cell_of_node=1"; strings.Count(s.log.String(), want) != 3 {
+		t.Errorf("the log lacks %q three times: %s", want, s.log.String())
+	}
+}
+
 // TestRepliesPassAsTheyCome: a part of a reply comes before the rest of it exists, and a client that hangs up ends the
 // request at the node.
 func TestRepliesPassAsTheyCome(t *testing.T) {

@@ -105,17 +105,15 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("Ok")) // the client's matter
 		return
 	}
+	var chosen *cells.Cell
 	if number, rest, ok := chosenByPath(r.URL); ok {
-		c := t.Numbered(number)
-		if c == nil {
+		if chosen = t.Numbered(number); chosen == nil {
 			p.refuse(w, r, exchange.NewProblem("unknown-route", "No cell has the number "+strconv.Itoa(number)+"."))
 			return
 		}
 		r.URL = rest
-		p.send(w, r, t.nodes[number])
-		return
 	}
-	if err := p.serve(w, r, t); err != nil {
+	if err := p.serve(w, r, t, chosen); err != nil {
 		p.refuse(w, r, err)
 	}
 }
@@ -134,8 +132,8 @@ func chosenByPath(u *url.URL) (number int, rest *url.URL, ok bool) {
 	return 0, nil, false
 }
 
-// serve sends a request to its cell, or to all cells.
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table) error {
+// serve sends a request to its cell, or to all cells. chosen is the cell of /cells/N, nil without it.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, chosen *cells.Cell) error {
 	if r.URL.Path == "/v1/events" {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -146,16 +144,20 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table) error {
 		p.send(w, r, t.nodes[all[0].Number])
 		return nil
 	}
-	a := &asking{Proxy: p, w: w, r: r, table: t}
+	a := &asking{Proxy: p, w: w, r: r, table: t, chosen: chosen}
+	if chosen != nil && a.isAdministrative() {
+		p.send(w, r, t.nodes[chosen.Number])
+		return nil
+	}
 	defer a.releaseBody()
 	s, err := a.subject()
 	if err != nil {
 		return err
 	}
-	if s.whole != nil {
+	if s.whole != nil && r.Method != http.MethodOptions { // browsers ask one cell what a page may send
 		return s.whole(a)
 	}
-	c, err := t.cellOf(s)
+	c, err := a.cellOf(s)
 	if err != nil {
 		return err
 	}
@@ -169,7 +171,9 @@ type asking struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	table *table
-	held  bool // a place in reading
+	// chosen is the cell of /cells/N, nil without it.
+	chosen *cells.Cell
+	held   bool // a place in reading
 }
 
 type nodesKey struct{}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/signalbox/signalbox/client/cells"
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi/consul"
@@ -34,6 +36,7 @@ type site struct {
 	p     *Proxy
 	cells map[int]*cellOfTest
 	list  []cells.Cell
+	log   strings.Builder
 }
 
 // cellOfTest is a cell that notes the requests that come to it.
@@ -41,12 +44,13 @@ type cellOfTest struct {
 	*httptest.Server
 	mu    sync.Mutex
 	asked []string
+	last  http.Header // of the last request
 }
 
 func (c *cellOfTest) note(r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked = append(c.asked, r.Method+" "+r.URL.RequestURI())
+	c.asked, c.last = append(c.asked, r.Method+" "+r.URL.RequestURI()), r.Header
 }
 
 // take returns the requests since the last call.
@@ -75,7 +79,7 @@ func (s *site) start() {
 	s.Helper()
 	m, err := cells.New(s.list)
 	if err == nil {
-		s.p, err = New(Config{Cells: m, Transport: &http.Transport{DisableCompression: true}})
+		s.p, err = New(Config{Cells: m, Transport: &http.Transport{DisableCompression: true}, Logger: hclog.New(&hclog.LoggerOptions{Output: &s.log})})
 	}
 	if err != nil {
 		s.Fatal(err)
@@ -96,6 +100,8 @@ func newCell(t *testing.T, number int) *cellOfTest {
 		t.Fatal(err)
 	}
 	h := apitest.NewHandler(t, node, func(c *apitest.Config) {
+		c.HTTP.Cell = number
+		c.HTTP.CORS = []string{"https://app.example", fmt.Sprintf("https://%d.example", number)}
 		c.Dialects["consul"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return consul.New(x, consul.Config{}) }
 		c.Dialects["throttle"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return throttle.New(x, throttle.Config{}) }
 		c.Dialects["nodered"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return nodered.New(x, nodered.Config{}), nil }

@@ -18,11 +18,38 @@ type subject struct {
 	names    []string
 	sessions []string // ids in decimal
 	below    *string  // all names with this beginning
+	cluster  bool     // a whole cluster
 	whole    func(a *asking) error
+}
+
+// cellOf returns the cell to ask: the cell of /cells/N, else the cell that has everything of a subject. Through /cells/N
+// no name of another cell is granted, since that cell may grant it too.
+func (a *asking) cellOf(s subject) (*cells.Cell, error) {
+	if a.chosen == nil {
+		return a.table.cellOf(s)
+	}
+	for _, name := range s.names {
+		if owner := a.table.OfName(name); owner != a.chosen {
+			return nil, otherCell(fmt.Sprintf("%q is of cell %d: through /cells/%d it can be read, set, given back and deleted alone.",
+				shown(name), owner.Number, a.chosen.Number), name)
+		}
+	}
+	return a.chosen, nil
+}
+
+// isAdministrative reports whether a request grants and counts no permit, and changes no item: it may be about a name that
+// moves to or from the cell of /cells/N.
+func (a *asking) isAdministrative() bool {
+	path := segments(a.r.URL)
+	isSetting := path[0] == "v1" && path[1] == "semaphores" && path[3] != "leases" && path[3] != "down" && path[3] != "up"
+	return isSafe(a.r) || a.r.Method == http.MethodDelete || isSetting
 }
 
 // cellOf returns the cell that has everything of a subject.
 func (t *table) cellOf(s subject) (c *cells.Cell, err error) {
+	if s.cluster {
+		return nil, t.oneCluster()
+	}
 	named := ""
 	for i, name := range s.names {
 		owner := t.OfName(name)
@@ -79,10 +106,10 @@ func otherCell(detail string, names ...string) *exchange.Problem {
 
 func shown(name string) string { return exchange.Ellipsis(name) }
 
-// oneCluster refuses a request about a whole cluster.
-func oneCluster(a *asking) error {
+// oneCluster is the refusal of a request about a whole cluster.
+func (t *table) oneCluster() error {
 	var numbers []string
-	for _, c := range a.table.All() {
+	for _, c := range t.All() {
 		numbers = append(numbers, strconv.Itoa(c.Number))
 	}
 	return otherCell("This request is about a whole cluster: put /cells/N before the path, where N is one of " + strings.Join(numbers, ", ") + ".")
@@ -97,7 +124,7 @@ func (a *asking) subject() (subject, error) {
 	case "terraform", "semaphore", "new_peer", "peers", "remainder", "restore":
 		return a.dialect(path)
 	case "metrics", "ui":
-		return subject{whole: oneCluster}, nil
+		return subject{cluster: true}, nil
 	}
 	return subject{}, nil
 }
@@ -122,12 +149,12 @@ func (a *asking) native(path []string) (subject, error) {
 		case name == "" && post:
 			members, err := a.members()
 			return subject{names: notEmpty(textOf(members["name"]))}, err
-		case name == "":
+		case name == "" && isSafe(a.r):
 			return a.listOf(semaphoreList), nil
 		case path[2] == "holders" && path[3] != "":
 			return subject{names: []string{name}, sessions: []string{path[3]}}, nil
 		}
-		return subject{names: []string{name}}, nil
+		return subject{names: notEmpty(name)}, nil
 	case "items":
 		return a.item(name)
 	case "sessions":
@@ -137,7 +164,7 @@ func (a *asking) native(path []string) (subject, error) {
 	case "events":
 		return a.eventsOf(), nil
 	case "cluster", "snapshot":
-		return subject{whole: oneCluster}, nil
+		return subject{cluster: true}, nil
 	}
 	return a.dialect(append([]string{"v1"}, path...))
 }
@@ -159,7 +186,7 @@ func (a *asking) session(path []string) (subject, error) {
 	id, below, name, post := path[0], path[1], path[2], a.r.Method == http.MethodPost
 	s := subject{sessions: notEmpty(id)}
 	switch {
-	case id == "" && !post:
+	case id == "" && isSafe(a.r):
 		return a.listOf(sessionList), nil
 	case post && below == "waitlist":
 		return s, nil // what the list has

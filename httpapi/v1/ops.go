@@ -450,12 +450,13 @@ type deliveryBody struct {
 }
 
 type completionBody struct {
-	Name    string `json:"name"`
-	Group   string `json:"group,omitempty"`
-	Epoch   uint64 `json:"epoch"`
-	Granted int64  `json:"granted"`
-	Deleted bool   `json:"deleted"`
-	Token   uint64 `json:"token"`
+	Name       string `json:"name"`
+	Group      string `json:"group,omitempty"`
+	Epoch      uint64 `json:"epoch"`
+	Granted    int64  `json:"granted"`
+	Deleted    bool   `json:"deleted"`
+	Superseded bool   `json:"superseded,omitempty"`
+	Token      uint64 `json:"token"`
 }
 
 func newLeaseBody(r *cluster.Reply, i int) reads.LeaseBody {
@@ -496,7 +497,7 @@ func newRestoredBody(r *cluster.Reply) restoredBody {
 func newDeliveryBody(r *cluster.Reply) deliveryBody {
 	body := deliveryBody{Count: len(r.Completed), Completed: make([]completionBody, len(r.Completed))}
 	for i, c := range r.Completed {
-		body.Completed[i] = completionBody{Name: c.Semaphore, Group: c.Group, Epoch: c.Epoch, Granted: c.Granted, Deleted: c.Deleted, Token: c.Token}
+		body.Completed[i] = completionBody{Name: c.Semaphore, Group: c.Group, Epoch: c.Epoch, Granted: c.Granted, Deleted: c.Deleted, Superseded: c.Superseded(), Token: c.Token}
 	}
 	return body
 }

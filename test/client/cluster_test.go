@@ -90,7 +90,7 @@ func (s *service) start(id string, peers []cluster.Peer) {
 	s.ok(err)
 	x, err := exchange.New(exchange.Config{Node: s.nodes[id]})
 	s.ok(err)
-	s.api[id], err = httpapi.New(httpapi.Config{Exchange: x})
+	s.api[id], err = httpapi.New(httpapi.Config{Exchange: x, Cell: s.cell})
 	s.ok(err)
 }
 

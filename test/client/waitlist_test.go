@@ -25,7 +25,11 @@ func toldNow(ctx context.Context, s *client.Session) string {
 	}
 	told := ""
 	for _, c := range all {
-		told += fmt.Sprintf("%s %d %v;", c.Name, c.Granted, c.Deleted)
+		told += fmt.Sprintf("%s %d %v", c.Name, c.Granted, c.Deleted)
+		if c.Superseded {
+			told += " superseded"
+		}
+		told += ";"
 	}
 	return told
 }
@@ -114,6 +118,21 @@ func TestRealWaitListEnds(t *testing.T) {
 		s.ok(c.Delete(s.ctx, "b"))
 		if got := <-told; got != "b 0 true;" {
 			t.Errorf("told %q", got)
+		}
+
+		_, _, err = c.Create(s.ctx, "newest", 0, client.MaxWaiting(1), client.WhenFull(client.DropOldest))
+		s.ok(err)
+		_, err = session.AddToWaitList(s.ctx, "newest", 1)
+		s.ok(err)
+		told = toldLater(s.ctx, session)
+		time.Sleep(time.Second) // virtual
+		newer, err := c.OpenSession(s.ctx, client.SessionOptions{})
+		s.ok(err)
+		began := time.Now()
+		_, err = newer.AddToWaitList(s.ctx, "newest", 1)
+		s.ok(err)
+		if got := <-told; got != "newest 0 false superseded;" || time.Since(began) > time.Second {
+			t.Errorf("told %q after %v", got, time.Since(began))
 		}
 
 		_, err = session.AddToWaitList(s.ctx, "a", 1)

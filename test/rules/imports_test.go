@@ -20,7 +20,7 @@ var layers = map[string][]string{
 	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                                    // systemd, and its watchdog
 	"cmd/signalbox/internal/tune":       {},                                                                                                                                                                                                                     // the heap and the timers of the process
 
-	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
+	"httpapi": {"client/cells", "httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
 	// The native API, its reads and stream of events, and the cluster's members.
 	"httpapi/v1":          {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members", "httpapi/v1/reads", "httpapi/v1/snapshot"},
 	"httpapi/v1/reads":    {"cluster", "fsm", "httpapi/access", "httpapi/exchange"},
@@ -162,7 +162,7 @@ var testLayers = map[string][]string{
 	"cluster/offline":            {"test/memnet"},
 
 	"client":          {"client/batch", "client/operator"}, // without a node
-	"test/client":     {"client", "client/batch", "client/cells", "client/items", "client/operator", "cluster", "httpapi", "httpapi/exchange", "httpapi/proxy", "store", "test/clienttest", "test/memnet", "test/openapitest"},
+	"test/client":     {"client", "client/batch", "client/items", "client/operator", "cluster", "httpapi", "httpapi/exchange", "store", "test/clienttest", "test/memnet", "test/openapitest"},
 	"test/chaos":      {"client", "client/operator", "cluster/replica", "fsm", "test/checks"},
 	"test/simulation": {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "httpapi/nodered", "httpapi/throttle", "test/checks", "test/memnet", "store"},
 }

@@ -24,7 +24,7 @@ _IDS = 2**47  # session ids of a cell: its number is the top 6 of the 53 bits of
 class _Map(Generic[C]):
     """The clients of the cells, by number, and the rule which cell has a name."""
 
-    def __init__(self, file: Mapping[str, Any], make: Callable[[List[str]], C]) -> None:
+    def __init__(self, file: Mapping[str, Any], make: Callable[..., C], options: Mapping[str, Any]) -> None:
         self._clients: Dict[int, C] = {}
         prefixes: Dict[str, int] = {}
         cells: Dict[int, List[str]] = {}
@@ -40,7 +40,8 @@ class _Map(Generic[C]):
             raise ValueError('no cell has the prefix "", which stands for all names without another prefix')
         self._prefixes = sorted(prefixes.items(), key=lambda prefix: -len(prefix[0]))
         for number, nodes in sorted(cells.items()):
-            self._clients[number] = make(nodes)
+            headers = {**(options.get("headers") or {}), "X-Signalbox-Cell": str(number)}  # nodes of another cell refuse them
+            self._clients[number] = make(nodes, **{**options, "headers": headers})
 
     def _number(self, name: str) -> int:
         return next(number for prefix, number in self._prefixes if values.semaphore(name).startswith(prefix))
@@ -93,7 +94,7 @@ class Cells(_Map[Client]):
     """
 
     def __init__(self, file: Mapping[str, Any], **options: Any) -> None:
-        super().__init__(file, lambda nodes: Client(nodes, **options))
+        super().__init__(file, Client, options)
 
     def list(self, prefix: str = "") -> Iterator[Semaphore]:
         """Goes through the semaphores of all cells whose names begin with the prefix, by name.
@@ -182,7 +183,7 @@ class AsyncCells(_Map[AsyncClient]):
     """``Cells`` for asyncio, with the same options."""
 
     def __init__(self, file: Mapping[str, Any], **options: Any) -> None:
-        super().__init__(file, lambda nodes: AsyncClient(nodes, **options))
+        super().__init__(file, AsyncClient, options)
 
     async def list(self, prefix: str = "") -> List[Semaphore]:
         """As in ``Cells``."""

@@ -57,6 +57,12 @@ class TestCells(NodeTest):
                 cells.of(name).create(name, 1)
             cells.numbered(2).create("db", 1)  # while a prefix moves, a name may stand in another cell, too
 
+    def test_nodes_of_another_cell(self) -> None:
+        one, two = self.file["cell"]
+        swapped = file_of({**one, "nodes": two["nodes"]}, {**two, "nodes": one["nodes"]})
+        with sb.Cells(swapped, token=self.tokens["alice"], headers={"X-More": "kept"}) as cells, self.assertRaisesRegex(sb.Refused, "This node is of cell 2"):
+            cells.of("db").get("db")
+
     def test_threads(self) -> None:
         cells = sb.Cells(self.file, token=self.tokens["alice"])
         self.assertEqual([s.name for s in cells.list()], ["db", "eu/db"])

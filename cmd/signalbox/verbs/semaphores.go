@@ -22,10 +22,10 @@ func semaphoreVerbs() []verb {
 }
 
 func lsVerb() verb {
-	return verb{use: "ls [PREFIX]", short: "List semaphores", long: "\n\nWith PREFIX, the semaphores whose names begin with it.", maximum: 1, complete: []source{semaphoreNames},
+	return verb{use: "ls [PREFIX]", short: "List semaphores", long: "\n\nWith PREFIX, the semaphores whose names begin with it.", maximum: 1, merges: true, complete: []source{semaphoreNames},
 		run: func(c *call) error {
 			c.Empty = noNames("semaphore", c.argument(0))
-			return cli.PrintList(c.Output, c.client.List(c, c.argument(0), signalbox.PageSize(pageSize)),
+			return cli.PrintList(c.Output, c.list(c, c.argument(0), signalbox.PageSize(pageSize)),
 				[]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL", "SETTINGS"}, nameOf, func(s *signalbox.Semaphore) []string {
 					return append(rowOf(s), strings.Join(append(awayOf(s), settingsOf(s)...), ", "))
 				})

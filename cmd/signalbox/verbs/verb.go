@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"time"
 
@@ -31,12 +32,14 @@ type verb struct {
 	run    func(*call) error
 	below  []verb
 	follow bool // runs until Ctrl-C, which is then no failure
+	merges bool // lists the names of several cells, see call.list
 }
 
 type call struct {
 	context.Context
 	*cli.Output
 	client    *signalbox.Client
+	list      func(ctx context.Context, prefix string, opts ...signalbox.ListOption) iter.Seq2[*signalbox.Semaphore, error]
 	operator  *operator.Operator // uses client
 	cluster   signalbox.Config   // the configuration of client
 	arguments []string
@@ -151,6 +154,8 @@ func (v verb) chooseCell(target *cli.ClusterFlags, arguments []string) error {
 		return target.AboutName(first)
 	case kind == "NAME|SESSION":
 		return target.AboutSession(first)
+	case v.merges:
+		return target.AboutNames(first)
 	case kind == "[PREFIX]":
 		return target.AboutNamesBelow(first)
 	}
@@ -171,7 +176,16 @@ func (shared *common) call(ctx context.Context, output *cli.Output, arguments []
 	if err != nil {
 		return nil, err
 	}
-	return &call{Context: ctx, Output: output, client: client, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags, terminal: terminal}, nil
+	c := &call{Context: ctx, Output: output, client: client, list: client.List, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags, terminal: terminal}
+	if several := shared.target.Several(); several != nil {
+		cfg.Addresses = nil // state: of this copy
+		all, err := signalbox.NewCells(cfg, several)
+		if err != nil {
+			return nil, err
+		}
+		c.list = all.List // state: before the first use
+	}
+	return c, nil
 }
 
 // close closes the client. It holds no lease.

@@ -26,7 +26,7 @@ const words = {
   "session-opened": (e) => ["opened for ", ms(e.ttl_ms)],
   "session-renewed": (e) => ["renewed for ", ms(e.ttl_ms)],
   "session-ended": (e) => ["ended ", `(${causes[e.cause] ?? e.cause})`, e.reason ? `, “${e.reason}”` : ""],
-  "list-ready": (e) => ["its wait list has ", permits(e.count ?? 0), " ready"],
+  "list-ready": (e) => ["its wait list has ", permits(e.count ?? 0), " ready", e.cause ? ` (${causes[e.cause] ?? e.cause})` : ""],
   "item-changed": (e) => [e.cause ? "released" : "changed", `, version ${e.version}`, e.cause ? ` (${causes[e.cause] ?? e.cause})` : ""],
   "item-deleted": (e) => ["deleted", `, change ${e.version}`, e.cause !== "deleted" ? ` with its session (${causes[e.cause] ?? e.cause})` : ""],
   "list-left": () => ["an entry left its wait list"],

@@ -137,6 +137,7 @@ type listEvent struct {
 	Token   uint64 `json:"token,omitempty"`
 	Count   int64  `json:"count,omitempty"`
 	Deleted bool   `json:"deleted,omitempty"` // the semaphore
+	Cause   string `json:"cause,omitempty"`   // of an end without a grant
 }
 
 // itemEvent is a change or a delete of an item, by its number. A client reads the value by the name.
@@ -191,7 +192,7 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 	case fsm.EffectSessionEnded:
 		return name, endedEvent{event, e.Cause.String(), with.Reason}
 	case fsm.EffectListReady, fsm.EffectListLeft:
-		return name, listEvent{event, e.Token, e.Count, e.Cause == fsm.CauseDeleted}
+		return name, listEvent{event, e.Token, e.Count, e.Cause == fsm.CauseDeleted, e.Cause.String()}
 	case fsm.EffectItemChanged, fsm.EffectItemDeleted:
 		return name, itemEvent{event, e.Version, e.Cause.String()}
 	}

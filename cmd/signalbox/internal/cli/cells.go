@@ -8,6 +8,7 @@ import (
 	"github.com/BurntSushi/toml"
 	"github.com/spf13/pflag"
 
+	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/cells"
 )
 
@@ -69,6 +70,17 @@ func (f *ClusterFlags) AboutNamesBelow(beginning string) error {
 	})
 }
 
+// AboutNames is AboutNamesBelow for a list of names, which may be of several cells, see Several.
+func (f *ClusterFlags) AboutNames(beginning string) error {
+	return f.about(func(m *cells.Map) (*cells.Cell, error) {
+		c, _ := m.OfNamesBelow(beginning)
+		return c, nil
+	})
+}
+
+// Several returns the cells if the names are of several, for signalbox.NewCells; else nil.
+func (f *ClusterFlags) Several() []signalbox.Cell { return f.several }
+
 // AboutSession is AboutName for the id of a session.
 func (f *ClusterFlags) AboutSession(id string) error {
 	return f.about(func(m *cells.Map) (*cells.Cell, error) {
@@ -101,7 +113,15 @@ func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (er
 	case c == nil:
 		return fmt.Errorf("--cell: %s has no cell %d", f.cells, f.cell)
 	}
-	f.Addresses, f.complete = c.Nodes, true // no context applies to cells
+	f.complete = true // no context applies to cells
+	if c != nil {
+		f.Addresses, f.number = c.Nodes, c.Number
+		return nil
+	}
+	f.Addresses = nil
+	for _, each := range f.rule.All() {
+		f.Addresses, f.several = append(f.Addresses, each.Nodes...), append(f.several, signalbox.Cell(each))
+	}
 	return nil
 }
 

@@ -25,6 +25,9 @@ type ClusterFlags struct {
 	cell  int    // number of --cell; 0: the cell of the name or of the session
 	rule  *cells.Map
 
+	number  int              // of the cell of Addresses; 0: no cell, or several
+	several []signalbox.Cell // of AboutNames
+
 	set               *pflag.FlagSet
 	context, contexts string // name of a context, and path of the file of contexts
 	complete          bool   // no context is to be read any more
@@ -79,7 +82,7 @@ func (f *ClusterFlags) Client() (signalbox.Config, error) {
 		return signalbox.Config{}, err
 	}
 	chosen := f.credentials()
-	cfg := signalbox.Config{Addresses: f.Addresses, Token: chosen.Token, TokenFile: chosen.TokenFile, InsecureHTTP: chosen.Plain,
+	cfg := signalbox.Config{Addresses: f.Addresses, Cell: f.number, Token: chosen.Token, TokenFile: chosen.TokenFile, InsecureHTTP: chosen.Plain,
 		CA: chosen.CA, CertFile: chosen.Cert, KeyFile: chosen.Key}
 	if len(f.Addresses) == 0 {
 		return cfg, errors.New("--addr: give at least one")
