@@ -56,7 +56,7 @@ type Config struct {
 	// they are. Metadata of these names that the caller gives is still sent.
 	Anonymous bool
 
-	// Logger gets fail-over (debug), failed renewals and losses (warn). Returned errors are not logged. nil: no log.
+	// Logger gets fail-over (debug), failed renewals, losses and that no node replies (warn). Returned errors are not logged. nil: no log.
 	Logger *slog.Logger
 
 	// AttemptTimeout bounds one attempt at one node, in addition to the wait that it names and to its share of
