@@ -120,7 +120,7 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 		a := c.allow(ctx, &k, &t)
 		r, err := c.try(ctx, node, &k, body, a)
 		if ctx.Err() == nil {
-			c.outage.note(a.began, err, c.deadlineOf(ctx))
+			c.outage.noteAttempt(a.began, err, c.deadlineOf(ctx))
 		}
 		if err == nil {
 			c.nodes.Worked(node, a.began)

@@ -26,8 +26,8 @@ type outage struct {
 	logged   bool
 }
 
-// note counts an attempt that began at a time and ended with err. Its call goes on until a deadline.
-func (o *outage) note(began time.Time, err error, deadline time.Time) {
+// noteAttempt counts an attempt that began at a time and ended with err. Its call goes on until a deadline.
+func (o *outage) noteAttempt(began time.Time, err error, deadline time.Time) {
 	var refusal *Refusal
 	o.mu.Lock()
 	defer o.mu.Unlock()
