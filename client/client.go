@@ -60,7 +60,7 @@ type Config struct {
 	// who holds a lease. Metadata of these names that the caller sets is still sent.
 	Anonymous bool
 
-	// Logger gets fail-over (debug), failed renewals and losses (warn). Returned errors are not logged. nil: no log.
+	// Logger gets fail-over (debug), failed renewals, losses and that no node replies (warn). Returned errors are not logged. nil: no log.
 	Logger *slog.Logger
 
 	// AttemptTimeout bounds one attempt at one node, in addition to the time that the node may hold the request. A

@@ -152,3 +152,11 @@ func TestHealthcheckOverHTTPS(t *testing.T) {
 		command(t, []string{"healthcheck"}, "SIGNALBOX_HTTP", "127.0.0.1:"+port, "SIGNALBOX_TLS_CERT", cert).refused(t, words)
 	}
 }
+
+// TestTokenFileOfClients: the variable of the token that clients send is not the file that "token new" writes.
+func TestTokenFileOfClients(t *testing.T) {
+	o := command(t, []string{"token", "new", "ci", "--keep"}, "SIGNALBOX_TOKEN_FILE", fileOf(t, "sent"))
+	if o.status != 0 || !strings.Contains(o.stdout, "[[token]]") {
+		t.Errorf("%+v", o)
+	}
+}

@@ -25,12 +25,11 @@ func main() {
 		tune.Slack() // first, since it may execute the program again
 	}
 	tune.Heap()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
-		<-signals
-		cancel()
+		cancel(cli.Interrupted((<-signals).(syscall.Signal)))
 		<-signals // a second signal: end at once
 		os.Exit(1)
 	}()
@@ -66,6 +65,15 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	root.SetArgs(arguments)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.InitDefaultCompletionCmd() // after SetOut, since it keeps the output
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Args = func(_ *cobra.Command, arguments []string) error {
+			return cli.UsageError(cli.Arguments(0, 0)(completion, arguments))
+		}
+		completion.RunE = func(*cobra.Command, []string) error {
+			return cli.UsageError(errors.New("completion needs the name of a shell"))
+		}
+	}
 	command, err := root.ExecuteContextC(ctx)
 	if err != nil {
 		if command == root { // an unknown subcommand, or an unknown flag before the subcommand

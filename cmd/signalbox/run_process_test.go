@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -61,6 +62,7 @@ func TestRun(t *testing.T) {
 		{"refused", (*runScene).refusedAtOnce},
 		{"nobody there", (*runScene).nobodyThere},
 		{"interrupted while it waits", (*runScene).interruptedWaiting},
+		{"verbs interrupted while they wait", (*runScene).verbsInterrupted},
 		{"revoked", (*runScene).revoked},
 		{"killed itself", (*runScene).killedItself},
 		{"paused", (*runScene).paused},
@@ -190,18 +192,54 @@ func (s *runScene) interruptedWaiting() {
 	s.c.must(s.T, 0, http.MethodPut, semaphorePath(s.name), `{"permits":2}`, http.StatusCreated)
 	s.c.must(s.T, 0, http.MethodPost, semaphorePath(s.name)+"/leases", `{"ttl":"5m"}`, http.StatusCreated)
 	p := s.run()
-	waiters := func(want int) func() error {
-		return func() error {
-			if sem := s.c.must(s.T, 2, http.MethodGet, semaphorePath(s.name), "", http.StatusOK); len(sem.Waiters) != want {
-				return fmt.Errorf("%d wait, not %d", len(sem.Waiters), want)
-			}
-			return nil
-		}
-	}
-	eventually(s.T, 10*time.Second, waiters(1))
+	eventually(s.T, 10*time.Second, s.waiters(1))
 	p.signal(syscall.SIGINT)
 	p.exits(s.T, 130, "interrupt")
-	eventually(s.T, 0, waiters(0))
+	eventually(s.T, 0, s.waiters(0))
+}
+
+// waiters reports whether so many requests wait.
+func (s *runScene) waiters(want int) func() error {
+	return func() error {
+		if sem := s.c.must(s.T, 2, http.MethodGet, semaphorePath(s.name), "", http.StatusOK); len(sem.Waiters) != want {
+			return fmt.Errorf("%d wait, not %d", len(sem.Waiters), want)
+		}
+		return nil
+	}
+}
+
+// verbsInterrupted: each signal that asks to end withdraws the request. The HUP that nohup ignores stays ignored.
+func (s *runScene) verbsInterrupted() {
+	caught := make(chan os.Signal, 1) // nohup may have started the tests
+	signal.Notify(caught, syscall.SIGHUP)
+	defer signal.Stop(caught)
+	s.c.must(s.T, 0, http.MethodPut, semaphorePath(s.name), `{"permits":1}`, http.StatusCreated)
+	s.c.must(s.T, 0, http.MethodPost, semaphorePath(s.name)+"/leases", `{"ttl":"5m"}`, http.StatusCreated)
+	nohup, err := exec.LookPath("nohup")
+	must(s.T, err)
+	for _, k := range []struct {
+		verb    string
+		signals []syscall.Signal // the last of them ends it
+	}{
+		{"down", []syscall.Signal{syscall.SIGHUP}},
+		{"acquire", []syscall.Signal{syscall.SIGQUIT}},
+		{"acquire", []syscall.Signal{syscall.SIGTERM}},
+		{"down", []syscall.Signal{syscall.SIGINT}},
+		{"nohup", []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM}},
+	} {
+		program, arguments := testProgram, []string{k.verb, s.name, "--wait", "60s", "--addr", strings.Join(s.c.bases, ",")}
+		if k.verb == "nohup" {
+			program, arguments[0] = nohup, "down"
+			arguments = append([]string{testProgram}, arguments...)
+		}
+		p := startProcess(s.T, program, filepath.Join(s.TempDir(), "verb.log"), arguments...)
+		eventually(s.T, 10*time.Second, s.waiters(1))
+		for _, sent := range k.signals {
+			p.signal(sent)
+		}
+		p.exits(s.T, 128+int(k.signals[len(k.signals)-1]), "interrupted", "the request is withdrawn")
+		eventually(s.T, 0, s.waiters(0))
+	}
 }
 
 func (s *runScene) revoked() {

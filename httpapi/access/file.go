@@ -52,6 +52,12 @@ func contentOf(path string) (string, error) {
 	return string(content), nil
 }
 
+// Check returns the error with which a node refuses a file of this text.
+func Check(text string) error {
+	_, err := parse(text)
+	return err
+}
+
 // parse reads the text of a file strictly: an unknown key is an error, because its limit would be lost.
 func parse(text string) ([]grant, error) {
 	var document struct {

@@ -21,7 +21,7 @@ type Config struct {
 	HTTPClient  *http.Client // nil: the Caller makes one
 	Header      http.Header  // sent with every request
 	Credentials credentials.Config
-	Log         *slog.Logger // gets failed attempts, at debug
+	Log         *slog.Logger // gets failed attempts, at debug, and at warn that no node replies
 
 	AttemptTimeout time.Duration // bounds one attempt, its wait not included
 	LongestWait    time.Duration // bounds the wait of one attempt
@@ -50,6 +50,7 @@ type Caller struct {
 	http    *http.Client
 	ownHTTP bool
 	nodes   *nodes.List
+	outage  outage
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -68,7 +69,7 @@ func New(cfg Config) (*Caller, error) {
 	if cfg.Suspended == nil {
 		cfg.Suspended = suspended
 	}
-	c := &Caller{cfg: cfg, nodes: list, ownHTTP: cfg.HTTPClient == nil, gatherers: map[*nodes.Node]*gatherer{}}
+	c := &Caller{cfg: cfg, nodes: list, outage: outage{log: cfg.Log, nodes: list}, ownHTTP: cfg.HTTPClient == nil, gatherers: map[*nodes.Node]*gatherer{}}
 	if c.http, err = httpClient(&cfg, list.Bases()); err != nil {
 		return nil, err
 	}
@@ -117,6 +118,9 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 		}
 		a := c.allow(ctx, &k, &t)
 		r, err := c.try(ctx, node, &k, body, a)
+		if ctx.Err() == nil {
+			c.outage.noteAttempt(a.began, err, c.deadlineOf(ctx))
+		}
 		if err == nil {
 			c.nodes.Worked(node, a.began)
 			return r, nil

@@ -374,6 +374,31 @@ func TestCallWithoutDeadlineGivesUp(t *testing.T) {
 	})
 }
 
+// TestOutageIsLoggedOnce: when no node has replied for two seconds, one line says so, and the next only after a reply.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	var replies bool
+	virtually(t, 3, func(r *http.Request, nth int) (*http.Response, error) {
+		if replies || nth == 1 {
+			return replying(http.StatusOK, "")
+		}
+		return unreachable(r, nth)
+	}, func(b *rig) {
+		var log strings.Builder
+		b.outage.log = slog.New(slog.NewTextHandler(&log, nil))
+		for _, k := range []struct {
+			replies bool
+			limit   time.Duration
+			lines   int
+		}{{false, time.Second, 0}, {false, time.Second, 0}, {false, 20 * time.Second, 1}, {false, 20 * time.Second, 1}, {true, time.Second, 1}, {false, 5 * time.Second, 2}} {
+			replies = k.replies
+			_ = b.post(k.limit)
+			if got := strings.Count(log.String(), "no node replies, trying on\" nodes="); got != k.lines {
+				b.Fatalf("%+v: %d lines\n%s", k, got, log.String())
+			}
+		}
+	})
+}
+
 func TestRedirectIsNotFollowed(t *testing.T) {
 	virtually(t, 1, always(302, "moved", "Location", "http://elsewhere/"), func(b *rig) {
 		var refusal *Refusal

@@ -35,6 +35,7 @@
 //   - clock_linux.go: how long the machine was suspended
 //   - clock_other.go: other systems, where the suspension is not measured
 //   - caller.go: Config, Do: nodes asked in turn until there is an outcome
+//   - outage.go: a line in the log when no node replies
 //   - attempt.go: one request to one node, and the time it may take
 //   - gather.go: attempts of several calls in one request
 //   - stream.go: a reply that is read while it is sent; a read that is asked again after each change

@@ -72,6 +72,15 @@ func (l *List) Bases() (bases []*url.URL) {
 	return bases
 }
 
+// Hosts returns the nodes as host:port, with commas between.
+func (l *List) Hosts() string {
+	hosts := make([]string, len(l.nodes))
+	for i, n := range l.nodes {
+		hosts[i] = n.Host()
+	}
+	return strings.Join(hosts, ",")
+}
+
 // Len returns the number of nodes.
 func (l *List) Len() int { return len(l.nodes) }
 

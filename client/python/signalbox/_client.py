@@ -563,11 +563,11 @@ class Client(Operations, Unpicklable):
                 call.until = min(time.monotonic() + self._max_wait, deadline or float("inf"))
             try:
                 reply = await self._in_line(call, cancel)
-            except Unavailable:
+            except Unavailable as e:
                 if wait == 0:
                     raise
                 if deadline is not None and time.monotonic() >= deadline - 0.001:
-                    raise wait_ended(name) from None
+                    raise wait_ended(name, e) from None
                 continue
             except SETTLED:
                 raise

@@ -78,6 +78,10 @@ class TestReturns(NodeTest):
         with self.assertRaises(sb.Unavailable) as refused:
             c.lease(name + "/plain", wait=0)
         self.assertIsNone(refused.exception.available_in)
+        c.pause(name + "/plain", "drill")
+        with self.assertRaises(sb.WaitEnded) as ended:
+            c.down(name + "/plain", wait=0.1)
+        self.assertEqual((ended.exception.rule, ended.exception.reason), ("paused", "drill"))
 
     def test_estimate_and_settle(self) -> None:
         c, name = self.client, self.name

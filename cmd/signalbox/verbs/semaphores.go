@@ -241,6 +241,9 @@ func upVerb() verb {
 	return verb{use: "up NAME", short: "Add permits without an owner", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		flags: func(flags *pflag.FlagSet) { flags.Int64VarP(&n, "count", "n", 1, "how many") },
 		run: func(c *call) error {
+			if err := checkRequest(n, 0); err != nil {
+				return err
+			}
 			value, err := c.client.Up(c, c.arguments[0], n)
 			if err != nil {
 				return err
@@ -263,6 +266,9 @@ func downVerb() verb {
 			g.add(flags)
 		},
 		run: func(c *call) error {
+			if err := checkRequest(n, wait); err != nil {
+				return err
+			}
 			options := []signalbox.DownOption{signalbox.Group(g.group), signalbox.HeadStart(g.headStart)}
 			if partial {
 				options = append(options, signalbox.Partial())
@@ -275,24 +281,35 @@ func downVerb() verb {
 				return c.client.Down(ctx, c.arguments[0], n, options...)
 			})
 			if err != nil {
-				return notFree(err, c.arguments[0], n, wait)
+				return c.notFree(err, c.arguments[0], n, wait)
 			}
 			return errors.Join(c.Result(c.arguments[0], taken), c.Printf("%d", taken.Granted))
 		}}
 }
 
-// within calls do, which waits for permits, for at most wait.
+// within calls do, which waits for permits, for at most wait. A signal that asks to end withdraws the request.
 func within[T any](c *call, wait time.Duration, do func(ctx context.Context, try bool) (T, error)) (T, error) {
 	if wait <= 0 {
 		return do(c, true)
 	}
-	ctx, cancel := context.WithTimeout(c, wait)
+	signaled, stop := cli.UntilHangup(c)
+	defer stop()
+	ctx, cancel := context.WithTimeout(signaled, wait)
 	defer cancel()
-	return do(ctx, false)
+	granted, err := do(ctx, false)
+	if err == nil || signaled.Err() == nil {
+		return granted, err
+	}
+	interrupted := cli.InterruptedBy(signaled)
+	advice := &cli.Advice{Err: fmt.Errorf("%w; the request is withdrawn", interrupted)}
+	if !errors.Is(err, signalbox.ErrUnavailable) {
+		advice = &cli.Advice{Err: fmt.Errorf("%w; no node has confirmed that the request is withdrawn", interrupted), Next: "It leaves the line when its --wait is over."}
+	}
+	return granted, &cli.ExitError{Status: cli.StatusOf(interrupted), Err: advice}
 }
 
 // notFree adds advice to the error that permits were not free in time.
-func notFree(err error, name string, n int64, wait time.Duration) error {
+func (c *call) notFree(err error, name string, n int64, wait time.Duration) error {
 	if !errors.Is(err, signalbox.ErrUnavailable) {
 		return err
 	}
@@ -307,7 +324,7 @@ func notFree(err error, name string, n int64, wait time.Duration) error {
 	}
 	text := fmt.Sprintf("%d of %s %s not free", n, name, map[bool]string{true: "is", false: "are"}[n == 1])
 	if wait > 0 {
-		text = fmt.Sprintf("%d of %s %s not free within %v", n, name, map[bool]string{true: "was", false: "were"}[n == 1], wait)
+		text = fmt.Sprintf("%d of %s %s not free within %v%s", n, name, map[bool]string{true: "was", false: "were"}[n == 1], wait, waiting.Pause(c, c.client, name))
 	}
 	return &cli.ExitError{Status: cli.StatusNotInTime, Err: &cli.Advice{Err: errors.New(strings.TrimSpace(text)), Next: next + "."}}
 }

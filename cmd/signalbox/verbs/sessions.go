@@ -55,7 +55,7 @@ func acquireVerb() verb {
 			g.add(flags)
 		},
 		run: func(c *call) error {
-			if err := checkTTL(ttl); err != nil {
+			if err := cmp.Or(checkTTL(ttl), checkRequest(n, wait)); err != nil {
 				return err
 			}
 			options := []signalbox.LeaseOption{signalbox.Count(n), signalbox.TTL(ttl), signalbox.Group(g.group), signalbox.HeadStart(g.headStart)}
@@ -78,7 +78,7 @@ func acquireVerb() verb {
 				return client.Acquire(ctx, name, options...)
 			})
 			if err != nil {
-				return notFree(err, name, n, wait)
+				return c.notFree(err, name, n, wait)
 			}
 			if err := held.Detach(); err != nil {
 				return err
@@ -109,6 +109,17 @@ func ofAnotherUser(metadata map[string]string) bool {
 func checkTTL(ttl time.Duration) error {
 	if ttl < time.Millisecond {
 		return cli.UsageError(errors.New("--ttl must be at least 1ms"))
+	}
+	return nil
+}
+
+// checkRequest refuses a count or a wait that no request can have.
+func checkRequest(n int64, wait time.Duration) error {
+	switch {
+	case n < 1:
+		return cli.UsageError(errors.New("--count must be above 0"))
+	case wait < 0:
+		return cli.UsageError(errors.New("--wait must not be below 0"))
 	}
 	return nil
 }
@@ -303,20 +314,28 @@ func revokeVerb() verb {
 						l.Count, cli.Printable(inGroup(l.Semaphore, group)), cli.FormatClientOf(s.Metadata, s.ID), l.Token), nil
 				}
 			}
-			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))),
-				"%s does not hold %s", cli.FormatClientOf(s.Metadata, s.ID), inGroup(c.arguments[0], group))
+			return "", notHeldBy(s, c.arguments[0], group)
 		},
 		run: func(c *call) error {
 			name, id := c.arguments[0], c.arguments[1]
 			if err := c.operator.Revoke(c, name, id, reason, 0, leaseIn(group)...); err != nil {
 				if errors.Is(err, signalbox.ErrNotHeld) {
-					return refusedFor(fmt.Sprintf("\"signalbox show %s\" lists its holders.", cli.ShellQuote(name)),
-						"the session %s does not hold %s", id, inGroup(name, group))
+					s, err := c.operator.GetSession(c, id)
+					if err != nil {
+						return sessionOver(err, id)
+					}
+					return notHeldBy(s, name, group)
 				}
 				return sessionOver(err, id)
 			}
 			return errors.Join(c.Result(id, map[string]string{"session": id, "revoked": name}), c.Printf("%s revoked", cli.Printable(name)))
 		}}
+}
+
+// notHeldBy is the error of a session that does not hold a semaphore in this group. It shows what the session holds.
+func notHeldBy(s *operator.Session, name, group string) error {
+	return refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))),
+		"%s does not hold %s", cli.FormatClientOf(s.Metadata, s.ID), inGroup(name, group))
 }
 
 func endVerb() verb {

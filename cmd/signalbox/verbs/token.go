@@ -63,6 +63,7 @@ func (o *tokenOptions) add(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.waiting, "waiting", 0, "the most waiting requests of the client; 0: no limit")
 	flags.Int64Var(&o.rate, "requests-per-second", 0, "the most requests a second that a node takes from the client; 0: no limit")
 	flags.StringVar(&o.into, "token-file", "", "write the token to this new file, and don't print it")
+	cli.WithoutVariable(flags, "token-file") // its variable names the token that clients send
 	flags.StringVar(&o.appendTo, "append", "", "append the block to this file, and don't print it")
 	flags.StringVar(&o.note, "note", "", "print this line once the token is drawn, such as the way to its file")
 	flags.BoolVar(&o.keep, "keep", false, "draw no token if --token-file exists")
@@ -81,7 +82,7 @@ func (o *tokenOptions) run(command *cobra.Command, name string) error {
 		return err
 	}
 	if o.appendTo != "" {
-		if err := appendText(o.appendTo, "\n"+block); err != nil {
+		if err := appendBlock(o.appendTo, "\n"+block); err != nil {
 			return fmt.Errorf("--append: %w", err)
 		}
 		block = ""
@@ -118,8 +119,16 @@ func (o *tokenOptions) block(name string) access.Block {
 	return b
 }
 
-// appendText appends to a file, and creates the file if it does not exist.
-func appendText(path, text string) error {
+// appendBlock appends a block to a file, and creates the file if it does not exist. It changes no file that a node could
+// not start with afterwards, for example since another token of the name has other rights.
+func appendBlock(path, text string) error {
+	before, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := access.Check(string(before) + text); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

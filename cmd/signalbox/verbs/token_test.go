@@ -69,6 +69,12 @@ func TestTokenNewIntoFiles(t *testing.T) {
 	if n := strings.Count(string(text), "[[token]]"); n != 3 || strings.Contains(string(text), strings.TrimSpace(string(drawn))) {
 		t.Errorf("%d blocks:\n%s", n, text)
 	}
+	if _, err := executed(newToken(), "new", "ci", "--scope", "read", "--append", file); err == nil || !strings.Contains(err.Error(), "other rights or limits") {
+		t.Errorf("a file that no node starts with: %v", err)
+	}
+	if after, err := os.ReadFile(file); err != nil || string(after) != string(text) {
+		t.Errorf("%v:\n%s", err, after)
+	}
 	for _, path := range []string{secret, file} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)

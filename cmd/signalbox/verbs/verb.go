@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -118,6 +120,9 @@ func (v verb) perform(command *cobra.Command, arguments []string, shared *common
 	if err != nil {
 		return cli.UsageError(err)
 	}
+	if err := v.checkSession(arguments); err != nil {
+		return cli.UsageError(err)
+	}
 	if err := v.chooseCell(shared.target, arguments); err != nil {
 		return cli.UsageError(err)
 	}
@@ -136,6 +141,18 @@ func (v verb) perform(command *cobra.Command, arguments []string, shared *common
 		}
 	}
 	return c.failed(v.run(c), v.follow)
+}
+
+// checkSession checks that the argument SESSION is a number.
+func (v verb) checkSession(arguments []string) error {
+	i := slices.Index(strings.Fields(v.use)[1:], "SESSION")
+	if i < 0 || i >= len(arguments) {
+		return nil
+	}
+	if _, err := strconv.ParseUint(arguments[i], 10, 64); err != nil {
+		return fmt.Errorf("%q is no id of a session", arguments[i])
+	}
+	return nil
 }
 
 // chooseCell chooses the cell by the first argument, if this names a semaphore, an item or a session.
@@ -204,7 +221,7 @@ func (c *call) failed(err error, follow bool) error {
 	case c.Err() != nil && follow:
 		return nil
 	case c.Err() != nil:
-		return &cli.ExitError{Status: cli.StatusSignal + 2, Err: errors.New("interrupted")}
+		return cli.InterruptedBy(c)
 	}
 	return failed(err)
 }

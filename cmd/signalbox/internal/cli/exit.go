@@ -1,9 +1,14 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	signalbox "github.com/signalbox/signalbox/client"
 )
@@ -54,9 +59,12 @@ func UsageError(err error) error {
 func StatusOf(err error) int {
 	var exitError *ExitError
 	var refusal *signalbox.Error
+	var interrupted Interrupted
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &interrupted):
+		return StatusSignal + int(interrupted)
 	case errors.As(err, &exitError):
 		return exitError.Status
 	case errors.Is(err, signalbox.ErrLost):
@@ -73,4 +81,43 @@ func StatusOf(err error) int {
 		return StatusUnavailable
 	}
 	return StatusFailed
+}
+
+// Interrupted is the error of what a signal has ended, and the cause of a ctx that a signal has ended.
+type Interrupted syscall.Signal
+
+// Error names the signal.
+func (i Interrupted) Error() string { return fmt.Sprintf("interrupted (%v)", syscall.Signal(i)) }
+
+// Is makes it a context.Canceled too, as which a client reports the end of its ctx.
+func (i Interrupted) Is(target error) bool { return target == context.Canceled }
+
+// InterruptedBy returns the signal that has ended a ctx. A ctx that ended for another reason counts as ended by Ctrl-C.
+func InterruptedBy(ctx context.Context) Interrupted {
+	interrupted := Interrupted(syscall.SIGINT)
+	errors.As(context.Cause(ctx), &interrupted)
+	return interrupted
+}
+
+// UntilHangup returns a ctx that HUP or QUIT ends too, for a verb that withdraws its request then. main has ended ctx at
+// INT or TERM. HUP stays ignored if this program's parent ignored it, as nohup does. The caller must call stop.
+func UntilHangup(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGQUIT} {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(Interrupted(s.(syscall.Signal)))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
 }

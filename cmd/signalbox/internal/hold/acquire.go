@@ -106,7 +106,7 @@ func (h *Holder) acquire(ctx context.Context) (holding, error) {
 			cancel()
 		case got := <-done:
 			if stopSignal == 0 {
-				return got.held, h.refused(got.err)
+				return got.held, h.refused(got.err, func() string { return waiting.Pause(ctx, h.client, h.Name) })
 			}
 			if got.err == nil {
 				h.release(context.WithoutCancel(ctx), got.held)
@@ -229,14 +229,14 @@ func plain(text string) string {
 }
 
 // refused returns a failure to acquire with its exit status. The default is StatusUnavailable rather than 1, since
-// "signalbox run" returns 1 mostly because the command did.
-func (h *Holder) refused(err error) error {
+// "signalbox run" returns 1 mostly because the command did. pause returns what Pause of package waiting does.
+func (h *Holder) refused(err error, pause func() string) error {
 	status := cli.StatusOf(err)
 	switch {
 	case err == nil:
 		return nil
 	case status == cli.StatusNotInTime && errors.Is(err, signalbox.ErrUnavailable):
-		err = fmt.Errorf("%d of %s were not free within %v", h.Count, h.Name, h.Wait)
+		err = fmt.Errorf("%d of %s were not free within %v%s", h.Count, h.Name, h.Wait, pause())
 	case status == cli.StatusFailed && h.Elect && errors.Is(err, context.DeadlineExceeded):
 		status, err = cli.StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)
 	case status == cli.StatusFailed:

@@ -44,7 +44,7 @@ func New(c Config) (*Holder, error) {
 	if h.begin != nil {
 		return h, nil
 	}
-	if _, err := exec.LookPath(h.Command[0]); errors.Is(err, os.ErrPermission) {
+	if _, err := exec.LookPath(h.Command[0]); errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EISDIR) {
 		return nil, &cli.ExitError{Status: cli.StatusCantRun, Err: err}
 	} else if err != nil {
 		return nil, &cli.ExitError{Status: cli.StatusNotFound, Err: err}

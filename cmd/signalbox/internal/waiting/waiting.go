@@ -47,6 +47,20 @@ func Show(ctx context.Context, w io.Writer, text func(context.Context) (string, 
 	}
 }
 
+// pauseWithin bounds the read of Pause.
+const pauseWithin = time.Second
+
+// Pause returns the end of the message that permits were not free in time: that the semaphore is paused and why, or "".
+func Pause(ctx context.Context, c *signalbox.Client, name string) string {
+	ctx, cancel := context.WithTimeout(ctx, pauseWithin)
+	defer cancel()
+	s, err := c.Get(ctx, name, signalbox.Holders(0), signalbox.Waiters(0))
+	if err != nil || s.Paused == "" {
+		return ""
+	}
+	return fmt.Sprintf(": %s is paused: %s", name, s.Paused)
+}
+
 // For returns the text function of a request for permits. isOwn finds the request among the waiters.
 func For(c *signalbox.Client, name string, count int64, isOwn func(*signalbox.Waiter) bool) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
