@@ -74,6 +74,11 @@ elif python3 -m venv "$work/venv" >/dev/null 2>&1; then
   tar -xzf "signalbox-$number.tar.gz" -C "$work"
   diff -r "$work/signalbox-$number/signalbox" "$work"/venv/lib/python3*/site-packages/signalbox -x __pycache__ || fail "the source archive has other modules than $wheel"
   echo "$wheel: installed and imported; its source archive has the same modules"
+  if has mypy; then
+    (cd "$work" && mypy --strict --cache-dir /dev/null --python-executable venv/bin/python -c 'import signalbox.aio; signalbox.Client(["http://n1:8701"]).lease("db", count=2)') || fail "mypy does not see the types of $wheel"
+  else
+    echo "NOT CHECKED: $wheel: that mypy sees its types: it is missing"
+  fi
 else
   echo "NOT CHECKED: $wheel: python3 can't make a venv here"
 fi
