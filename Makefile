@@ -84,9 +84,8 @@ damage:       ## FOLDERS damaged data folders, none of which may be believed
 	SIGNALBOX_STORE_DAMAGE_CASES=$(FOLDERS) SIGNALBOX_STORE_DAMAGE_SEED=$(SEED) go test ./store -count 1 -v -run '^TestDamagedFilesAreNeverBelieved$$' -timeout 180m
 lint:         ## format, vet, staticcheck
 	test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet -tags $(TAGS) $(ALL) && $(STATICCHECK) -checks all -tags $(TAGS) $(ALL)
-# The release builds the program for macOS. The tests of the program are left out: they use signals.
-cross:        ## what compiles elsewhere: the Go client on Windows and macOS, the program on Windows
-	for system in windows darwin; do GOOS=$$system $(BESIDE) go vet $(lastword $(ALL)) || exit; done
+cross:        ## what compiles elsewhere: client and program on Windows and macOS, with their tests
+	for system in windows darwin; do GOOS=$$system $(BESIDE) go vet ./cmd/... $(lastword $(ALL)) || exit; done
 	GOOS=windows $(BESIDE) go build -o /dev/null ./cmd/signalbox
 golangci:     ## more linters (.ci/golangci.yaml); building them takes a minute or two once
 	for module in . client; do (cd $$module && $(GOLANGCI) run --config $(CURDIR)/.ci/golangci.yaml ./...) || exit; done

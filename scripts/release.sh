@@ -45,6 +45,7 @@ number=${tag#v}
 bare=${number%%-*}
 grep -qx "const release = \"$bare\"" cmd/signalbox/inspect.go || { echo "the source of $tag is of another version: const release in cmd/signalbox/inspect.go" >&2; exit 1; }
 grep -q "^## $bare\b" CHANGELOG.md || [ "$number" != "$bare" ] || { echo "CHANGELOG.md has no section $bare" >&2; exit 1; }
+[ -e "cmd/signalbox/testdata/released/v$bare.zip" ] || [ "$number" != "$bare" ] || { echo "the data folder of $bare is missing: go test ./cmd/signalbox -run TestReleasedFolders -update" >&2; exit 1; }
 VERSION=$tag-0-g$(git rev-parse --short HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export VERSION SOURCE_DATE_EPOCH
@@ -92,18 +93,19 @@ fi
 scripts/release-check.sh "$out" $public
 cat "$out/SHA256SUMS"
 
-files=${folder:-dist/$tag} tags=$tag
-if [ -e client/go.mod ]; then tags+=" client/$tag"; fi
+files=${folder:-dist/$tag} tags="$tag client/$tag" candidate=''
+[ "$number" = "$bare" ] || candidate=' --prerelease'
 printf '\nLeft to the owner (docs/releasing.md):\n'
 if [ -n "$dry" ]; then
+  files=dist/$tag # the release is made anew, of the tag
   for each in $tags; do echo "  git tag -s $each -m 'Signalbox $number' ${commit:0:12}"; done
   echo "  scripts/release.sh $tag --key ~/.ssh/id_ed25519"
 fi
 cat <<END
   git push origin $tags
-  gh release create $tag --verify-tag --title 'Signalbox $number' --notes-file <(awk '/^## / { on = \$2 == "$bare" } on' CHANGELOG.md) $files/*
-  docker buildx build --platform linux/amd64,linux/arm64 --build-arg VERSION=$tag --tag REGISTRY/signalbox:$number --push .
+  gh release create $tag --verify-tag$candidate --title 'Signalbox $number' --notes-file <(awk '/^## / { on = \$2 == "$bare" } on' CHANGELOG.md) $files/*
+  docker buildx build --platform linux/amd64,linux/arm64 --build-arg VERSION=$tag --tag REGISTRY/signalbox:$number --push 'https://github.com/signalbox/signalbox.git#$tag'
   helm push $files/signalbox-chart-$number.tgz oci://REGISTRY/charts
-  cp $files/signalbox.rb TAP/Formula/ && git -C TAP commit -am 'signalbox $number' && git -C TAP push
+  mkdir -p TAP/Formula && cp $files/signalbox.rb TAP/Formula/ && git -C TAP add Formula && git -C TAP commit -m 'signalbox $number' && git -C TAP push
 END
 [ "$number" != "$bare" ] || echo "  twine upload $files/signalbox-$number.tar.gz $files/signalbox-$number-py3-none-any.whl"

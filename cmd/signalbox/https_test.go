@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -126,7 +125,7 @@ func TestServeHTTPS(t *testing.T) {
 	reload := func(words string) {
 		t.Helper()
 		before := strings.Count(n.stderr.String(), words)
-		must(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		hangUp(t)
 		eventually(t, 20*time.Second, func() error {
 			if strings.Count(n.stderr.String(), words) < before+2 { // one for each use
 				return fmt.Errorf("%q was not logged again", words)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -88,6 +90,14 @@ func (r *running) ended(t *testing.T, within time.Duration) {
 	case <-time.After(within):
 		t.Errorf("still running after %v", within)
 	}
+}
+
+// hangUp sends SIGHUP to this process.
+func hangUp(t *testing.T) {
+	t.Helper()
+	self, err := os.FindProcess(os.Getpid())
+	must(t, err)
+	must(t, self.Signal(syscall.SIGHUP))
 }
 
 func must(t testing.TB, err error) {

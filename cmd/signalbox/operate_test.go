@@ -35,8 +35,28 @@ var (
 	columns      = regexp.MustCompile(` {2,}`)
 )
 
+// startStage starts a node with the flags, and returns when it is ready. stop ends it in order.
+func startStage(t *testing.T, flags ...string) (s *verbStage, stop func()) {
+	port := freePorts(t, 0, 1)
+	s = &verbStage{addresses: fmt.Sprintf("http://127.0.0.1:%d", port)}
+	ctx, cancel := context.WithCancel(t.Context())
+	node := startInProcess(ctx, t, append([]string{"serve", "--http", fmt.Sprintf("127.0.0.1:%d", port), "--peer", fmt.Sprintf("127.0.0.1:%d", port+1)}, flags...)...)
+	node.awaitLog(t, "serving")
+	eventually(t, 30*time.Second, func() error {
+		if o := command(t, []string{"healthcheck", "--url", s.addresses + "/readyz"}); o.status != 0 {
+			return fmt.Errorf("%+v", o)
+		}
+		return nil
+	})
+	return s, func() {
+		cancel()
+		node.ended(t, 10*time.Second)
+	}
+}
+
 // hidden replaces sessions, times and indexes, and the padding of tables.
 func (s *verbStage) hidden(text string) string {
+	text = seenMS.ReplaceAllString(text, `_ms":T`)
 	text = seenSession.ReplaceAllStringFunc(text, func(id string) string {
 		for i, known := range s.sessions {
 			if known == id {
@@ -46,7 +66,6 @@ func (s *verbStage) hidden(text string) string {
 		s.sessions = append(s.sessions, id)
 		return fmt.Sprintf("$%d", len(s.sessions))
 	})
-	text = seenMS.ReplaceAllString(text, `_ms":T`)
 	text = seenDuration.ReplaceAllString(text, "T")
 	text = seenCluster.ReplaceAllString(text, "HEX")
 	text = seenClock.ReplaceAllString(text, "CLOCK")
@@ -116,17 +135,9 @@ func (s *verbStage) perform(t *testing.T, lines string) string {
 // within a word, and $1 the first session that was seen; background leaves a verb waiting.
 func TestVerbs(t *testing.T) {
 	datadriven.Walk(t, filepath.Join("testdata", "verbs"), func(t *testing.T, path string) {
-		port := freePorts(t, 0, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		s := &verbStage{addresses: fmt.Sprintf("http://127.0.0.1:%d", port)}
-		node := startInProcess(ctx, t, "serve", "--ephemeral", "--http", fmt.Sprintf("127.0.0.1:%d", port), "--peer", fmt.Sprintf("127.0.0.1:%d", port+1))
-		eventually(t, 30*time.Second, func() error {
-			if o := command(t, []string{"healthcheck", "--url", s.addresses + "/readyz"}); o.status != 0 {
-				return fmt.Errorf("%+v", o)
-			}
-			return nil
-		})
+		s, stop := startStage(t, "--ephemeral")
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if d.Cmd == "background" {
 				var name string
@@ -137,7 +148,7 @@ func TestVerbs(t *testing.T) {
 			return s.perform(t, d.Input)
 		})
 		cancel()
-		node.ended(t, 10*time.Second)
+		stop()
 	})
 }
 

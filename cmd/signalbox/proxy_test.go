@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -53,7 +52,7 @@ func TestProxy(t *testing.T) {
 	}
 	reload := func(words string) {
 		t.Helper()
-		must(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		hangUp(t)
 		p.awaitLog(t, words)
 	}
 	if got := ask("eu%2Fa") + " " + ask("us%2Fa"); got != "first second" {

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -44,7 +43,7 @@ func TestSupervisorIsNotified(t *testing.T) {
 		t.Fatalf("first %q: %s", got, stderr.String())
 	}
 	newClient("http://"+address).must(t, 0, http.MethodGet, "/livez", "", http.StatusOK)
-	must(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	hangUp(t)
 	for range 3 {
 		if got := receive(); got != "WATCHDOG=1" {
 			t.Errorf("%q while it serves", got)

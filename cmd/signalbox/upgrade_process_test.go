@@ -81,12 +81,34 @@ func buildNextLevel(t *testing.T) string {
 	return program
 }
 
-// TestUpgrade takes a cluster under load to a program that knows the next feature
+// buildReleased builds the program of the last release, which has a tag in this clone. Without a tag it is this program.
+func buildReleased(t *testing.T) string {
+	t.Helper()
+	tag, err := exec.CommandContext(t.Context(), "git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "--exclude", "*-*").Output()
+	if err != nil {
+		t.Log("NOT CHECKED: the upgrade from a release: this clone has no tag of a release")
+		return testProgram
+	}
+	root, err := filepath.Abs("../..")
+	must(t, err)
+	source, program, released := t.TempDir(), filepath.Join(t.TempDir(), "signalbox"), strings.TrimSpace(string(tag))
+	clone := exec.CommandContext(t.Context(), "git", "clone", "--quiet", "--depth", "1", "--branch", released, "file://"+root, source)
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", source, "-buildvcs=false", "-o", program, "./cmd/signalbox")
+	for _, command := range []*exec.Cmd{clone, build} {
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command.Args, err, output)
+		}
+	}
+	t.Logf("from the program of %s", released)
+	return program
+}
+
+// TestUpgrade takes a cluster under load from the last release to a program that knows the next feature
 // level, back before the level is raised, and up again, and raises it: no node
 // halts, no state diverges, no lease or place is lost.
 func TestUpgrade(t *testing.T) {
-	next := buildNextLevel(t)
-	c := startProcesses(t, testProgram)
+	released, next := buildReleased(t), buildNextLevel(t)
+	c := startProcesses(t, released)
 	u := &upgrade{t, c, startFleet(t, c.client, "db", 50, 100)}
 	c.must(t, 0, http.MethodPut, "/v1/semaphores/new", `{"permits":0}`, http.StatusCreated)
 	c.must(t, 0, http.MethodPut, "/v1/cluster/level", `{"level":1}`, http.StatusOK)
@@ -100,7 +122,7 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 	})
-	u.roll(testProgram, func(int) {})
+	u.roll(released, func(int) {})
 	u.roll(next, u.isThisLevel)
 
 	c.must(t, 1, http.MethodPut, "/v1/cluster/level", `{"level":2}`, http.StatusOK)
@@ -108,7 +130,7 @@ func TestUpgrade(t *testing.T) {
 		u.isNextLevel(node)
 	}
 	c.running[0].terminate(t, stopWithin)
-	u.refusesToStart(0)
+	u.refusesToStart(0, released)
 	c.program = next
 	c.start(0)
 	c.waitReady(0)
@@ -162,10 +184,10 @@ func (u *upgrade) isNextLevel(node int) {
 	u.c.must(u.t, node, http.MethodPost, "/v1/semaphores/new/up", `{"count":1001}`, http.StatusBadRequest)
 }
 
-// refusesToStart starts a node with this program on a state of level 2.
-func (u *upgrade) refusesToStart(node int) {
+// refusesToStart starts a node with a program of level 1 on a state of level 2.
+func (u *upgrade) refusesToStart(node int, program string) {
 	u.t.Helper()
-	u.c.program = testProgram
+	u.c.program = program
 	u.c.start(node)
 	p := u.c.running[node]
 	ctx, cancel := context.WithTimeout(u.t.Context(), 20*time.Second)
