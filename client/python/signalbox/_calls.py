@@ -320,6 +320,6 @@ def _given_up(cancel: Cancel, deadline: Optional[float], last: Optional[Exceptio
 
 
 def wait_ended(name: str, refused: Optional[Unavailable] = None) -> WaitEnded:
-    """Returns the error of a request that was withdrawn because the time of its wait was over. The error has the members of the node's refusal, such as the reason of a pause."""
+    """Returns the error of a request that was withdrawn because the time of its wait was over, with the members of the node's refusal, if there was one."""
     members = {} if refused is None else refused.members
     return WaitEnded(409, {**members, "code": Unavailable.code, "semaphore": name, "detail": f"The permits of {name} were not free before the end of the wait."})
