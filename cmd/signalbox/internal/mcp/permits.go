@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 )
 
 const (
@@ -114,6 +115,9 @@ func (p *permits) openSession(ctx context.Context) (*signalbox.Session, error) {
 func (p *permits) acquire(ctx context.Context, t target, count int64, wait time.Duration) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	if err := p.checkLease(ctx, t); err != nil {
+		return nil, err
+	}
 	r, err := p.joinRequest(ctx, t, count)
 	if err != nil {
 		return nil, err
@@ -129,7 +133,46 @@ func (p *permits) acquire(ctx context.Context, t target, count int64, wait time.
 	return granted, err
 }
 
-// joinRequest returns the request for a target for a call to wait. It begins a request if there is no request yet.
+// checkLease asks the cluster whether the lease of a target is still held, since the session notices a revocation or the
+// delete of a semaphore only with its next renewal. If the lease was lost, checkLease releases it, and returns why.
+func (p *permits) checkLease(ctx context.Context, t target) error {
+	p.mu.Lock()
+	r := p.requests[t]
+	if r == nil || r.over() || r.lease == nil {
+		p.mu.Unlock()
+		return nil // joinRequest tells how the request ended
+	}
+	lease := r.lease
+	p.mu.Unlock()
+	shown, err := operator.New(p.c).GetSession(ctx, lease.Session)
+	ended := errors.Is(err, signalbox.ErrUnknownSession) || errors.Is(err, signalbox.ErrExpiredSession) || errors.Is(err, signalbox.ErrRevoked)
+	if err != nil && !ended {
+		return fmt.Errorf("it is not known whether the permits of %s are still held: %w", t, err)
+	}
+	loss := errors.New("the permits were lost before, and others may have them")
+	if i := slices.IndexFunc(shown.Leases, func(l operator.Lease) bool { return l.Semaphore == lease.Semaphore && l.Token == lease.Token }); i >= 0 {
+		held := shown.Leases[i]
+		if !held.Revoked {
+			return nil
+		}
+		if held.Reason != "" {
+			loss = fmt.Errorf("%w: %s", loss, held.Reason)
+		}
+	}
+	p.mu.Lock()
+	forgotten := p.requests[t] != r // another call has released it
+	p.forget(t, r)
+	p.mu.Unlock()
+	if forgotten {
+		return nil
+	}
+	_ = r.giveBack(ctx) // after an error, the session continues to release it
+	return loss
+}
+
+// joinRequest returns the request for a target for a call to wait. It begins a request if there is no request yet. If the
+// earlier request was refused, or its lease was lost, joinRequest returns that outcome instead, once: for example, a model
+// whose request was superseded must decide itself whether to supersede the newer request.
 func (p *permits) joinRequest(ctx context.Context, t target, count int64) (*request, error) {
 	s, err := p.openSession(ctx)
 	if err != nil {
@@ -137,11 +180,11 @@ func (p *permits) joinRequest(ctx context.Context, t target, count int64) (*requ
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r := p.requests[t]; r != nil && r.over() {
-		p.forget(t, r)
-	}
 	r := p.requests[t]
 	switch {
+	case r != nil && r.over():
+		p.forget(t, r)
+		return nil, r.outcome()
 	case r == nil:
 		r = p.beginRequest(s, t, count)
 	case r.count != count:
@@ -153,6 +196,14 @@ func (p *permits) joinRequest(ctx context.Context, t target, count int64) (*requ
 
 // over reports whether a request was refused, or its lease was lost.
 func (r *request) over() bool { return r.err != nil || r.lease != nil && r.lease.Err() != nil }
+
+// outcome returns why a request is over.
+func (r *request) outcome() error {
+	if r.err != nil {
+		return r.err
+	}
+	return fmt.Errorf("the permits were lost before, and others may have them: %w", r.lease.Err())
+}
 
 // beginRequest sends a request to the cluster in the background. The caller holds p.mu.
 func (p *permits) beginRequest(s *signalbox.Session, t target, count int64) *request {
@@ -179,7 +230,7 @@ func (p *permits) leaveRequest(ctx context.Context, t target, r *request) (any, 
 	switch {
 	case p.requests[t] != r:
 		return nil, errors.New("the request was withdrawn")
-	case r.err != nil:
+	case r.err != nil && !cancelled:
 		p.forget(t, r)
 		return nil, r.err
 	case r.lease == nil || cancelled && !r.delivered:
@@ -195,7 +246,7 @@ func (p *permits) leaveRequest(ctx context.Context, t target, r *request) (any, 
 		granted["slots"] = slots
 	}
 	if r.lease.Spent() {
-		granted["next"] = "Call settle with what was really used; the permits come back by themselves."
+		granted["next"] = "Call settle once with what was really used; the permits come back by themselves. Until then, acquire returns this same grant."
 	}
 	return granted, nil
 }
@@ -264,13 +315,14 @@ func (r *request) giveBack(ctx context.Context) error {
 	if r.lease == nil {
 		return nil
 	}
-	if err := r.lease.Err(); err != nil {
-		return fmt.Errorf("the permits were lost before, and others may have them: %w", err)
+	if r.lease.Err() != nil {
+		return r.outcome()
 	}
 	return r.lease.Release(ctx)
 }
 
-// settle corrects what a lease has used of the window of its semaphore.
+// settle corrects what a lease has used of the window of its semaphore, and releases the lease, so that the next acquire
+// spends permits again.
 func (p *permits) settle(ctx context.Context, t target, used int64) (any, error) {
 	p.mu.Lock()
 	r := p.requests[t]
@@ -283,6 +335,10 @@ func (p *permits) settle(ctx context.Context, t target, used int64) (any, error)
 	if err != nil {
 		return nil, err
 	}
+	p.mu.Lock()
+	p.forget(t, r)
+	p.mu.Unlock()
+	_ = r.giveBack(ctx) // after an error, the session continues to release it
 	return object{"settled": settled, "semaphore": t.semaphore, "group": t.group, "used": used}, nil
 }
 

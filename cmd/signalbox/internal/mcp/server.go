@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -233,12 +234,15 @@ func textOf(text string) []object { return []object{{"type": "text", "text": tex
 func explain(err error) string {
 	switch {
 	case errors.Is(err, signalbox.ErrUnknownSemaphore):
-		return err.Error() + ". The tool list shows the names."
+		return sentence(err) + " The tool list shows the names."
 	case errors.Is(err, signalbox.ErrNever):
-		return err.Error() + ". The semaphore never has so many permits."
+		return sentence(err) + " The semaphore never has so many permits."
 	}
 	return err.Error()
 }
+
+// sentence returns the text of an error with one full stop.
+func sentence(err error) string { return strings.TrimSuffix(err.Error(), ".") + "." }
 
 func (s *Server) refuse(id json.RawMessage, code int, text string) {
 	s.reply(id, "error", failure{code, text})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/test/clienttest"
 )
 
@@ -133,6 +134,13 @@ func TestProtocol(t *testing.T) {
 			{`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"why"}}`, `the arguments of why lack semaphore`},
 			{`{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"name":"list","arguments":{"used":1}}}`, `list has no argument \"used\"`},
 			{`{"jsonrpc":"2.0","id":10,"method":"tools/call","params":{"name":"acquire","arguments":{"semaphore":"db","wait_seconds":-1}}}`, `wait_seconds: this is less than 0`},
+			{`{"jsonrpc":"2.0","id":13,"method":"tools/call","params":{"name":"acquire","arguments":{"semaphore":"db","wait_seconds":51}}}`, `"wait_seconds: this is more than 50"`},
+			{`{"jsonrpc":"2.0","id":14,"method":"tools/call","params":{"name":"acquire","arguments":{"semaphore":"db","count":0}}}`, `"count: this is less than 1"`},
+			{`{"jsonrpc":"2.0","id":15,"method":"tools/call","params":{"name":"acquire","arguments":{"semaphore":"db","count":1.5}}}`, `"count: this is not a whole number"`},
+			{`{"jsonrpc":"2.0","id":16,"method":"tools/call","params":{"name":"acquire","arguments":{"semaphore":"db","count":"1"}}}`, `"count: this is not a number"`},
+			{`{"jsonrpc":"2.0","id":17,"method":"tools/call","params":{"name":"settle","arguments":{"semaphore":"db","used":-1}}}`, `"used: this is less than 0"`},
+			{`{"jsonrpc":"2.0","id":18,"method":"tools/call","params":{"name":"why","arguments":{"semaphore":7}}}`, `"semaphore: this is not a string"`},
+			{`{"jsonrpc":"2.0","id":19,"method":"tools/call","params":{"name":"why","arguments":[]}}`, `the arguments of why are not an object`},
 		} {
 			m.send(c.send)
 			if got := m.receive(); !strings.Contains(got, c.want) {
@@ -149,7 +157,7 @@ func TestAcquireKeepsItsPlace(t *testing.T) {
 	virtually(t, func(t *testing.T, cluster *clienttest.Cluster) {
 		holder, first, second := start(t, cluster), start(t, cluster), start(t, cluster)
 		holder.want("acquire", `{"semaphore":"db"}`, `"state":"granted"`, `"token":1`)
-		holder.want("acquire", `{"semaphore":"db"}`, `"token":1`)
+		holder.want("acquire", `{"semaphore":"db","count":1.0}`, `"token":1`)
 		holder.want("acquire", `{"semaphore":"db","count":2}`, "failed: this server holds or waits for 1 of db")
 		begun := time.Now()
 		first.want("acquire", `{"semaphore":"db"}`, `"state":"waiting"`, `"position":1`, "Call acquire again", `"why":`)
@@ -205,7 +213,7 @@ func TestCancelledCall(t *testing.T) {
 		waits.want("acquire", `{"semaphore":"db","wait_seconds":0}`, `"state":"granted"`)
 		waits.want("release", `{"semaphore":"db"}`, "released")
 		waits.want("acquire", `{"semaphore":"none"}`, "failed: ", "The tool list shows the names.")
-		waits.want("acquire", `{"semaphore":"db","count":2}`, "failed: ", "never")
+		waits.want("acquire", `{"semaphore":"db","count":2}`, "failed: ", "permits. The semaphore never has so many permits.")
 		waits.end()
 		holder.end()
 	})
@@ -222,7 +230,55 @@ func TestSettle(t *testing.T) {
 		m.want("acquire", `{"semaphore":"tpm","group":"acme","count":60}`, "granted", "Call settle")
 		m.want("settle", `{"semaphore":"tpm","group":"acme"}`, "refused: the arguments of settle lack used")
 		m.want("settle", `{"semaphore":"tpm","group":"acme","used":20}`, `"settled":true`)
-		m.want("acquire", `{"semaphore":"tpm","count":80}`, "granted")
+		m.want("acquire", `{"semaphore":"tpm","count":80}`, "granted", `"token":2`)
+		m.want("settle", `{"semaphore":"tpm","used":79.0}`, `"settled":true`)
+		m.want("settle", `{"semaphore":"tpm","used":1}`, "failed: this server holds no permits of tpm")
+		m.want("acquire", `{"semaphore":"tpm","count":5,"wait_seconds":1}`, "waiting") // 99 of 100 are spent
+		m.end()
+	})
+}
+
+// TestOutcomeIsToldOnce: the acquire after the end of a request tells how the request ended; only a further acquire
+// begins a new request.
+func TestOutcomeIsToldOnce(t *testing.T) {
+	virtually(t, func(t *testing.T, cluster *clienttest.Cluster) {
+		holder, older, newer, c := start(t, cluster), start(t, cluster), start(t, cluster), cluster.Client()
+		if _, _, err := c.Create(t.Context(), "one", 1, signalbox.MaxWaiting(1), signalbox.WhenFull(signalbox.DropOldest)); err != nil {
+			t.Fatal(err)
+		}
+		holder.want("acquire", `{"semaphore":"one"}`, "granted")
+		older.want("acquire", `{"semaphore":"one","wait_seconds":1}`, "waiting")
+		newer.want("acquire", `{"semaphore":"one","wait_seconds":1}`, "waiting")
+		synctest.Wait()
+		older.want("acquire", `{"semaphore":"one","wait_seconds":1}`, "failed: ", "superseded")
+		newer.want("list", `{"prefix":"o"}`, `"state":"waiting"`)
+		if err := c.Delete(t.Context(), "one"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		newer.want("acquire", `{"semaphore":"one"}`, "failed: ", "deleted")
+		newer.want("acquire", `{"semaphore":"one"}`, "failed: ", "The tool list shows the names.")
+		holder.want("acquire", `{"semaphore":"one"}`, "failed: ", "lost")
+		for _, m := range []*model{holder, older, newer} {
+			m.end()
+		}
+	})
+}
+
+// TestLossIsTold: acquire does not repeat a grant that was revoked a moment ago.
+func TestLossIsTold(t *testing.T) {
+	virtually(t, func(t *testing.T, cluster *clienttest.Cluster) {
+		m, c := start(t, cluster), cluster.Client()
+		m.want("acquire", `{"semaphore":"db"}`, `"token":1`)
+		db, err := c.Get(t.Context(), "db", signalbox.Holders(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := operator.New(c).Revoke(t.Context(), "db", db.Holders[0].Session, "maintenance", 0); err != nil {
+			t.Fatal(err)
+		}
+		m.want("acquire", `{"semaphore":"db"}`, "failed: ", "lost", "maintenance")
+		m.want("acquire", `{"semaphore":"db"}`, `"token":2`)
 		m.end()
 	})
 }

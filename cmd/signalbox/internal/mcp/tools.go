@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -19,6 +21,8 @@ const (
 	longestWait = 50 * time.Second
 	// shortestWait gives the cluster time to grant permits that are free.
 	shortestWait = time.Second
+	// maxCount is the largest number of permits, which a float64 represents exactly.
+	maxCount = float64(1 << 53)
 )
 
 // arguments are the arguments of all tools. Each tool uses some of them.
@@ -26,13 +30,13 @@ type arguments struct {
 	Prefix    string  `json:"prefix"`
 	Semaphore string  `json:"semaphore"`
 	Group     string  `json:"group"`
-	Count     int64   `json:"count"`
+	Count     float64 `json:"count"`
 	Wait      float64 `json:"wait_seconds"`
-	Used      int64   `json:"used"`
+	Used      float64 `json:"used"`
 }
 
 func (a *arguments) wait() time.Duration {
-	return max(shortestWait, time.Duration(min(a.Wait, longestWait.Seconds())*float64(time.Second)))
+	return max(shortestWait, time.Duration(a.Wait*float64(time.Second)))
 }
 
 type tool struct {
@@ -55,16 +59,17 @@ func tools() []tool {
 			"with the same arguments, the request keeps its place for two minutes. Release the permits as soon as they are not needed any more.",
 			[]string{"semaphore"}, []string{"group", "count", "wait_seconds"}, true,
 			func(ctx context.Context, p *permits, a *arguments) (any, error) {
-				return p.acquire(ctx, target{a.Semaphore, a.Group}, a.Count, a.wait())
+				return p.acquire(ctx, target{a.Semaphore, a.Group}, int64(a.Count), a.wait())
 			}},
 		{"release", "Give back the permits of a semaphore, or withdraw the request for them.", []string{"semaphore"}, []string{"group"}, true,
 			func(ctx context.Context, p *permits, a *arguments) (any, error) {
 				return p.release(ctx, target{a.Semaphore, a.Group})
 			}},
-		{"settle", "Say how many permits of a semaphore with a window were really used, such as tokens of a model, after an acquire of an estimate.",
+		{"settle", "Say how many permits of a semaphore with a window were really used, such as tokens of a model, after an acquire of an estimate. " +
+			"Settle each acquire once; the next acquire spends permits again.",
 			[]string{"semaphore", "used"}, []string{"group"}, true,
 			func(ctx context.Context, p *permits, a *arguments) (any, error) {
-				return p.settle(ctx, target{a.Semaphore, a.Group}, a.Used)
+				return p.settle(ctx, target{a.Semaphore, a.Group}, int64(a.Used))
 			}},
 	}
 }
@@ -75,9 +80,9 @@ func schemas() map[string]object {
 		"prefix":       {"type": "string", "description": "The beginning of the names; empty: all."},
 		"semaphore":    {"type": "string", "description": "The name of the semaphore."},
 		"group":        {"type": "string", "description": "The group, of a semaphore with groups, such as a tenant."},
-		"count":        {"type": "integer", "minimum": 1, "description": "How many permits; 1 by default."},
-		"wait_seconds": {"type": "number", "minimum": 0, "maximum": longestWait.Seconds(), "description": "How long this call waits if the permits are not free, at least 1; 50 by default."},
-		"used":         {"type": "integer", "minimum": 0, "description": "How many permits were used."},
+		"count":        {"type": "integer", "minimum": 1.0, "maximum": maxCount, "description": "How many permits; 1 by default."},
+		"wait_seconds": {"type": "number", "minimum": 0.0, "maximum": longestWait.Seconds(), "description": "How long this call waits if the permits are not free, at least 1; 50 by default."},
+		"used":         {"type": "integer", "minimum": 0.0, "maximum": maxCount, "description": "How many permits were used."},
 	}
 }
 
@@ -113,26 +118,53 @@ func parseCall(params json.RawMessage) (*tool, *arguments, error) {
 	return &all[i], a, err
 }
 
-// readArguments reads the arguments of a call, and refuses missing and unknown arguments.
+// readArguments reads the arguments of a call, and refuses arguments that are missing, unknown or outside their schemas.
 func (t *tool) readArguments(text json.RawMessage) (*arguments, error) {
 	a, present := arguments{Count: 1, Wait: longestWait.Seconds()}, map[string]json.RawMessage{}
 	if len(text) > 0 {
-		if err := errors.Join(json.Unmarshal(text, &present), json.Unmarshal(text, &a)); err != nil {
-			return nil, fmt.Errorf("the arguments of %s: %w", t.name, err)
+		if json.Unmarshal(text, &present) != nil {
+			return nil, fmt.Errorf("the arguments of %s are not an object", t.name)
 		}
 	}
+	maps.DeleteFunc(present, func(_ string, value json.RawMessage) bool { return string(value) == "null" }) // null: not set
 	for _, name := range t.required {
 		if present[name] == nil {
 			return nil, fmt.Errorf("the arguments of %s lack %s", t.name, name)
 		}
 	}
-	for name := range present {
+	known := schemas()
+	for _, name := range slices.Sorted(maps.Keys(present)) {
 		if !slices.Contains(t.required, name) && !slices.Contains(t.optional, name) {
 			return nil, fmt.Errorf("%s has no argument %q", t.name, name)
 		}
+		if err := checkValue(known[name], present[name]); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
 	}
-	if a.Wait < 0 {
-		return nil, errors.New("wait_seconds: this is less than 0")
+	if len(present) == 0 {
+		return &a, nil
 	}
-	return &a, nil
+	return &a, json.Unmarshal(text, &a)
+}
+
+// checkValue checks a value by its schema. A whole number may be written as 1.0.
+func checkValue(schema object, value json.RawMessage) error {
+	if schema["type"] == "string" {
+		if value[0] != '"' {
+			return errors.New("this is not a string")
+		}
+		return nil
+	}
+	var n float64
+	switch least, most := schema["minimum"].(float64), schema["maximum"].(float64); {
+	case json.Unmarshal(value, &n) != nil:
+		return errors.New("this is not a number")
+	case schema["type"] == "integer" && n != math.Trunc(n):
+		return errors.New("this is not a whole number")
+	case n < least:
+		return fmt.Errorf("this is less than %.0f", least)
+	case n > most:
+		return fmt.Errorf("this is more than %.0f", most)
+	}
+	return nil
 }
