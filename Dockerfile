@@ -16,6 +16,9 @@ RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs
  && mkdir -p /out/data /out/secrets /out/authority
 
 FROM scratch
+ARG VERSION=
+LABEL org.opencontainers.image.title=signalbox org.opencontainers.image.source=https://github.com/signalbox/signalbox \
+  org.opencontainers.image.licenses=MIT org.opencontainers.image.version=$VERSION
 COPY --from=build /out/signalbox /signalbox
 # A new volume takes over the owner of the folder that it is mounted on.
 COPY --from=build --chown=65532:65532 /out/data /data

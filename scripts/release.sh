@@ -104,7 +104,7 @@ fi
 cat <<END
   git push origin $tags
   gh release create $tag --verify-tag$candidate --title 'Signalbox $number' --notes-file <(awk '/^## / { on = \$2 == "$bare" } on' CHANGELOG.md) $files/*
-  docker buildx build --platform linux/amd64,linux/arm64 --build-arg VERSION=$tag --tag REGISTRY/signalbox:$number --push 'https://github.com/signalbox/signalbox.git#$tag'
+  docker buildx build --platform linux/amd64,linux/arm64 --build-arg VERSION=$VERSION --label org.opencontainers.image.version=$number --label org.opencontainers.image.revision=$commit --tag REGISTRY/signalbox:$number --push 'https://github.com/signalbox/signalbox.git#$tag'
   helm push $files/signalbox-chart-$number.tgz oci://REGISTRY/charts
   mkdir -p TAP/Formula && cp $files/signalbox.rb TAP/Formula/ && git -C TAP add Formula && git -C TAP commit -m 'signalbox $number' && git -C TAP push
 END

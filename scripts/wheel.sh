@@ -15,6 +15,7 @@ trap 'rm -rf "$work"' EXIT
 cp -r client/python "$work/source"
 cd "$work/source"
 rm -rf tests # they need the program, which the archive does not have
+sed -i 's|](../../docs/|](https://github.com/signalbox/signalbox/blob/main/docs/|g' README.md # as PyPI shows it
 mkdir "$work/built"
 umask 022
 if ! "$python" -c "import setuptools.build_meta as b; b.build_wheel('$work/built'); b.build_sdist('$work/built')" >"$work/log" 2>&1; then

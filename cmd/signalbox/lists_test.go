@@ -47,12 +47,8 @@ func crowd(t *testing.T, address, name string, sessions int) (ids []string) {
 // one request reads, in order and once; tables have the first ones and the number of the others.
 func TestLongLists(t *testing.T) {
 	const holders, waiters = 1050, 2025
-	port := freePorts(t, 0, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	address := fmt.Sprintf("http://127.0.0.1:%d", port)
-	node := startInProcess(ctx, t, "serve", "--ephemeral", "--http", fmt.Sprintf("127.0.0.1:%d", port), "--peer", fmt.Sprintf("127.0.0.1:%d", port+1))
-	node.awaitLog(t, "serving")
+	s, end := startStage(t, "--ephemeral")
+	address := s.addresses
 	verb := func(arguments ...string) string {
 		t.Helper()
 		o := command(t, append(arguments, "--timeout", "20s"), "SIGNALBOX_ADDR", address)
@@ -112,6 +108,5 @@ func TestLongLists(t *testing.T) {
 		}
 	}
 	command(t, []string{"show", "db", "--limit", "-1"}, "SIGNALBOX_ADDR", address).refused(t, "--limit", "-1", "0 shows all")
-	cancel()
-	node.ended(t, 10*time.Second)
+	end()
 }

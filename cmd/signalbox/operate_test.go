@@ -154,19 +154,15 @@ func TestVerbs(t *testing.T) {
 
 // TestVerbsFollow: events and watch end in order at Ctrl-C, and have shown what happened.
 func TestVerbsFollow(t *testing.T) {
-	port := freePorts(t, 0, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	address := fmt.Sprintf("http://127.0.0.1:%d", port)
-	node := startInProcess(ctx, t, "serve", "--ephemeral", "--http", fmt.Sprintf("127.0.0.1:%d", port), "--peer", fmt.Sprintf("127.0.0.1:%d", port+1))
-	node.awaitLog(t, "serving")
+	s, end := startStage(t, "--ephemeral")
+	address := s.addresses
 	if o := command(t, []string{"create", "db", "--permits", "2", "--addr", address, "--timeout", "20s"}); o.status != 0 {
 		t.Fatalf("%+v", o)
 	}
 	if o := command(t, []string{"__complete", "show", "d"}, "SIGNALBOX_ADDR", address); !strings.HasPrefix(o.stdout, "db\n:4\n") {
 		t.Errorf("completed to %+v", o)
 	}
-	following, stop := context.WithCancel(ctx)
+	following, stop := context.WithCancel(t.Context())
 	defer stop()
 	events := startInProcess(following, t, "events", "--since", "0", "--name", "db", "-o", "json", "--addr", address)
 	lines := startInProcess(following, t, "events", "--since", "0", "--addr", address)
@@ -205,8 +201,7 @@ func TestVerbsFollow(t *testing.T) {
 	for _, r := range []*running{events, lines, last, group, watch} {
 		r.ended(t, 10*time.Second)
 	}
-	cancel()
-	node.ended(t, 10*time.Second)
+	end()
 }
 
 // TestVerbsWithoutCluster: each verb ends soon with status 6, and with what to do next.

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -108,22 +109,28 @@ func (b *tab) prefers(colours, motion string) {
 
 var update = flag.Bool("update", false, "write the pictures of docs anew")
 
-// TestPictures writes the pictures of docs/console.md with -update, and others into
-// SIGNALBOX_PICTURES, for people to look at. Without either it checks the size of those in docs.
+// TestPictures writes the pictures of docs/console.md with -update, of the cluster at SIGNALBOX_PICTURES_OF, whose semaphore db
+// is at work, after 15 minutes; and others into SIGNALBOX_PICTURES, for people to look at. It checks the size of those in docs.
 func TestPictures(t *testing.T) {
-	folder := os.Getenv("SIGNALBOX_PICTURES")
-	if *update || folder != "" {
+	docs := map[string]string{"overview": "/", "semaphore": "/semaphore/db"}
+	if *update {
+		tabs := map[string]*tab{}
+		for name, hash := range docs {
+			tabs[name] = openTab(t, os.Getenv("SIGNALBOX_PICTURES_OF"), hash)
+		}
+		<-time.After(15 * time.Minute)
+		for name, b := range tabs {
+			write(t, filepath.Join("../../docs", "console-"+name+".png"), small(t, b.picture(1040, 860)))
+		}
+	}
+	if folder := os.Getenv("SIGNALBOX_PICTURES"); folder != "" {
 		s := newSite(t)
 		session := s.scene()
 		for name, hash := range map[string]string{"overview": "/", "semaphore": "/semaphore/db", "session": "/session/" + session, "events": "/events"} {
 			b := s.open("n2", hash)
 			b.await(`document.querySelector("#main h2, #main .events") && document.getElementById("live").textContent === "Live"`)
-			docs := name == "overview" || name == "semaphore"
-			if *update && docs {
-				write(t, filepath.Join("../../docs", "console-"+name+".png"), small(t, b.picture(1040, 860)))
-			}
 			b.keep(name)
-			if name == "semaphore" && folder != "" {
+			if name == "semaphore" {
 				b.dark()
 				b.click("Change permits…")
 				b.await(`document.getElementById("dialog").open`)
@@ -131,7 +138,7 @@ func TestPictures(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"overview", "semaphore"} {
+	for name := range docs {
 		if info, err := os.Stat("../../docs/console-" + name + ".png"); err != nil || info.Size() > 80<<10 {
 			t.Errorf("the picture of %s: %v, %v", name, info, err)
 		}

@@ -86,7 +86,7 @@ func TestCommitOfTheImage(t *testing.T) {
 // and the classic builder, which sets no arguments for that, can parse the file.
 func TestImagePlatforms(t *testing.T) {
 	dockerfile := text(t, "Dockerfile")
-	for _, line := range []string{"FROM --platform=${BUILDPLATFORM:-linux} golang:1.26-bookworm AS build", "ARG TARGETOS", "ARG TARGETARCH", "FROM scratch"} {
+	for _, line := range []string{"FROM --platform=${BUILDPLATFORM:-linux} golang:1.26-bookworm AS build", "ARG TARGETOS", "ARG TARGETARCH", "FROM scratch", "  org.opencontainers.image.licenses=MIT org.opencontainers.image.version=$VERSION"} {
 		if !strings.Contains(dockerfile, "\n"+line+"\n") {
 			t.Errorf("the Dockerfile has no line %q", line)
 		}
