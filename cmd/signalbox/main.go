@@ -67,10 +67,10 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	root.SetErr(stderr)
 	root.InitDefaultCompletionCmd() // after SetOut, since it keeps the output
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
-		completion.Args = func(_ *cobra.Command, arguments []string) error {
+		completion.Args = func(_ *cobra.Command, arguments []string) error { // state: cobra makes this command
 			return cli.UsageError(cli.Arguments(0, 0)(completion, arguments))
 		}
-		completion.RunE = func(*cobra.Command, []string) error {
+		completion.RunE = func(*cobra.Command, []string) error { // state: cobra makes this command
 			return cli.UsageError(errors.New("completion needs the name of a shell"))
 		}
 	}

@@ -156,15 +156,15 @@ func checkValue(schema object, value json.RawMessage) error {
 		return nil
 	}
 	var n float64
-	switch least, most := schema["minimum"].(float64), schema["maximum"].(float64); {
+	switch least, greatest := schema["minimum"].(float64), schema["maximum"].(float64); {
 	case json.Unmarshal(value, &n) != nil:
 		return errors.New("this is not a number")
 	case schema["type"] == "integer" && n != math.Trunc(n):
 		return errors.New("this is not a whole number")
 	case n < least:
 		return fmt.Errorf("this is less than %.0f", least)
-	case n > most:
-		return fmt.Errorf("this is more than %.0f", most)
+	case n > greatest:
+		return fmt.Errorf("this is more than %.0f", greatest)
 	}
 	return nil
 }
