@@ -264,12 +264,12 @@ func sealed(logs []*raft.Log) ([]*raft.Log, error) {
 	return result, nil
 }
 
-// ErrBadEntry: an entry to be stored doesn't match its checksum. No entry of its batch is stored, and the folder is
+// ErrBadEntry refuses an entry that doesn't match its checksum. No entry of its batch is stored, and the folder is
 // sound.
 var ErrBadEntry = errors.New("a log entry does not match its checksum")
 
-// ErrCovered: entries to be stored are at or before the newest snapshot's index, and the snapshot is not in force. No
-// entry of the batch is stored, and the folder is sound.
+// ErrCovered refuses entries at or before the newest snapshot's index while the snapshot is not in force. No entry of
+// the batch is stored, and the folder is sound.
 var ErrCovered = errors.New("the newest snapshot is ahead of these log entries")
 
 // EntryError says which entry was refused. It is an ErrBadEntry.
