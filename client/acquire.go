@@ -160,14 +160,14 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	if errors.Is(err, ErrOutcomeUnknown) {
 		unsure = &a.call
 	}
-	left := s.letGo(unsure, nil, 0, a.targets()...)
+	left := s.startRelease(unsure, nil, 0, a.targets()...)
 	s.mu.Unlock()
 	return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), afterwards(ctx, left, err))
 }
 
 // afterwards waits for the withdrawal of a request that failed with err because ctx ended. If a node confirms the
 // withdrawal, the cluster was reachable, so the error is ErrUnavailable.
-func afterwards(ctx context.Context, left *departure, err error) error {
+func afterwards(ctx context.Context, left *pendingRelease, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
@@ -188,9 +188,9 @@ func settled(err error) bool {
 		ErrLineFull, ErrSuperseded, ErrNoTotal)
 }
 
-// claim reserves the targets of an acquire. It first waits until earlier releases of these targets are confirmed. A
-// target that another call uses is refused with ErrLeaseExists, because two users of one lease would release each
-// other's permits.
+// claim reserves the targets of an acquire. It first waits until earlier releases of these targets are confirmed. It
+// refuses a target that another call uses with ErrLeaseExists, because two users of one lease would release each other's
+// permits.
 func (s *Session) claim(ctx context.Context, a *acquiring) error {
 	for {
 		left, err := s.tryClaim(a)
@@ -203,9 +203,9 @@ func (s *Session) claim(ctx context.Context, a *acquiring) error {
 	}
 }
 
-// tryClaim reserves all targets or no target. If a target is still being released, it returns the departure to wait
+// tryClaim reserves all targets or no target. If a target is still being released, it returns the release to wait
 // for.
-func (s *Session) tryClaim(a *acquiring) (*departure, error) {
+func (s *Session) tryClaim(a *acquiring) (*pendingRelease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -219,8 +219,8 @@ func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 		if !utf8.ValidString(t.group) { // JSON would replace the invalid bytes
 			return nil, errBadGroup
 		}
-		if c := s.claims[t]; c != nil && c.leaving != nil {
-			return c.leaving, nil
+		if c := s.claims[t]; c != nil && c.release != nil {
+			return c.release, nil
 		} else if c != nil || seen[t] {
 			return nil, leaseExists(t.semaphore)
 		}
@@ -246,14 +246,14 @@ func (a *acquiring) setTry(try bool) {
 	if try {
 		a.call.Query.Set("try", "true")
 	}
-	a.call.Listen, a.call.Try = !try, try && !a.try
+	a.call.Listen, a.call.RepeatOverloaded = !try, try && !a.try
 }
 
 // ask repeats the request until it is granted or refused, or ctx ends. The cluster sees all repeats as one request,
 // with one place in line. Unless the semaphore is contended, a try goes first, which may share an HTTP request with
 // other calls.
 func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
-	ctx, end := calls.Both(ctx, s.ctx)
+	ctx, end := calls.WithEither(ctx, s.ctx)
 	defer end()
 	a.call.Key, a.call.KeyOptional = calls.NewKey(), true
 	line := target{a.call.Operation.Semaphore, a.group} // has no name if there are several wants

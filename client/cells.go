@@ -29,8 +29,8 @@ type Cells struct {
 	clients map[int]*Client // by the number of the cell
 }
 
-// NewCells makes a Client for each cell from cfg, which has no Addresses and no Cell. It fails like New, and for a list in which a
-// name would belong to no cell or to two. It sends no request.
+// NewCells makes a Client for each cell from cfg, in which Addresses and Cell must be empty. It fails like New. It also
+// fails for a list in which a name would belong to no cell or to two cells. It sends no request.
 func NewCells(cfg Config, list []Cell) (*Cells, error) {
 	if len(cfg.Addresses) > 0 {
 		return nil, errors.New("signalbox: the addresses are in the cells, and not in Config.Addresses")
@@ -72,8 +72,8 @@ func (c *Cells) ForSession(id string) *Client {
 // cell.
 func (c *Cells) Numbered(number int) *Client { return c.clients[number] }
 
-// List is Client.List over all cells, sorted by name. It leaves out a semaphore that is in another cell than its name
-// belongs to, for example while a prefix moves to another cell. An error of one cell is yielded last.
+// List is Client.List over all cells, sorted by name. It leaves out a semaphore in a cell to which its name does not
+// belong, for example while a prefix moves to another cell. An error of one cell is yielded last.
 func (c *Cells) List(ctx context.Context, prefix string, opts ...ListOption) iter.Seq2[*Semaphore, error] {
 	return func(yield func(*Semaphore, error) bool) {
 		var heads []*listHead

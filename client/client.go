@@ -20,9 +20,10 @@ import (
 
 // Config configures a Client. Only Addresses is needed.
 type Config struct {
-	// Addresses are the nodes' base URLs: "http://n1:8701", or "n1:8701" for the same. A URL may have a path, as of a
-	// proxy, which comes before the API's paths. One address is enough because every node serves all requests; further
-	// addresses are for fail-over. Each Client tries them in a random order, which spreads clients over the nodes.
+	// Addresses are the nodes' base URLs: "http://n1:8701", or "n1:8701" for the same. A URL may have a path, for
+	// example of a proxy; the API's paths are appended to it. One address is enough because every node serves all
+	// requests; further addresses are for fail-over. Each Client tries them in a random order, which spreads clients
+	// over the nodes.
 	Addresses []string
 
 	// InOrder makes the Client try the Addresses in the order given, for example the nearest first.
@@ -185,7 +186,7 @@ func (c *Client) wait(ctx context.Context) (_ context.Context, end func(), err e
 		return nil, nil, fmt.Errorf("signalbox: %w", ErrClosed)
 	}
 	c.waiting.Add(1)
-	ctx, stop := calls.Both(ctx, c.closing)
+	ctx, stop := calls.WithEither(ctx, c.closing)
 	return ctx, func() {
 		stop()
 		c.waiting.Done()

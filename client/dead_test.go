@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// TestDeadlineNamesTheDeadAddress lets ctx end while no node is reached: the error has
-// ctx's, ErrUnreachable and the address, and leaves no doubt about a call that never left.
+// TestDeadlineNamesTheDeadAddress: if ctx ends while no node can be reached, the error wraps ctx's error and
+// ErrUnreachable, and has the address. The outcome is not unknown, since the call was never sent.
 func TestDeadlineNamesTheDeadAddress(t *testing.T) {
 	for name, dial := range map[string]func(over <-chan struct{}) error{
 		"silent": func(over <-chan struct{}) error { // Transport lets a dial go on when its request has ended

@@ -10,9 +10,9 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// ending is the end of a session in the cluster. A goroutine repeats the call until a node confirms the end. It gives
-// up once the session has expired at its deadline and no caller waits. For a session that was lost it gives up at the
-// deadline, but not before withdrawGrace, even if callers wait.
+// ending is the end of a session in the cluster. A goroutine repeats the call until a node confirms the end. It gives up
+// after the session's deadline, once no caller waits. If the session was lost, it gives up even if callers wait: at the
+// deadline, but at the earliest after withdrawGrace.
 type ending struct {
 	s    *Session
 	lost error         // why the session was lost before; nil: it was not
@@ -81,7 +81,7 @@ func (e *ending) askForEnd(ctx context.Context) error {
 	longest := max(s.ttl/12, time.Millisecond)
 	for round := 1; ; round++ {
 		_, err := s.c.calls.Do(ctx, calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id},
-			Patience: s.c.calls.Growing(withdrawGrace), MaxPause: longest, Failed: failed, Outlives: true, Operation: endOf(s.id)})
+			Patience: s.c.calls.Growing(withdrawGrace), MaxPause: longest, Failed: failed, OutlivesCaller: true, Operation: endOf(s.id)})
 		switch {
 		case err == nil:
 			return nil
@@ -97,8 +97,8 @@ func (e *ending) askForEnd(ctx context.Context) error {
 	}
 }
 
-// unconfirmed returns the error of an end that no node has confirmed, where why is the reason that the caller stops
-// waiting.
+// unconfirmed returns the error for a caller that stops waiting before a node has confirmed the end. The error wraps
+// why, the reason for which the caller stops.
 func (e *ending) unconfirmed(why error) error {
 	s := e.s
 	s.mu.Lock()

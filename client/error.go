@@ -33,7 +33,7 @@ type Error struct {
 	Level       *int32 // of the semaphore
 	Epoch       uint64 // the semaphore's present epoch; 0: unknown
 
-	// Members are all members of the reply, also those with a field here.
+	// Members has all members of the reply, even those for which there is a field here.
 	Members map[string]json.RawMessage
 
 	RetryAfter time.Duration // how long the node asks to wait; 0: it does not ask
@@ -98,7 +98,7 @@ var (
 	// ErrNotRenewed: no renewal succeeded in time by the Client's own clock, so the cluster may now grant the permits
 	// to another client.
 	ErrNotRenewed = errors.New("not renewed in time")
-	// ErrReleased is the Lease.Err of a lease after Release.
+	// ErrReleased is what Lease.Err returns after Release.
 	ErrReleased = errors.New("released")
 	// ErrClosed: the session or Client was closed by the caller.
 	ErrClosed = errors.New("closed")

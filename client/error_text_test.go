@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// An error names the member and the limit that a refusal is about, once each.
+// The text of an error names the member and the limit of a refusal, each of them once.
 func TestErrorNamesFieldAndLimit(t *testing.T) {
 	for _, c := range []struct {
 		refusal Error
@@ -22,7 +22,7 @@ func TestErrorNamesFieldAndLimit(t *testing.T) {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
-	// What List can't be asked for is no option of it.
+	// Options that List does not support are no ListOption.
 	if _, ok := Holders(1).(ListOption); ok {
 		t.Error("Holders is an option of List")
 	}

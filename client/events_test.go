@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox/signalbox/client/operator"
 )
 
-// streams replies to each request with the next of its texts; one that ends in "…" goes on
-// in silence, until its request ends.
+// streams replies to each request with the next of its texts. After a text that ends in "…" the stream stays open,
+// without further bytes, until its request ends.
 type streams struct {
 	mu    sync.Mutex
 	texts []string
@@ -50,8 +50,8 @@ func (q quietUntil) Read([]byte) (int, error) {
 	return 0, q.ctx.Err()
 }
 
-// TestEventsGoOn: a stream that ends, in the middle of an event or in silence, goes on
-// behind the last whole event.
+// TestEventsGoOn: after a stream ends or falls silent, even in the middle of an event, Events resumes after the last
+// complete event.
 func TestEventsGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &streams{texts: []string{
@@ -100,7 +100,7 @@ func TestEventsGoOn(t *testing.T) {
 	})
 }
 
-// TestEventsEnd: the end of ctx, of the loop and of the Client end a silent stream.
+// TestEventsEnd: a silent stream ends when ctx ends, when the loop breaks, and when the Client is closed.
 func TestEventsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

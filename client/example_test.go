@@ -198,7 +198,7 @@ func ExampleClient_Down() {
 	// Output: 2 taken
 }
 
-// One permit for each branch: a group is there from its first request to the end of its last lease.
+// There is one permit for each branch. A group exists from its first request to the end of its last lease.
 func ExampleGroup() {
 	ctx := context.Background()
 	c := dial()

@@ -45,7 +45,7 @@ func (g group) down(o *oneShot) {
 	g.call(&o.call)
 }
 
-// errBadGroup refuses a group that is not UTF-8, because JSON would replace the invalid bytes.
+// errBadGroup refuses the name of a group that is not UTF-8, because JSON would replace the invalid bytes.
 var errBadGroup = &Error{Status: http.StatusBadRequest, Code: "invalid-request", Title: "The request is not valid",
 	Detail: "The name of a group is up to 128 bytes of UTF-8 without control characters.", Field: "group"}
 
@@ -94,9 +94,9 @@ func groupCall(method, name, group string) (calls.Call, error) {
 	return semaphoreCall(method, name, "groups", group), nil
 }
 
-// ListGroups yields the groups of a semaphore that a lease, a request or an own limit names, sorted by name. It reads
-// a page at a time, and each page shows the moment of its reading. An error is yielded last, for example
-// ErrUnknownSemaphore.
+// ListGroups yields the groups of a semaphore that a lease or a request names, or that have a limit by SetGroupLimit,
+// sorted by name. It reads a page at a time, and each page shows the moment of its reading. An error is yielded last,
+// for example ErrUnknownSemaphore.
 func (c *Client) ListGroups(ctx context.Context, name string, opts ...GroupsOption) iter.Seq2[*GroupState, error] {
 	return reply.Pages(queryOf(opts, GroupsOption.groups), func(query url.Values) ([]*GroupState, string, error) {
 		if name == "" {
@@ -113,8 +113,8 @@ func (c *Client) ListGroups(ctx context.Context, name string, opts ...GroupsOpti
 	})
 }
 
-// GetGroup reads one group of a semaphore. It fails with ErrUnknownGroup if no lease, request or own limit names the
-// group, or with ErrUnknownSemaphore.
+// GetGroup reads one group of a semaphore. It fails with ErrUnknownGroup if no lease or request names the group and it
+// has no limit by SetGroupLimit, or with ErrUnknownSemaphore.
 func (c *Client) GetGroup(ctx context.Context, name, group string, opts ...GroupsOption) (*GroupState, error) {
 	k, err := groupCall(http.MethodGet, name, group)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *Client) SetGroupLimit(ctx context.Context, name, group string, limit in
 	return c.putGroup(ctx, name, group, limit, opts)
 }
 
-// ClearGroupLimit removes a group's own limit, if there is one, so that PerGroup applies again.
+// ClearGroupLimit removes the limit that SetGroupLimit has set, if there is one, so that PerGroup applies again.
 func (c *Client) ClearGroupLimit(ctx context.Context, name, group string, opts ...CallOption) error {
 	return c.putGroup(ctx, name, group, nil, opts)
 }

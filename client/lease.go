@@ -30,10 +30,10 @@ type Lease struct {
 	claimed target          // the target that the request named
 	ctx     context.Context // ends with the lease, with the reason as its cause
 	cancel  context.CancelCauseFunc
-	left    *departure // from Release; guarded by s.mu
+	left    *pendingRelease // from Release; guarded by s.mu
 
-	// With MaxHold, the lease is certainly held until ends if its session lives. It is over by endedBy, unless the
-	// cluster had no leader for a while. 0: no MaxHold.
+	// For a semaphore with MaxHold: while its session lives, the lease is certainly held until ends. It is certainly
+	// over by endedBy, unless the cluster had no leader for a while. 0: no MaxHold.
 	ends, endedBy calls.Moment
 }
 
@@ -94,7 +94,7 @@ func (l *Lease) Deadline() time.Time {
 // Context returns a ctx for the work that the lease protects. It ends with parent and with the lease, in the latter
 // case with Err as its cause. The cancel function must be called.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	return calls.Both(parent, l.ctx)
+	return calls.WithEither(parent, l.ctx)
 }
 
 // Release gives the permits back. The lease is over as soon as Release is called. Release repeats the call until a
@@ -114,7 +114,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.s.mu.Lock()
 	if l.left == nil && l.ctx.Err() == nil {
 		l.cancel(ErrReleased)
-		l.left = l.s.letGo(nil, l, 0, l.claimed)
+		l.left = l.s.startRelease(nil, l, 0, l.claimed)
 	}
 	left := l.left
 	l.s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *Session) loseLease(l *Lease, why error) {
 	}
 	s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", why)
 	l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
-	l.left = s.letGo(nil, l, 0, l.claimed)
+	l.left = s.startRelease(nil, l, 0, l.claimed)
 }
 
 // maxHoldOver is the refusal with which a node replies after MaxHold.
@@ -160,33 +160,33 @@ func (s *Session) endLeases() {
 		}
 		s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", maxHoldOver)
 		l.cancel(fmt.Errorf("%w: %w", ErrLost, maxHoldOver))
-		l.left = s.letGo(nil, l, l.endedBy, l.claimed)
+		l.left = s.startRelease(nil, l, l.endedBy, l.claimed)
 	}
 }
 
-// departure is the release of leases, or the withdrawal of a request. A goroutine repeats it until a node confirms it
-// or the session is over.
-type departure struct {
+// pendingRelease is the release of leases, or the withdrawal of a request. A goroutine repeats it until a node confirms
+// it or the session is over.
+type pendingRelease struct {
 	done chan struct{}
 	err  error // set before done is closed; nil if the lease or request was still there
 }
 
-// await blocks until the departure is over, or ctx ends.
-func (d *departure) await(ctx context.Context) error {
+// await blocks until the release is over, or ctx ends.
+func (d *pendingRelease) await(ctx context.Context) error {
 	if !calls.Closed(ctx, d.done) {
 		return fmt.Errorf("signalbox: not confirmed yet: %w", context.Cause(ctx))
 	}
 	return d.err
 }
 
-// letGo starts to release a lease or, if lease is nil, to withdraw a request that may wait or have been granted; s.mu
-// is held. Until the departure is confirmed, claim sends no other request for these targets, because the late release
-// could withdraw that request. If unsure is not nil, this call may still be on its way to a node, so letGo settles it
-// first. The release begins at notBefore; 0: at once.
-func (s *Session) letGo(unsure *calls.Call, lease *Lease, notBefore calls.Moment, targets ...target) *departure {
-	d := &departure{done: make(chan struct{})}
+// startRelease starts to release a lease or, if lease is nil, to withdraw a request that may wait or have been granted;
+// s.mu is held. Until the release is confirmed, claim sends no other request for these targets, because the late
+// release could withdraw that request. If unsure is not nil, this call may still be on its way to a node, so
+// startRelease settles it first. The release begins at notBefore; 0: at once.
+func (s *Session) startRelease(unsure *calls.Call, lease *Lease, notBefore calls.Moment, targets ...target) *pendingRelease {
+	d := &pendingRelease{done: make(chan struct{})}
 	for _, t := range targets {
-		s.claims[t] = &claim{leaving: d}
+		s.claims[t] = &claim{release: d}
 	}
 	if s.ctx.Err() != nil { // the end of the session releases the targets
 		d.err = errWithSession
@@ -223,7 +223,7 @@ func (s *Session) letGo(unsure *calls.Call, lease *Lease, notBefore calls.Moment
 // outcome. After that an attempt that arrives late has no effect. Without settle, the attempt could be carried out
 // after the withdrawal, and the session would have a lease that its client does not know.
 func (s *Session) settle(k calls.Call) {
-	k.Listen, k.Elsewhere, k.Patience = false, true, s.c.calls.Growing(withdrawGrace)
+	k.Listen, k.OtherNode, k.Patience = false, true, s.c.calls.Growing(withdrawGrace)
 	for round := 1; ; round++ {
 		if _, err := s.c.calls.Do(s.ctx, k); !errors.Is(err, ErrUnreachable) || calls.Sleep(s.ctx, calls.BackOff(round)) != nil {
 			return
@@ -261,7 +261,7 @@ func (s *Session) release(t target, token uint64) error {
 	}
 }
 
-// ErrDetached is the Lease.Err of a lease after Detach.
+// ErrDetached is what Lease.Err returns after Detach.
 var ErrDetached = errors.New("detached")
 
 // Detach stops the renewal of a lease of Client.Acquire; Client.Close then does not release it. The lease lives in the

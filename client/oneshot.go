@@ -112,9 +112,9 @@ func gone(err error) bool {
 // once makes the request until it is granted or refused. Unless the semaphore is contended, it begins with a try,
 // which may share an HTTP request with other calls.
 func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
-	o.call.Body, o.call.Longest = o.body, o.life.TTL*2/3 // so that a grant is noticed before its ttl ends
+	o.call.Body, o.call.MaxAttempt = o.body, o.life.TTL*2/3 // so that a grant is noticed before its ttl ends
 	if line := (target{o.call.Operation.Semaphore, o.group}); o.try || !c.contention.expected(line) {
-		o.call.Key, o.call.Try, o.call.Until = calls.NewKey(), !o.try, time.Time{}
+		o.call.Key, o.call.RepeatOverloaded, o.call.Until = calls.NewKey(), !o.try, time.Time{}
 		r, err := c.inLine(ctx, o)
 		if errors.Is(err, ErrUnavailable) {
 			c.contention.add(line)
@@ -122,7 +122,7 @@ func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
 		if o.try || !errors.Is(err, ErrUnavailable) {
 			return r, err
 		}
-		o.call.Try = false
+		o.call.RepeatOverloaded = false
 	}
 	return c.await(ctx, o)
 }
@@ -175,7 +175,7 @@ func (c *Client) inLine(ctx context.Context, o *oneShot) (calls.Reply, error) {
 		switch {
 		case errors.Is(err, calls.ErrHeld):
 			held = r.Node
-			k.Until, k.Elsewhere, k.Unsure = time.Time{}, true, true
+			k.Until, k.OtherNode, k.Unsure = time.Time{}, true, true
 			continue
 		case err == nil && r.Status == http.StatusAccepted:
 		case held != nil && errors.Is(err, ErrUnavailable) && time.Now().Before(o.call.Until):
@@ -194,7 +194,7 @@ func (c *Client) inLine(ctx context.Context, o *oneShot) (calls.Reply, error) {
 			}
 			round++
 		}
-		held, k.Until, k.Elsewhere, k.Unsure, k.Listen = nil, time.Time{}, false, true, true
+		held, k.Until, k.OtherNode, k.Unsure, k.Listen = nil, time.Time{}, false, true, true
 	}
 }
 
@@ -204,7 +204,7 @@ func (c *Client) inLine(ctx context.Context, o *oneShot) (calls.Reply, error) {
 func (c *Client) settle(ctx context.Context, o *oneShot) (r calls.Reply, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
-	o.call.Until, o.call.Elsewhere = time.Time{}, true
+	o.call.Until, o.call.OtherNode = time.Time{}, true
 	for range 3 { // at most: find it waiting or unsure, end it, confirm the end
 		r, err = c.calls.Do(ctx, o.call)
 		session := ""

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// Each option implements the interfaces of the calls that take it, so that the compiler refuses it for other calls.
+// Each option implements the interfaces of the calls that accept it, so the compiler rejects it in other calls.
 
 // PutOption is an option of Put: Permits, Level, NoLevel, Metadata, OnlyNew, OnlyExisting, Unchanged, Epoch, and each
 // SettingOption.
@@ -62,7 +62,7 @@ type AcquireOption interface{ acquire(*acquiring) }
 // Epoch, TTL, Metadata, Margin.
 type LeaseOption interface{ lease(*oneShot) }
 
-// Permits is the number of permits of a semaphore in all. A new semaphore needs it; 0 is allowed.
+// Permits is the total number of permits of a semaphore. A new semaphore needs it; 0 is allowed.
 func Permits(n int64) PutOption {
 	return putOption(func(_ *calls.Call, body map[string]any) { body["permits"] = n })
 }
@@ -107,8 +107,8 @@ func OnlyExisting() PutOption {
 	return putOption(func(k *calls.Call, _ map[string]any) { k.Method = http.MethodPatch })
 }
 
-// Unchanged makes a Put fail with ErrPreconditionFailed if the semaphore was deleted since s was read, or its permits,
-// level or metadata differ from s.
+// Unchanged makes a Put fail with ErrPreconditionFailed if s no longer describes the semaphore: it was deleted since s
+// was read, or its permits, level or metadata differ.
 func Unchanged(s *Semaphore) PutOption {
 	tag := []string{fmt.Sprintf("\"%d.%d\"", s.Epoch, s.Settings)}
 	return putOption(func(k *calls.Call, _ map[string]any) { k.Header = http.Header{"If-Match": tag} })

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestProcessInMetadata: a session says whose it is, unless that displaces what the caller gave, or is not wanted.
+// TestProcessInMetadata: the client adds the host, process and user to the metadata of a session, as far as they fit
+// beside the caller's entries. It adds no entry if Anonymous is set.
 func TestProcessInMetadata(t *testing.T) {
 	host, _ := os.Hostname()
 	full := map[string]string{}

@@ -19,21 +19,22 @@ const (
 	Quarantine = "quarantine" // the permits come back with a call of FreeLost
 )
 
-// duration is a setting that a duration of 0 clears.
+// duration makes the named setting; a duration of 0 clears it.
 func duration(name string, d time.Duration) SettingOption {
 	return optional(name, calls.Milliseconds(d))
 }
 
-// Window makes permits come back at a fixed time after their grant to a request or a Down, independent of the end of
-// the lease. So at most the semaphore's permits are granted within any time of this length, for example 600 a minute.
-// The lease is only a receipt, see Lease.Spent. 100 ms to 31 days; 0: no window.
+// Window makes permits come back at a fixed time after their grant to a request or a Down, no matter when the lease
+// ends. So within any time of this length at most the semaphore's permits are granted, for example 600 a minute. The
+// lease is only a receipt, see Lease.Spent. 100 ms to 31 days; 0: no window.
 func Window(d time.Duration) SettingOption { return duration("window", d) }
 
 // Cooldown delays the return of permits after the end of their lease, for up to 24 h; 0: no cooldown.
 func Cooldown(d time.Duration) SettingOption { return duration("cooldown", d) }
 
-// OnLost says when the permits of a lost lease come back, whose session was not renewed or whose MaxHold ended:
-// Release, Quarantine, or after a duration such as "30s", up to 24 h. "" is Release.
+// OnLost says when the permits of a lost lease come back. A lease is lost if its session is not renewed, or if its
+// MaxHold ends. when is Release, Quarantine, or a duration such as "30s", up to 24 h, after which they come back. "" is
+// Release.
 func OnLost(when string) SettingOption { return optional("on_lost", when) }
 
 // MaxHold is the longest time that a lease is held, even if its session is renewed: 1 s to 100 years; 0: no limit.

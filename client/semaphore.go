@@ -30,13 +30,13 @@ type Semaphore struct {
 	Settings uint64 `json:"settings"`
 	// ModifiedIndex is the log index of the last change of permits, offset, leases or waiters.
 	ModifiedIndex uint64 `json:"modified_index"`
-	// Holders and Waiters are the first holders and waiters, as many as the options of the same names allow. List
-	// leaves them out. The counts count all.
+	// Holders and Waiters are the first holders and waiters, as many as the options of the same names allow. List leaves
+	// them out. HolderCount and WaiterCount are the numbers of all holders and waiters.
 	Holders     []Holder `json:"holders,omitzero"`
 	Waiters     []Waiter `json:"waiters,omitzero"`
 	HolderCount int64    `json:"holder_count"`
 	WaiterCount int64    `json:"waiter_count"`
-	// The optional settings, named like the options that set them. Zero values are not set.
+	// The optional settings have the names of the options that set them. A zero value means that the setting is not set.
 	NoTotal    bool          `json:"-"` // permits and available are null in JSON
 	Groups     string        `json:"groups,omitempty"`
 	PerGroup   int64         `json:"per_group,omitempty"`
@@ -54,7 +54,7 @@ type Semaphore struct {
 	// Sweeping reports that a change of PerGroup has not reached all groups yet.
 	Sweeping bool `json:"sweeping,omitempty"`
 	// Returning is the number of permits that come back later, without a lease. The first of them come back after
-	// NextReturnIn. LostCount is how many lost leases have some of them, see ListLost.
+	// NextReturnIn. LostCount is the number of lost leases that have permits among them, see ListLost.
 	Returning    int64         `json:"returning,omitempty"`
 	NextReturnIn time.Duration `json:"-"`
 	LostCount    int64         `json:"lost_count,omitempty"`

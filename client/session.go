@@ -73,7 +73,7 @@ type Session struct {
 // claim is what a session does with a target: it asks for a lease, has a lease, or releases it (leaving).
 type claim struct {
 	lease   *Lease
-	leaving *departure
+	release *pendingRelease
 }
 
 // sessionBody is a session in a reply.
@@ -322,7 +322,7 @@ func (s *Session) held() (leases []*Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.claims {
-		if c.lease != nil && c.leaving == nil {
+		if c.lease != nil && c.release == nil {
 			leases = append(leases, c.lease)
 		}
 	}

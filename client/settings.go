@@ -45,9 +45,9 @@ const (
 	DropOldest = "drop-oldest" // a further request waits, and the first request fails with ErrSuperseded
 )
 
-// NoTotal replaces Permits, and the permits of Create: the semaphore has no limit in all, only a limit for each group.
-// It needs Groups and PerGroup. Up, Down, SetValue and wait lists fail with ErrNoTotal. A Put that changes NoTotal
-// fails with ErrRequestsWaiting while any request waits.
+// NoTotal replaces Permits, and the permits of Create: the semaphore has no limit over all its groups, only a limit for
+// each group. It needs Groups and PerGroup. Up, Down, SetValue and wait lists fail with ErrNoTotal. A Put that changes
+// NoTotal fails with ErrRequestsWaiting while any request waits.
 func NoTotal() SettingOption { return setting{"permits", nil} }
 
 // Groups divides the requests of a semaphore into groups, which are served in turn. by is ByRequest, ByOwner, or ""

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestSuspension: the time for which the machine was suspended counts, though timers and the monotonic clock stood
-// still: for a lease within a second of the resumption, for its Deadline at once, and for a grant that was sent for before.
+// TestSuspension: the time while the machine was suspended counts, although timers and the monotonic clock stood still.
+// A lease whose deadline has passed is lost within a second after the machine resumes. Deadline shows the change at
+// once. A grant that was requested before the suspension has less time left.
 func TestSuspension(t *testing.T) {
 	var slept atomic.Int64
 	stop := make(chan struct{})

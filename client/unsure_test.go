@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/client/operator"
 )
 
-// losing loses the reply of the first request, and refuses the later ones.
+// losing loses the reply to the first request, and refuses the later requests.
 type losing struct {
 	code  string
 	asked int
@@ -30,8 +30,8 @@ func (l *losing) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-// TestLostReplies: a member whose removal lost its reply is gone, which is no failure; and a
-// leadership is not handed over twice.
+// TestLostReplies: if the reply to the removal of a member is lost, its repeat finds no member, which is not an error. A
+// transfer of the leadership to any member is not repeated.
 func TestLostReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &losing{code: "unknown-member"}
@@ -54,7 +54,7 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// TestOperationTTL: a ttl that is not whole milliseconds is rounded up; 0 would end a session.
+// TestOperationTTL: a ttl is rounded up to whole milliseconds, because 0 would end a session.
 func TestOperationTTL(t *testing.T) {
 	for ttl, want := range map[time.Duration]string{0: "", 1: `"ttl":1`, 1500 * time.Microsecond: `"ttl":2`, -1: `"ttl":-1`, time.Second: `"ttl":1000`} {
 		text, err := json.Marshal(batch.Operation{Op: "renew", Session: "5", TTL: ttl})

@@ -87,7 +87,7 @@ func (s *Session) list(ctx context.Context, name string, k calls.Call, opts []Wa
 	for _, o := range opts {
 		o.waitList(&k)
 	}
-	ctx, end := calls.Both(ctx, s.ctx)
+	ctx, end := calls.WithEither(ctx, s.ctx)
 	defer end()
 	_, err := s.c.calls.Read(ctx, k, into)
 	return s.overOr(err)
@@ -108,7 +108,7 @@ func (s *Session) overOr(err error) error {
 // the cluster records a delivery, but not an empty reply, under the key. So if a request is carried out after its
 // caller has given up, the next caller gets that delivery.
 func (s *Session) deliver(ctx context.Context) (completed []Completed, err error) {
-	ctx, end := calls.Both(ctx, s.ctx)
+	ctx, end := calls.WithEither(ctx, s.ctx)
 	defer end()
 	if err := s.takeTurn(ctx); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (s *Session) deliver(ctx context.Context) (completed []Completed, err error
 		case len(completed) > 0:
 			return completed, nil
 		case ctx.Err() != nil:
-			return s.lastWord(ctx, k)
+			return s.finalAttempt(ctx, k)
 		case err != nil:
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func (s *Session) deliver(ctx context.Context) (completed []Completed, err error
 			return nil, err
 		}
 		if early++; calls.Sleep(ctx, calls.BackOff(early)) != nil {
-			return s.lastWord(ctx, k)
+			return s.finalAttempt(ctx, k)
 		}
 	}
 }
@@ -160,11 +160,12 @@ func (s *Session) takeTurn(ctx context.Context) error {
 	}
 }
 
-// lastWord asks once more after ctx has ended, because an earlier request may have been carried out.
-func (s *Session) lastWord(ctx context.Context, k calls.Call) ([]Completed, error) {
+// finalAttempt asks once more after ctx has ended: an earlier request may have been carried out, and its entries must
+// not be lost.
+func (s *Session) finalAttempt(ctx context.Context, k calls.Call) ([]Completed, error) {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
-	k.Listen, k.Elsewhere = false, true
+	k.Listen, k.OtherNode = false, true
 	completed, _, err := s.askForResults(grace, k)
 	switch {
 	case len(completed) > 0:

@@ -31,11 +31,11 @@ const stallLimit = 2 * time.Second
 // only commands that Raft has accepted have no outcome yet.
 
 // hung reports whether a write of the log takes so long that this node cannot lead.
-func (r *running) hung() bool { return r.stuckFor() > r.times.Of(stallLimit) }
+func (r *raftParts) hung() bool { return r.stuckFor() > r.times.Of(stallLimit) }
 
 // stuckFor returns how long the oldest entry has waited for the disk, or how long the oldest write under way has taken,
 // if that is longer.
-func (r *running) stuckFor() time.Duration { return max(r.store.StuckFor(), r.entries.WaitingFor()) }
+func (r *raftParts) stuckFor() time.Duration { return max(r.store.StuckFor(), r.entries.WaitingFor()) }
 
 // stuckFor returns how long the oldest log write has been pending; before Raft runs, as the store reports it.
 func stuckFor(n *Node) time.Duration {
@@ -46,7 +46,7 @@ func stuckFor(n *Node) time.Duration {
 }
 
 // established returns this node's term as leader. It returns nil if this node does not lead, or before Raft runs.
-func (r *running) established() *lead.Term {
+func (r *raftParts) established() *lead.Term {
 	if r == nil {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (r *running) established() *lead.Term {
 
 // space returns the room on the disk as it was last measured. Before Raft runs it returns a Space that is neither low
 // nor spent.
-func (r *running) space() (last store.Space) {
+func (r *raftParts) space() (last store.Space) {
 	if r != nil && r.room.Load() != nil {
 		last = *r.room.Load()
 	}
@@ -69,7 +69,7 @@ func (r *running) space() (last store.Space) {
 // another cluster.
 
 // refuses returns why a leader refuses a command, by either mark, or nil.
-func (r *running) refuses(command []byte) error {
+func (r *raftParts) refuses(command []byte) error {
 	if err := r.standstill(); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (r *running) refuses(command []byte) error {
 }
 
 // standstill returns why a leader refuses all commands, by the second mark, or nil.
-func (r *running) standstill() error {
+func (r *raftParts) standstill() error {
 	why := r.halted()
 	if why == nil && r.space().Spent {
 		return outcome.ErrStorageFull
@@ -89,7 +89,7 @@ func (r *running) standstill() error {
 }
 
 // halted returns why the membership makes this node refuse all commands, or nil.
-func (r *running) halted() error {
+func (r *raftParts) halted() error {
 	if why := r.halt.Load(); why != nil {
 		return *why
 	}
@@ -134,7 +134,7 @@ func (n forwardNode) Dial(ctx context.Context, address string) (net.Conn, error)
 
 // leadNode implements [lead.Node].
 type leadNode struct {
-	*running
+	*raftParts
 	node *Node
 }
 
@@ -150,7 +150,7 @@ func (n leadNode) Refuses(command []byte) error { return n.refuses(command) }
 
 func (n leadNode) Standstill() error { return n.standstill() }
 
-func (n leadNode) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
+func (n leadNode) InForeignCluster() bool { return n.halted() == outcome.ErrNoLeader }
 
 func (n leadNode) RaftRefused(term uint64) {
 	n.refusedAt.Store(time.Now().UnixNano())
@@ -169,7 +169,7 @@ type noticeResults struct{ node *Node }
 var _ notices.Results = noticeResults{}
 
 func (n noticeResults) RemoveNotice(ctx context.Context, id uint64) error {
-	return (&asked{node: n.node, call: Call{Command: fsm.NoticeDone{IDs: []uint64{id}}}}).do(ctx)
+	return n.node.Submit(ctx, fsm.NoticeDone{IDs: []uint64{id}})
 }
 
 func (n noticeResults) NoticeDelivered() { n.node.metrics.NoticesDelivered.Inc() }
@@ -177,7 +177,7 @@ func (n noticeResults) NoticeFailed()    { n.node.metrics.NoticesFailed.Inc() }
 func (n noticeResults) NoticeGivenUp()   { n.node.metrics.NoticesGivenUp.Inc() }
 
 // backupLeadership implements [backup.Leadership].
-type backupLeadership struct{ *running }
+type backupLeadership struct{ *raftParts }
 
 var _ backup.Leadership = backupLeadership{}
 
@@ -200,7 +200,7 @@ func (l backupLeadership) Refuses() error {
 }
 
 // watchedLeader implements [watchdog.Leader].
-type watchedLeader struct{ *running }
+type watchedLeader struct{ *raftParts }
 
 var _ watchdog.Leader = watchedLeader{}
 
@@ -213,7 +213,7 @@ func (l watchedLeader) GiveBack() {
 	}
 	l.router.Drop(t.Number()) // first, so that the commands are not sent to this node again
 	t.GiveBack()
-	l.router.Look()
+	l.router.Notify()
 }
 
 func (l watchedLeader) SetSpace(now store.Space) { l.room.Store(&now) }
@@ -222,7 +222,7 @@ func (l watchedLeader) HandOver(ctx context.Context, has store.Space) error {
 	return l.members.GiveWay(ctx, has.Spent)
 }
 
-func (l watchedLeader) HoldTime() { l.leadership.HoldTime() }
+func (l watchedLeader) HoldTime() { l.leadership.UpdateTimeHold() }
 
 // Transferring asks Raft only if Raft has refused an entry lately. It logs an empty entry for that, which is harmless
 // if Raft accepts it.
@@ -234,7 +234,7 @@ func (l watchedLeader) Transferring(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err := t.Tick(ctx)
+	_, err := t.ProposeTick(ctx)
 	return outcome.Transferring(err)
 }
 
@@ -242,14 +242,14 @@ func (l watchedLeader) Fatal(err error) { l.die(err) }
 
 // electionCandidate implements [election.Candidate].
 type electionCandidate struct {
-	*running
+	*raftParts
 	node *Node
 }
 
 var _ election.Candidate = electionCandidate{}
 
 func (c electionCandidate) Able() error {
-	if c.node.calls.draining.Err() != nil {
+	if c.node.Draining() {
 		return outcome.ErrDraining
 	}
 	return cmp.Or(c.halted(), c.transport.Campaigns())
@@ -309,7 +309,7 @@ func (h membershipNode) ClusterID() (id fsm.ClusterID) {
 	return id
 }
 
-func (h membershipNode) Draining() bool { return h.node.calls.draining.Err() != nil }
+func (h membershipNode) Draining() bool { return h.node.Draining() }
 
 func (h membershipNode) Space() (low, spent bool) {
 	space := h.node.running.Load().space()
@@ -340,5 +340,5 @@ func (h membershipNode) Propose(ctx context.Context, command fsm.Command) error 
 	if t == nil {
 		return outcome.ErrNotLeader
 	}
-	return n.router.CarryHere(ctx, t, n.requests.Build(command, fsm.Envelope{}, lead.ClassOf(command.Op()), nil))
+	return n.router.SubmitHere(ctx, t, n.requests.Build(command, fsm.Envelope{}, lead.ClassOf(command.Op()), nil))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -20,7 +21,7 @@ import (
 func (c *nodes) stateAt(n *testNode, index uint64) []byte {
 	c.t.Helper()
 	r := replica.New(replica.Config{})
-	feed := r.Feed(replica.FeedConfig{Fatal: func(err error) { c.t.Error(err) }, SnapshotDue: func() {}})
+	feed := r.FSM(replica.FSMConfig{Fatal: func(err error) { c.t.Error(err) }, SnapshotDue: func() {}})
 	for at := uint64(1); at <= index; at++ {
 		var entry raft.Log
 		c.must(n.store.Logs().GetLog(at, &entry))
@@ -49,8 +50,8 @@ func TestBackupUnderLoad(t *testing.T) {
 				writers.Go(func() {
 					for ctx.Err() == nil {
 						once := fsm.AcquireOnce{Session: n.DrawSession(), Name: "db", Count: 1 + random.Int64N(3), TTLMS: 200 + random.Int64N(5000), WaitMS: random.Int64N(500)}
-						_, _ = n.Do(ctx, Call{Command: once, Wait: time.Duration(once.WaitMS) * time.Millisecond}) // refused, or the restore ends it
-						if got, err := n.Do(ctx, Call{Command: fsm.Up{Name: "count", Count: 1}}); err == nil && got.Code == fsm.OK {
+						_, _ = n.Do(ctx, calls.Call{Command: once, Wait: time.Duration(once.WaitMS) * time.Millisecond}) // refused, or the restore ends it
+						if got, err := n.Do(ctx, calls.Call{Command: fsm.Up{Name: "count", Count: 1}}); err == nil && got.Code == fsm.OK {
 							acknowledged.Add(1)
 						}
 					}

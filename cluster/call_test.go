@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -19,10 +20,10 @@ func TestDrawnIDsAreDrawnAgain(t *testing.T) {
 			fsm.OpenSession{Session: taken, TTLMS: 1000},
 			fsm.AcquireOnce{Name: "db", Count: 1, TTLMS: 1000, Session: taken},
 		} {
-			if got := c.do(n, command, fsm.OK); got.Session == taken || got.Session == 0 || got.Session >= drawnIDs {
+			if got := c.do(n, command, fsm.OK); got.Session == taken || got.Session == 0 || got.Session >= 1<<53 {
 				t.Errorf("%T: session %d", command, got.Session)
 			}
-			replies, errs := n.DoMany(t.Context(), []Call{{Command: command}})
+			replies, errs := n.DoMany(t.Context(), []calls.Call{{Command: command}})
 			if errs[0] != nil || replies[0].Code != fsm.OK || replies[0].Session == taken {
 				t.Errorf("%T in a list: %+v, %v", command, replies[0].Result, errs[0])
 			}
@@ -34,20 +35,9 @@ func TestDrawnIDsAreDrawnAgain(t *testing.T) {
 	})
 }
 
-// TestCellsDrawTheirOwnIDs: the top 6 of 53 bits of a drawn id are the cell.
-func TestCellsDrawTheirOwnIDs(t *testing.T) {
-	seen := map[uint64]bool{}
-	for _, cell := range []int{1, 5, MaxCell} {
-		n := &Node{config: Config{Cell: cell}}
-		for range 1000 {
-			id := n.DrawSession()
-			if id>>47 != uint64(cell) || seen[id] {
-				t.Fatalf("cell %d drew %d", cell, id)
-			}
-			seen[id] = true
-		}
-	}
-	for _, cell := range []int{-1, MaxCell + 1} {
+// TestCellsAreChecked: a node takes no cell that an id has no room for.
+func TestCellsAreChecked(t *testing.T) {
+	for _, cell := range []int{-1, calls.MaxCell + 1} {
 		if _, err := withDefaults(Config{NodeID: "n1", Cell: cell}); err == nil {
 			t.Errorf("cell %d is taken", cell)
 		}
@@ -60,13 +50,13 @@ func TestListsKeepTheirOrder(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		for _, n := range []*testNode{c.follower(), c.leader()} {
 			c.semaphore(n.id, 0)
-			var list []Call
+			var list []calls.Call
 			for i := range 3000 {
 				command := fsm.Command(fsm.Up{Name: n.id, Count: 1})
 				if i == 1500 {
 					command = fsm.Up{Name: "unknown", Count: 1}
 				}
-				list = append(list, Call{Command: command, Wait: time.Minute})
+				list = append(list, calls.Call{Command: command, Wait: time.Minute})
 			}
 			before := n.raft().LastIndex()
 			replies, errs := n.DoMany(t.Context(), list)
@@ -99,7 +89,7 @@ func TestListsBeyondTheQueue(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("a", 0)
 		n := c.follower()
-		list := make([]Call, 150)
+		list := make([]calls.Call, 150)
 		for i := range list {
 			list[i].Command = fsm.Up{Name: "a", Count: 1}
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -31,7 +32,7 @@ func renewer(t *testing.T, n *testNode, session uint64, every time.Duration, sto
 			return
 		case <-time.After(every):
 		}
-		reply, err := n.Do(t.Context(), Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}})
+		reply, err := n.Do(t.Context(), calls.Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}})
 		if err == nil && reply.Each[0].Code != fsm.OK {
 			t.Errorf("a session renewed every %v is gone: %v", every, reply.Each[0].Code)
 			return
@@ -57,7 +58,7 @@ func TestRenewalsOutliveALongApply(t *testing.T) {
 		left := c.open(leader, 10*time.Second)
 		opened := time.Now()
 		time.Sleep(3 * time.Second) // virtual: all have renewed
-		slow := background(t.Context(), leader, Call{Command: fsm.Up{Name: "slow", Count: 1}})
+		slow := background(t.Context(), leader, calls.Call{Command: fsm.Up{Name: "slow", Count: 1}})
 		<-slow
 		ended := func() (over bool) {
 			leader.View(func(m *fsm.Machine) { _, ok := m.Session(left); over = !ok })

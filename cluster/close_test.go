@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/requests"
@@ -71,7 +72,7 @@ func TestCloseIsBounded(t *testing.T) {
 				leader := c.leader()
 				session := c.open(leader, time.Minute)
 				disturb(c, leader, logs[leader.id])
-				call := background(t.Context(), leader, Call{ // hangs, unless all is well
+				call := background(t.Context(), leader, calls.Call{ // hangs, unless all is well
 					Command: fsm.Acquire{Session: session, Name: "db", Count: 1, TTLMS: fsm.KeepTTL},
 				})
 				c.until("the call is under way", func() bool { return leader.requests.Count(requests.Sent) == 1 || len(call) == 1 })

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/notices"
@@ -29,7 +30,7 @@ type Peer = probe.Peer
 
 // Config is the configuration of a node.
 type Config struct {
-	// NodeID names this node for ever; it is one of Peers, unless they are empty.
+	// NodeID never changes. It must be in Peers if Peers is not empty.
 	NodeID string
 	// Peers are all first members. If they are empty, this node forms a cluster alone, at Bind.
 	Peers []Peer
@@ -47,7 +48,7 @@ type Config struct {
 	Store *store.Store
 	// Limits are sent with this node's terms as leader; the zero value: fsm.DefaultLimits.
 	Limits fsm.Limits
-	// Cell is the top 6 of the 53 bits of the session ids that this node draws, 1 to MaxCell, so that an id tells which
+	// Cell is the top 6 of the 53 bits of the session ids that this node draws, 1 to calls.MaxCell, so that an id tells which
 	// of several clusters has the session; 0: the node draws from all 53 bits. Alike on all nodes.
 	Cell int
 	// RaftMultiplier lengthens the election times and all time-outs between nodes, 1 to 20; 0: 1.
@@ -105,8 +106,8 @@ func withDefaults(c Config) (Config, error) {
 	if c.self() == nil {
 		return c, fmt.Errorf("node %q is not among its peers", c.NodeID)
 	}
-	if c.Cell < 0 || c.Cell > MaxCell {
-		return c, fmt.Errorf("cell %d is not between 1 and %d", c.Cell, MaxCell)
+	if c.Cell < 0 || c.Cell > calls.MaxCell {
+		return c, fmt.Errorf("cell %d is not between 1 and %d", c.Cell, calls.MaxCell)
 	}
 	c.RaftMultiplier = cmp.Or(c.RaftMultiplier, 1)
 	c.QueueSize = cmp.Or(c.QueueSize, DefaultQueueSize)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
@@ -30,7 +31,7 @@ func ExampleStart() {
 
 	// Do holds the command until there is a leader, for some seconds.
 	put := fsm.PutSemaphore{Name: "db", Permits: fsm.Change[int64]{Given: true, Value: 3}}
-	reply, err := node.Do(ctx, cluster.Call{Command: put})
+	reply, err := node.Do(ctx, calls.Call{Command: put})
 	switch {
 	case errors.Is(err, outcome.ErrOutcomeUnknown):
 		log.Fatal("it may have been applied: ", err)

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 	"github.com/signalbox/signalbox/test/memnet"
@@ -100,8 +101,8 @@ func TestFoldersWithoutJournal(t *testing.T) {
 }
 
 // ownSession opens a session of an identity that may have one.
-func ownSession(id uint64) Call {
-	return Call{Command: fsm.OpenSession{Session: id, TTLMS: yearsMS}, Owner: "ci", Limits: fsm.OwnerLimits{Sessions: 1}}
+func ownSession(id uint64) calls.Call {
+	return calls.Call{Command: fsm.OpenSession{Session: id, TTLMS: yearsMS}, Owner: "ci", Limits: fsm.OwnerLimits{Sessions: 1}}
 }
 
 // inFolders runs a test on three nodes with the folders of an archive, or with new
@@ -151,10 +152,10 @@ func (c *nodes) fillFolders() {
 	do(fsm.Acquire{Session: 42, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.Waiting)
 	do(fsm.Acquire{Session: 43, Name: "db", Count: 2, TTLMS: fsm.KeepTTL}, fsm.Waiting)
 	do(fsm.ListAdd{Session: 42, Name: "jobs", Count: 2}, fsm.OK)
-	c.call(leader, Call{Command: fsm.Up{Name: "jobs", Count: 1}, Key: "golden-key-0000000001"}, fsm.OK)
-	c.call(leader, Call{Command: fsm.Down{Name: "jobs", Count: 1}, Key: "golden-key-0000000002"}, fsm.Unavailable)
+	c.call(leader, calls.Call{Command: fsm.Up{Name: "jobs", Count: 1}, Key: "golden-key-0000000001"}, fsm.OK)
+	c.call(leader, calls.Call{Command: fsm.Down{Name: "jobs", Count: 1}, Key: "golden-key-0000000002"}, fsm.Unavailable)
 	do(fsm.PutSemaphore{Name: "jobs", OnlyExisting: true}, fsm.OK)
-	c.call(leader, Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: 43, TTLMS: fsm.KeepTTL}}}, Owner: "ops"}, fsm.OK)
+	c.call(leader, calls.Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: 43, TTLMS: fsm.KeepTTL}}}, Owner: "ops"}, fsm.OK)
 	do(fsm.CreateSemaphore{Name: "held", Permits: 1}, fsm.OK)
 	do(fsm.RestoreSession{Session: 44, TTLMS: yearsMS, Leases: []fsm.Want{{Semaphore: "held", Count: 1}}}, fsm.OK)
 	do(fsm.RevokeLease{Session: 44, Name: "held", Reason: "maintenance"}, fsm.OK)
@@ -172,7 +173,7 @@ func (c *nodes) checkFolders() {
 	c.t.Helper()
 	leader := c.leader()
 	for _, n := range c.all {
-		if _, err := n.Read(c.t.Context(), Consistency{}); err != nil {
+		if _, err := n.Read(c.t.Context(), calls.Consistency{}); err != nil {
 			c.t.Fatalf("%s: %v", n.id, err)
 		}
 		c.until("the level of "+n.id, func() bool { return n.Status().Level == fsm.FeatureLevel })
@@ -203,7 +204,7 @@ func (c *nodes) checkFolders() {
 			})
 		})
 	}
-	replay, err := leader.Do(c.t.Context(), Call{Command: fsm.Down{Name: "jobs", Count: 1}, Key: "golden-key-0000000002"})
+	replay, err := leader.Do(c.t.Context(), calls.Call{Command: fsm.Down{Name: "jobs", Count: 1}, Key: "golden-key-0000000002"})
 	if err != nil || replay.Code != fsm.Unavailable && replay.Code != fsm.OK {
 		c.t.Errorf("a key from the folders: %v, %v", replay.Code, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -96,7 +97,7 @@ func TestManyResetsLoseNothing(t *testing.T) {
 		for range callers {
 			go func() {
 				for range each {
-					if _, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "a", Count: 1}}); err != nil {
+					if _, err := n.Do(t.Context(), calls.Call{Command: fsm.Up{Name: "a", Count: 1}}); err != nil {
 						failures <- err
 						return
 					}

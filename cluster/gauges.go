@@ -93,14 +93,14 @@ func nodeGauges(n *Node) []gauge {
 			}),
 		labelled("idempotency_keys", "What the table of idempotency keys has: keys, their bytes, marks of keys whose lease is over.", "of",
 			func(out emit) {
-				k := keysOf(n)
+				k := n.keys()
 				out(float64(k.Keys), "keys")
 				out(float64(k.Bytes), "bytes")
 				out(float64(k.Marks), "marks")
 			}),
 		labelled("idempotency_keys_limit", "What it may have. Beyond it requests with new keys are refused.", "of",
 			func(out emit) {
-				k := keysOf(n)
+				k := n.keys()
 				out(float64(k.MostKeys), "keys")
 				out(float64(k.MostBytes), "bytes")
 				out(float64(k.MostMarks), "marks")
@@ -140,12 +140,6 @@ func itemsOf(n *Node) (now fsm.ItemsView) {
 func groupsOf(n *Node) (groups, returns int) {
 	n.View(func(m *fsm.Machine) { groups, returns = m.GroupsInUse(), m.Returns() })
 	return groups, returns
-}
-
-// keysOf returns how full the table of idempotency keys is on a node.
-func keysOf(n *Node) (now fsm.KeysView) {
-	n.View(func(m *fsm.Machine) { now = m.Keys() })
-	return now
 }
 
 // memberGauges lists what the node knows about the other members.
@@ -197,7 +191,7 @@ func raftGauges(n *Node) []gauge {
 		ofRaft("raft_last_index", "Index of the last entry in this node's log.", func(r *raft.Raft) float64 { return float64(r.LastIndex()) }),
 		ofRaft("raft_last_contact_seconds", "How long ago this node heard from the leader; 0 on the leader, -1 before the first time.",
 			func(*raft.Raft) float64 {
-				if contact := n.lastContact(); contact >= 0 {
+				if contact := n.running.Load().lastContact(); contact >= 0 {
 					return contact.Seconds()
 				}
 				return -1

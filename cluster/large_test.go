@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -14,11 +15,11 @@ import (
 func TestEndsOfLargeSessions(t *testing.T) {
 	const leases, sessions, most = 400, 12, 10
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		names := make([]Call, leases)
+		names := make([]calls.Call, leases)
 		for i := range names {
 			names[i].Command = fsm.CreateSemaphore{Name: fmt.Sprint("s", i), Permits: sessions}
 		}
-		all := func(n *testNode, list []Call) (entries map[uint64]int) {
+		all := func(n *testNode, list []calls.Call) (entries map[uint64]int) {
 			t.Helper()
 			replies, errs := n.DoMany(t.Context(), list)
 			entries = map[uint64]int{}
@@ -34,16 +35,16 @@ func TestEndsOfLargeSessions(t *testing.T) {
 		var ended []fsm.EndSession
 		end := func(n *testNode, holds int, between func()) map[uint64]int {
 			t.Helper()
-			var ends []Call
+			var ends []calls.Call
 			for range sessions {
 				id := c.open(n, time.Hour)
-				var take []Call
+				var take []calls.Call
 				for i := range holds {
-					take = append(take, Call{Command: fsm.Acquire{Session: id, Name: fmt.Sprint("s", i), Count: 1, TTLMS: fsm.KeepTTL}})
+					take = append(take, calls.Call{Command: fsm.Acquire{Session: id, Name: fmt.Sprint("s", i), Count: 1, TTLMS: fsm.KeepTTL}})
 				}
 				all(n, take)
 				ended = append(ended, fsm.EndSession{Session: id})
-				ends = append(ends, Call{Command: ended[len(ended)-1]})
+				ends = append(ends, calls.Call{Command: ended[len(ended)-1]})
 			}
 			between()
 			return all(n, ends)
@@ -91,9 +92,9 @@ func TestEntriesAreCutByWeight(t *testing.T) {
 			c.semaphore(wants[i].Semaphore, 2*commands)
 		}
 		for _, n := range []*testNode{c.leader(), c.follower()} {
-			var list []Call
+			var list []calls.Call
 			for range commands {
-				list = append(list, Call{Command: fsm.AcquireMany{Session: c.open(n, time.Hour), Wants: wants, Mode: fsm.All}})
+				list = append(list, calls.Call{Command: fsm.AcquireMany{Session: c.open(n, time.Hour), Wants: wants, Mode: fsm.All}})
 			}
 			replies, errs := n.DoMany(t.Context(), list)
 			entries := map[uint64]int{}

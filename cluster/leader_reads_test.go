@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -34,7 +35,7 @@ func TestReadIndexIsTheCommitIndex(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		for _, node := range []*testNode{leader, n} {
-			if at, err := node.Read(ctx, Consistency{}); err == nil {
+			if at, err := node.Read(ctx, calls.Consistency{}); err == nil {
 				t.Errorf("%s read index %d after %v, after %d was acknowledged", node.id, at.Index, time.Since(began), got.Index)
 			}
 		}
@@ -66,10 +67,10 @@ func TestReadOfAnEarlierTerm(t *testing.T) {
 		if c.leader(next) != n || n.established() == earlier {
 			t.Fatal("the node does not lead again: the test shows nothing")
 		}
-		if _, _, err := n.established().Confirm(t.Context()); err != nil {
+		if _, _, err := n.established().ReadIndex(t.Context()); err != nil {
 			t.Errorf("in its term: %v", err)
 		}
-		if index, nowMS, err := earlier.Confirm(t.Context()); !errors.Is(err, raftlib.ErrTermOver) {
+		if index, nowMS, err := earlier.ReadIndex(t.Context()); !errors.Is(err, raftlib.ErrTermOver) {
 			t.Errorf("in an earlier one: index %d, cluster time %d, %v", index, nowMS, err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
@@ -205,7 +206,7 @@ func (c *lifeNodes) holding(on *testNode, leases int) func(*testNode) []fsm.Leas
 		c.do(on, fsm.Acquire{Session: session, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK)
 	}
 	return func(n *testNode) (held []fsm.LeaseView) {
-		_, err := n.Read(c.t.Context(), Consistency{})
+		_, err := n.Read(c.t.Context(), calls.Consistency{})
 		c.must(err)
 		n.View(func(m *fsm.Machine) { held = m.Holders("db", 0, 1000) })
 		return held

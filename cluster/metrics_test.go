@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -56,7 +57,7 @@ func TestMetrics(t *testing.T) {
 		c.do(follower, fsm.ItemPut{Name: "item", Value: "v"}, fsm.OK)
 		watch := follower.WatchItems("item", false)
 		defer watch.Stop()
-		waiting := background(t.Context(), follower, Call{
+		waiting := background(t.Context(), follower, calls.Call{
 			Command: fsm.Acquire{Session: waiter, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, Wait: time.Minute,
 		})
 		c.until("it waits", func() bool { return metricsOf(t, follower)["waits_open"] == 1 })

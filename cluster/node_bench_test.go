@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 )
@@ -29,7 +30,7 @@ func benchFollowers(b *testing.B) (followers []*Node) {
 		all = append(all, n)
 	}
 	for _, n := range all { // each knows a leader, and has what it wrote
-		if _, err := n.Do(b.Context(), Call{Command: fsm.CreateSemaphore{Name: "s", Permits: 1}}); err != nil {
+		if _, err := n.Do(b.Context(), calls.Call{Command: fsm.CreateSemaphore{Name: "s", Permits: 1}}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -61,18 +62,18 @@ func BenchmarkHandOff(b *testing.B) {
 	holder, waiter := followers[0], followers[1]
 	ctx := b.Context()
 	session := func(n *Node) uint64 {
-		reply, err := n.Do(ctx, Call{Command: fsm.OpenSession{Session: n.DrawSession(), TTLMS: 3_600_000}})
+		reply, err := n.Do(ctx, calls.Call{Command: fsm.OpenSession{Session: n.DrawSession(), TTLMS: 3_600_000}})
 		must(b, err)
 		return reply.Session
 	}
 	first, second := session(holder), session(waiter)
-	acquire := func(n *Node, session uint64, wait time.Duration) *Reply {
-		reply, err := n.Do(ctx, Call{Command: fsm.Acquire{Session: session, Name: "s", Count: 1, TTLMS: fsm.KeepTTL}, Wait: wait})
+	acquire := func(n *Node, session uint64, wait time.Duration) *calls.Reply {
+		reply, err := n.Do(ctx, calls.Call{Command: fsm.Acquire{Session: session, Name: "s", Count: 1, TTLMS: fsm.KeepTTL}, Wait: wait})
 		must(b, err)
 		return reply
 	}
 	release := func(n *Node, session uint64) {
-		if _, err := n.Do(ctx, Call{Command: fsm.Release{Session: session, Name: "s"}}); err != nil {
+		if _, err := n.Do(ctx, calls.Call{Command: fsm.Release{Session: session, Name: "s"}}); err != nil {
 			b.Fatal(err)
 		}
 	}

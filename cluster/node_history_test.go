@@ -12,6 +12,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -208,7 +209,7 @@ func (h *history) client(t *testing.T, id int, all []*testNode, name string, ran
 		}
 		n := all[random.IntN(len(all))]
 		if !ok {
-			reply, err := n.Do(t.Context(), Call{Command: fsm.OpenSession{Session: n.DrawSession(), TTLMS: 3_600_000}})
+			reply, err := n.Do(t.Context(), calls.Call{Command: fsm.OpenSession{Session: n.DrawSession(), TTLMS: 3_600_000}})
 			session, ok = reply.Session, err == nil
 			continue
 		}
@@ -236,7 +237,7 @@ func (h *history) client(t *testing.T, id int, all []*testNode, name string, ran
 // historyAsk does one operation; known is false when it was certainly not done.
 func historyAsk(t *testing.T, n *testNode, in historyInput) (out historyOutput, known bool) {
 	if in.kind == "read" {
-		if _, err := n.Read(t.Context(), Consistency{}); err != nil {
+		if _, err := n.Read(t.Context(), calls.Consistency{}); err != nil {
 			return out, false
 		}
 		n.View(func(m *fsm.Machine) {
@@ -249,7 +250,7 @@ func historyAsk(t *testing.T, n *testNode, in historyInput) (out historyOutput, 
 	if in.kind == "acquire" {
 		command = fsm.Acquire{Session: in.session, Name: in.semaphore, Count: 1, TTLMS: fsm.KeepTTL, Try: true}
 	}
-	reply, err := n.Do(t.Context(), Call{Command: command})
+	reply, err := n.Do(t.Context(), calls.Call{Command: command})
 	switch {
 	case errors.Is(err, outcome.ErrOutcomeUnknown):
 		return historyOutput{open: true}, true

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/replica"
@@ -205,12 +206,12 @@ func (c *nodes) follower() *testNode {
 }
 
 // do calls Do and expects the code.
-func (c *nodes) do(n *testNode, command fsm.Command, want fsm.Code) Reply {
+func (c *nodes) do(n *testNode, command fsm.Command, want fsm.Code) calls.Reply {
 	c.t.Helper()
-	return c.call(n, Call{Command: command}, want)
+	return c.call(n, calls.Call{Command: command}, want)
 }
 
-func (c *nodes) call(n *testNode, call Call, want fsm.Code) Reply {
+func (c *nodes) call(n *testNode, call calls.Call, want fsm.Code) calls.Reply {
 	c.t.Helper()
 	reply, err := n.Do(c.t.Context(), call)
 	if err != nil {
@@ -236,13 +237,13 @@ func (c *nodes) open(n *testNode, ttl time.Duration) uint64 {
 
 // answer is the result of a call in the background.
 type answer struct {
-	Reply
+	calls.Reply
 	err error
 	at  time.Time
 }
 
 // background makes a call in another goroutine.
-func background(ctx context.Context, n *testNode, call Call) <-chan answer {
+func background(ctx context.Context, n *testNode, call calls.Call) <-chan answer {
 	answers := make(chan answer, 1)
 	go func() {
 		reply, err := n.Do(ctx, call)
@@ -252,9 +253,9 @@ func background(ctx context.Context, n *testNode, call Call) <-chan answer {
 }
 
 // read reads linearizably and returns a semaphore as a node shows it.
-func (c *nodes) read(n *testNode, name string) (view fsm.SemaphoreView, at Reading) {
+func (c *nodes) read(n *testNode, name string) (view fsm.SemaphoreView, at calls.Reading) {
 	c.t.Helper()
-	at, err := n.Read(c.t.Context(), Consistency{})
+	at, err := n.Read(c.t.Context(), calls.Consistency{})
 	c.must(err)
 	n.View(func(m *fsm.Machine) { view, _ = m.Semaphore(name) })
 	return view, at

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/outcome"
@@ -79,16 +80,6 @@ func (s Status) Majority() bool {
 	return 2*up > voters
 }
 
-// Check is one condition of readiness. A node is ready when all are OK.
-type Check struct {
-	Name   string // stable: "leader", "address", "cluster", "caught-up", "member", "storage", "state-hash", "draining"
-	OK     bool
-	Detail string // a sentence, also when it is OK
-	// Moved is this node with its configured address, if the cluster has another address for it and must get this one;
-	// otherwise nil.
-	Moved *Peer
-}
-
 // Status describes the cluster, even while there is no leader. Before this node is in its cluster, the members are the
 // configured ones. It does not block.
 func (n *Node) Status() Status {
@@ -116,7 +107,7 @@ func (n *Node) Checks() []Check {
 	c := checker{n, n.running.Load()}
 	return []Check{
 		c.leader(), c.address(), c.cluster(), c.caughtUp(), c.member(), c.storage(), c.stateHash(),
-		check("draining", n.calls.draining.Err() == nil, "this node takes requests", "this node is about to stop"),
+		check("draining", !n.Draining(), "this node takes requests", "this node is about to stop"),
 	}
 }
 
@@ -230,7 +221,7 @@ func (n *Node) askLeader(ctx context.Context, q *probe.Request) error {
 // Errors: as Read.
 func (n *Node) Backup(ctx context.Context) (*backup.Backup, error) {
 	began := time.Now()
-	if _, err := n.Read(ctx, Consistency{}); err != nil {
+	if _, err := n.Read(ctx, calls.Consistency{}); err != nil {
 		return nil, err
 	}
 	return backup.Of(n.replica.Freeze(), began), nil

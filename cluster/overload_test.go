@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -24,10 +25,10 @@ func TestOverloadKeepsLeases(t *testing.T) {
 		for _, n := range []*testNode{leader, follower} {
 			session := c.open(n, 30*time.Second)
 			c.do(n, fsm.Acquire{Session: session, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK)
-			slow := background(t.Context(), leader, Call{Command: fsm.Up{Name: "slow", Count: 1}})
+			slow := background(t.Context(), leader, calls.Call{Command: fsm.Up{Name: "slow", Count: 1}})
 			time.Sleep(10 * time.Millisecond) // virtual: it applies by now
 			for range 4 {                     // fills the entries behind it
-				background(t.Context(), leader, Call{Command: fsm.Up{Name: "slow", Count: 1}})
+				background(t.Context(), leader, calls.Call{Command: fsm.Up{Name: "slow", Count: 1}})
 				time.Sleep(time.Millisecond) // virtual: one entry each
 			}
 			lists := make(chan []error, 1)
@@ -38,17 +39,17 @@ func TestOverloadKeepsLeases(t *testing.T) {
 			synctest.Wait()
 			var singles []<-chan answer
 			for range places {
-				singles = append(singles, background(t.Context(), n, Call{Command: fsm.SetValue{Name: "jobs", Value: 1000}}))
+				singles = append(singles, background(t.Context(), n, calls.Call{Command: fsm.SetValue{Name: "jobs", Value: 1000}}))
 			}
 			synctest.Wait()
 			batch := make(chan []error, 1)
 			go func() {
-				renewal := Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}}
-				_, errs := n.DoMany(t.Context(), slices.Repeat([]Call{renewal}, 2*renewalsTogether))
+				renewal := calls.Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}}
+				_, errs := n.DoMany(t.Context(), slices.Repeat([]calls.Call{renewal}, 2048))
 				batch <- errs
 			}()
-			renewed := background(t.Context(), n, Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}})
-			released := background(t.Context(), n, Call{Command: fsm.Release{Session: session, Name: "db"}})
+			renewed := background(t.Context(), n, calls.Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}})
+			released := background(t.Context(), n, calls.Call{Command: fsm.Release{Session: session, Name: "db"}})
 			if got := <-renewed; got.err != nil || got.Each[0].Code != fsm.OK {
 				t.Errorf("%s: a renewal: %v", n.id, got.err)
 			}
@@ -91,9 +92,9 @@ func TestOverloadKeepsLeases(t *testing.T) {
 }
 
 // ups is a list of so many ups.
-func ups(count int) (list []Call) {
+func ups(count int) (list []calls.Call) {
 	for range count {
-		list = append(list, Call{Command: fsm.Up{Name: "jobs", Count: 1}})
+		list = append(list, calls.Call{Command: fsm.Up{Name: "jobs", Count: 1}})
 	}
 	return list
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -31,7 +32,7 @@ func TestIsolatedLeaderServesNoStaleRead(t *testing.T) {
 				go func() {
 					time.Sleep(time.Duration(reader) * 50 * time.Millisecond) // virtual: at all phases
 					began := time.Now()
-					_, err := old.Read(ctx, Consistency{})
+					_, err := old.Read(ctx, calls.Consistency{})
 					var value int64
 					old.View(func(m *fsm.Machine) {
 						view, _ := m.Semaphore("a")

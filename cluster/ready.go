@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/fsm"
@@ -21,13 +22,23 @@ const (
 	readyProof = time.Second
 	// readyPatience is how long such reads may fail before the node is no longer ready: as long as a client's read
 	// waits.
-	readyPatience = readTimeout
+	readyPatience = calls.ReadTimeout
 )
+
+// Check is one condition of readiness. A node is ready when all are OK.
+type Check struct {
+	Name   string // stable: "leader", "address", "cluster", "caught-up", "member", "storage", "state-hash", "draining"
+	OK     bool
+	Detail string // a sentence, also when it is OK
+	// Moved is set while the cluster has another address for this node than its configuration. It is this node with the
+	// configured address, which the cluster must get.
+	Moved *Peer
+}
 
 // checker makes the checks of a node at one moment.
 type checker struct {
 	node    *Node
-	running *running // nil until Raft runs
+	running *raftParts // nil until Raft runs
 }
 
 // check returns a check with the detail good or bad.
@@ -88,7 +99,7 @@ func (k checker) cluster() Check {
 	case k.node.joining.Cluster() == (fsm.ClusterID{}):
 		c.Detail = "this node does not know its cluster's id yet"
 	default:
-		c.Detail = k.node.joining.Outcast()
+		c.Detail = k.node.joining.LastRefusal()
 		if c.OK = c.Detail == "" || k.leader().OK; c.OK {
 			c.Detail = fmt.Sprintf("this node belongs to cluster %v", k.node.joining.Cluster())
 		}
@@ -137,13 +148,6 @@ func (k checker) storage() Check {
 	return c
 }
 
-// catchUp says whether a node's linearizable reads succeed, which proves that the node reaches the leader and that its
-// machine is up to date. One goroutine changes it.
-type catchUp struct {
-	ok  bool
-	why string // the error of the last read, unless ok
-}
-
 // caughtUp returns the result of the last reads.
 func (k checker) caughtUp() Check {
 	c := Check{Name: "caught-up", Detail: "this node has not yet applied what the leader had committed"}
@@ -157,7 +161,7 @@ func (k checker) caughtUp() Check {
 	default:
 		c.Detail = found.why
 	}
-	if !c.OK && k.node.replica.Headless() {
+	if !c.OK && k.node.replica.RestorePending() {
 		c.Detail = "this node has the state of a restore that is not in force; if that lasts, the other members went on without it: " +
 			"restart this node, and if it still says so stop it, empty its data folder and start it"
 	}
@@ -169,7 +173,7 @@ func (k checker) caughtUp() Check {
 // nor the applied index. Only the goroutine of run uses its fields.
 type readProof struct {
 	node    *Node
-	running *running
+	running *raftParts
 	results chan readResult // of the read under way
 	reading bool            // a read is under way
 	lost    int             // how often the leader has been lost
@@ -177,7 +181,7 @@ type readProof struct {
 	proven  time.Time       // when a read succeeded last
 }
 
-func newReadProof(n *Node, r *running) *readProof {
+func newReadProof(n *Node, r *raftParts) *readProof {
 	return &readProof{node: n, running: r, results: make(chan readResult, 1)}
 }
 
@@ -225,7 +229,7 @@ func (p *readProof) look(ctx context.Context) {
 	go func() {
 		try, cancel := context.WithTimeout(ctx, p.node.times.Of(readyTimeout))
 		defer cancel()
-		_, err := p.node.Read(try, Consistency{})
+		_, err := p.node.Read(try, calls.Consistency{})
 		if err == nil && !known {
 			err = p.running.members.MatchLeader(try)
 		}

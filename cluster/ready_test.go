@@ -23,7 +23,7 @@ func stale(n *testNode, name string) (view fsm.SemaphoreView, ok bool) {
 
 // TestReadOfAnEarlierLeaderProvesNothing: it began before the leader was lost.
 func TestReadOfAnEarlierLeaderProvesNothing(t *testing.T) {
-	p := &readProof{running: &running{}, lost: 2}
+	p := &readProof{running: &raftParts{}, lost: 2}
 	if p.judge(readResult{lost: 1}); p.running.caughtUp.Load() != nil {
 		t.Error("a read that began with an earlier leader counts")
 	}
@@ -90,7 +90,7 @@ func TestStateHashesAgree(t *testing.T) {
 		term := leader.established().Number()
 		var last raft.ApplyFuture
 		for range replica.HashEvery { // past the proposer, which would log one after the other
-			last = leader.raft().Apply(replica.EncodeEntry(term, 0, nil), 0)
+			last = leader.raft().Apply(replica.EncodeTermEntry(term, 0, nil), 0)
 		}
 		c.must(last.Error())
 		c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK)

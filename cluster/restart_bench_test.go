@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/internal/wake"
@@ -17,8 +18,8 @@ import (
 
 // BenchmarkRestart reports how long nodes take from the opening of their folders until all
 // are ready: one with the most that a week of ticks leaves in the log, and with leases
-// that are in a snapshot, or still in the log; in the last cases each lease is of a semaphore
-// of its own, on one node, and on three that start at once.
+// that are in a snapshot, or still in the log; in the last cases each lease is of another
+// semaphore, on one node, and on three that start at once.
 func BenchmarkRestart(b *testing.B) {
 	for _, state := range []struct {
 		name                 string
@@ -111,15 +112,15 @@ func (r *restart) close() {
 // fill makes what the node starts with.
 func (r *restart) fill(leases, ticks int, snapshot bool) {
 	r.open()
-	list := []Call{{Command: fsm.CreateSemaphore{Name: "a", Permits: 1 << 40}}}
+	list := []calls.Call{{Command: fsm.CreateSemaphore{Name: "a", Permits: 1 << 40}}}
 	for done := 0; done < leases || len(list) > 0; list = list[:0] {
 		for len(list) < 4_000 && done < leases {
 			name := "a"
 			if r.own {
 				name = fmt.Sprintf("semaphore-%d", done)
-				list = append(list, Call{Command: fsm.CreateSemaphore{Name: name, Permits: 1}})
+				list = append(list, calls.Call{Command: fsm.CreateSemaphore{Name: name, Permits: 1}})
 			}
-			list = append(list, Call{Command: fsm.AcquireOnce{Session: r.nodes[0].DrawSession(), Name: name, Count: 1, TTLMS: fsm.MaxTTLMS}})
+			list = append(list, calls.Call{Command: fsm.AcquireOnce{Session: r.nodes[0].DrawSession(), Name: name, Count: 1, TTLMS: fsm.MaxTTLMS}})
 			done++
 		}
 		_, errs := r.nodes[0].DoMany(r.b.Context(), list)
@@ -148,7 +149,7 @@ func (r *restart) appendTicks(ticks int) {
 	var batch []*raft.Log
 	for i := 1; i <= ticks && err == nil; i++ {
 		tick := &raft.Log{Index: index + uint64(i), Term: last.Term, Type: raft.LogCommand, AppendedAt: time.Now()}
-		tick.Data = replica.EncodeEntry(last.Term, int64(i)*500, nil)
+		tick.Data = replica.EncodeTermEntry(last.Term, int64(i)*500, nil)
 		if batch = append(batch, tick); len(batch) == 4096 || i == ticks {
 			err = logs.StoreLogs(batch)
 			batch = nil

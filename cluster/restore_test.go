@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -161,7 +162,7 @@ func TestLeaderThatIsCutOffWhileRestoring(t *testing.T) {
 		if got, _ := machineValue(next.replica, "later"); got != 10 {
 			t.Errorf("the next leader has %d", got)
 		}
-		_, err := old.Read(t.Context(), Consistency{})
+		_, err := old.Read(t.Context(), calls.Consistency{})
 		t.Logf("old leader's read: %v; %+v", err, old.Checks())
 		if err == nil {
 			t.Error("the old leader confirms reads")

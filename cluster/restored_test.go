@@ -15,7 +15,7 @@ import (
 // error of the machine or of the disk would: it gets a snapshot of another state.
 func joinDiverged(c *lifeNodes, n *testNode) {
 	c.t.Helper()
-	f := replica.New(replica.Config{}).Feed(replica.FeedConfig{
+	f := replica.New(replica.Config{}).FSM(replica.FSMConfig{
 		Fatal: c.must, SnapshotDue: func() {},
 	})
 	logs := n.store.Logs()
@@ -32,7 +32,7 @@ func joinDiverged(c *lifeNodes, n *testNode) {
 			servers = raft.DecodeConfiguration(entry.Data)
 		}
 		if index == last-2 && entry.Type == raft.LogCommand {
-			entry.Data = replica.EncodeEntry(entry.Term, 1, nil) // another one than the others have
+			entry.Data = replica.EncodeTermEntry(entry.Term, 1, nil) // another one than the others have
 		}
 		f.ApplyBatch([]*raft.Log{&entry})
 	}

@@ -7,51 +7,32 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/election"
-	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/internal/wake"
-	"github.com/signalbox/signalbox/store"
 )
 
-// running has the parts of a node that need its Raft, which runs.
-type running struct {
-	log    hclog.Logger
-	store  *store.Store
-	times  wake.Stretch
-	router *forward.Router
-	die    func(error)            // ends the process
-	halt   *atomic.Pointer[error] // the node's
+const (
+	// raftShutdownTimeout bounds Raft's own end. It is a share of the 5 s in which a process ends, see drainTimeout.
+	raftShutdownTimeout = 700 * time.Millisecond
+	// shutDownPause is the pause before Raft is shut down, so that Raft is idle by then. It is part of
+	// raftShutdownTimeout.
+	shutDownPause = time.Millisecond
+)
 
-	raft       *raft.Raft
-	entries    *raftlib.Log // Raft's log
-	raftNews   chan bool    // from Raft: this node has won or lost the leadership
-	transport  *raftlib.Transport
-	acks       *raftlib.AckClock
-	members    *membership.Members
-	election   *election.Election
-	leadership *lead.Leadership
-	restorer   *backup.Restorer
-
-	snapshotDue wake.Signal
-	caughtUp    atomic.Pointer[catchUp]     // nil: not known yet under the present leader
-	refusedAt   atomic.Int64                // when Raft last refused an entry of this node, Unix ns
-	room        atomic.Pointer[store.Space] // as last measured; nil before the first measurement
-}
+var errRaftRuns = errors.New("raft has not ended in time")
 
 // openRaft starts Raft on the node's store, and makes the parts that need it. It bootstraps the store if it is empty.
-func openRaft(n *Node) (*running, error) {
+func openRaft(n *Node) (*raftParts, error) {
 	config, err := raftlib.Config(raft.ServerID(n.config.NodeID), n.config.RaftMultiplier, n.config.Logger)
 	if err != nil {
 		return nil, err
@@ -63,7 +44,7 @@ func openRaft(n *Node) (*running, error) {
 		return nil, err
 	}
 	s := n.config.Store
-	r := &running{
+	r := &raftParts{
 		log: n.log, store: s, times: n.times, router: n.router, die: n.fatal, halt: &n.halt,
 		raftNews: make(chan bool, 8), acks: raftlib.NewAckClock(), snapshotDue: wake.NewSignal(),
 	}
@@ -79,19 +60,19 @@ func openRaft(n *Node) (*running, error) {
 			return nil, errors.Join(fmt.Errorf("bootstrap: %w", err), r.transport.Close(), r.entries.Close())
 		}
 	}
-	switch removed, err := backup.GiveUp(s); {
+	switch removed, err := backup.DropUncommittedRestore(s); {
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("look at the newest snapshot: %w", err), r.transport.Close(), r.entries.Close())
 	case removed != nil:
 		n.log.Warn("the newest snapshot is that of a restore which is not in force: this node goes on from the state before it", "snapshot", removed.ID, "index", removed.Index)
 	}
-	s.RefuseCovered(n.replica.Headless)
+	s.RefuseCovered(n.replica.RestorePending)
 	r.leadership = lead.New(lead.Config{
 		Log: n.log, Self: raft.ServerID(n.config.NodeID), Node: leadNode{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
 		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout), Clock: n.config.Clock,
 		Tracer: n.config.Tracer,
 	})
-	f := n.replica.Feed(replica.FeedConfig{
+	f := n.replica.FSM(replica.FSMConfig{
 		Cluster: n.joining, Sinks: sinks(n, r.leadership), Fatal: n.fatal, SnapshotDue: r.snapshotDue.Set,
 	})
 	r.raft, err = raft.NewRaft(config, f, r.entries, s.Stable(), r.entries.Snapshots(s.Snapshots()), r.transport)
@@ -105,15 +86,15 @@ func openRaft(n *Node) (*running, error) {
 	return r, nil
 }
 
-// sinks lists the parts of the node that follow the state, in the order in which the feed calls them. The order
+// sinks lists the parts of the node that follow the state, in the order in which the FSM calls them. The order
 // matters:
 //
 //   - The metrics come first, so that they are up to date when a caller has its reply.
 //   - Requests come next, with the waits that end.
 //   - Leadership and the router come last, since an entry only wakes them.
 //
-// The feed calls the node's membership, which follows the configurations in the log, before all of them, and the
-// replica's own watchers after them.
+// Before them the FSM calls the node's membership, which follows the configurations in the log; after them it calls the
+// replica's own watchers.
 func sinks(n *Node, l *lead.Leadership) []replica.Sink {
 	list := []replica.Sink{n.metrics, n.requests, l, n.router}
 	if n.config.firstSink != nil {
@@ -124,7 +105,7 @@ func sinks(n *Node, l *lead.Leadership) []replica.Sink {
 
 // watchLeader notifies the router when Raft follows another leader, and when this node begins or ends a term, until
 // ctx ends.
-func (r *running) watchLeader(ctx context.Context) {
+func (r *raftParts) watchLeader(ctx context.Context) {
 	seen := make(chan raft.Observation, 16)
 	// Raft calls this before it continues, so the election learns of each vote in time.
 	observer := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
@@ -136,13 +117,13 @@ func (r *running) watchLeader(ctx context.Context) {
 	})
 	r.raft.RegisterObserver(observer)
 	defer r.raft.DeregisterObserver(observer)
-	r.router.Look() // for changes before the observer
+	r.router.Notify() // for changes before the observer
 	for {
 		select {
 		case <-seen:
-			r.router.Look()
+			r.router.Notify()
 		case <-r.leadership.Changed():
-			r.router.Look()
+			r.router.Notify()
 		case <-ctx.Done():
 			return
 		}
@@ -150,7 +131,7 @@ func (r *running) watchLeader(ctx context.Context) {
 }
 
 // takeSnapshots takes a snapshot whenever the machine has asked for one, until ctx ends.
-func (r *running) takeSnapshots(ctx context.Context) {
+func (r *raftParts) takeSnapshots(ctx context.Context) {
 	for wake.Until(ctx, r.snapshotDue) == nil {
 		err := wake.Await(ctx, func() error { return r.raft.Snapshot().Error() })
 		switch {
@@ -162,7 +143,7 @@ func (r *running) takeSnapshots(ctx context.Context) {
 }
 
 // shutDown ends Raft, and then the draining of its notifications.
-func (r *running) shutDown() error {
+func (r *raftParts) shutDown() error {
 	r.acks.EndTerm(math.MaxUint64)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), raftShutdownTimeout, errRaftRuns)
 	defer cancel()

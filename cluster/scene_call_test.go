@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/requests"
@@ -47,7 +48,7 @@ func (s *scene) prepare(n *testNode, words []string) func(ctx context.Context) s
 			return sceneAnswer{answer: answer{*reply, err, time.Now()}, describe: func() string { return s.described(words[0], word(words, 1), *reply, err) }}
 		}
 	}
-	c := Consistency{Stale: slices.Contains(words, "stale"), Linearizable: slices.Contains(words, "linearizable")}
+	c := calls.Consistency{Stale: slices.Contains(words, "stale"), Linearizable: slices.Contains(words, "linearizable")}
 	if slices.Contains(words, "written") {
 		c.MinIndex = s.written
 	}
@@ -58,7 +59,7 @@ func (s *scene) prepare(n *testNode, words []string) func(ctx context.Context) s
 	return func(ctx context.Context) sceneAnswer {
 		at, err := n.Read(ctx, c)
 		view, ok := stale(n, words[1])
-		return sceneAnswer{answer: answer{Reply{Index: at.Index, NowMS: at.NowMS}, err, time.Now()}, contact: at.LastContact, describe: func() string {
+		return sceneAnswer{answer: answer{calls.Reply{Index: at.Index, NowMS: at.NowMS}, err, time.Now()}, contact: at.LastContact, describe: func() string {
 			text := fmt.Sprintf("%d available", view.Available)
 			switch {
 			case err != nil:
@@ -191,7 +192,7 @@ var sceneOptions = map[string]func(o *sceneOperands, value string){
 }
 
 // parseCall reads "OP OPERANDS… [OPTION VALUE…]".
-func (s *scene) parseCall(n *testNode, words []string) Call {
+func (s *scene) parseCall(n *testNode, words []string) calls.Call {
 	s.t.Helper()
 	op, o := sceneOps[words[0]], sceneOperands{s: s}
 	if op == nil {
@@ -205,12 +206,12 @@ func (s *scene) parseCall(n *testNode, words []string) Call {
 		}
 		o.words = append(o.words, words[i])
 	}
-	return Call{Command: op(s, n, o), Wait: o.wait, Key: o.key, Owner: o.owner, Trace: o.trace, Limits: o.limits}
+	return calls.Call{Command: op(s, n, o), Wait: o.wait, Key: o.key, Owner: o.owner, Trace: o.trace, Limits: o.limits}
 }
 
 // described is the reply to a call, as scripts show it. A place in a line has a letter in
 // the order in which the script meets places.
-func (s *scene) described(op, session string, r Reply, err error) string {
+func (s *scene) described(op, session string, r calls.Reply, err error) string {
 	if err != nil {
 		text := "refused: " + outcomeName(err)
 		if r.Code == fsm.Waiting {
@@ -339,7 +340,7 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 	},
 	// list NODE OP… ; OP…: several calls at once, and their replies.
 	"list": func(s *scene, t *testing.T, words []string) (lines []string) {
-		var list []Call
+		var list []calls.Call
 		var parts, limits [][]string
 		n := s.node(words[0])
 		for part := range strings.SplitSeq(strings.Join(words[1:], " "), " ; ") {
@@ -434,7 +435,7 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 		words, limits := bounds(words)
 		words, n := s.through(words)
 		began := time.Now()
-		if _, err := n.Read(t.Context(), Consistency{}); err != nil {
+		if _, err := n.Read(t.Context(), calls.Consistency{}); err != nil {
 			return append([]string{"refused: " + outcomeName(err)}, s.within(limits, time.Since(began), sceneAnswer{})...)
 		}
 		view, _ := stale(n, words[0])
@@ -553,7 +554,7 @@ var sceneCallConditions = map[string]func(s *scene, n *testNode, words []string)
 	},
 	// N expired SESSION: by a linearizable read, which shows no session after its deadline.
 	"expired": func(s *scene, n *testNode, words []string) bool {
-		at, err := n.Read(s.t.Context(), Consistency{})
+		at, err := n.Read(s.t.Context(), calls.Consistency{})
 		s.must(err)
 		lives := false
 		n.View(func(m *fsm.Machine) {

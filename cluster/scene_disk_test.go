@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/offline"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/replica"
@@ -187,7 +188,7 @@ func (c *nodes) diesRestoring(n *testNode, file []byte) {
 	_, state, err := backup.Read(bytes.NewReader(file))
 	c.must(err)
 	by := fsm.Succession{}
-	n.View(func(m *fsm.Machine) { by.Own, by.Index = m.Standing(), m.Index()+1000 })
+	n.View(func(m *fsm.Machine) { by.Own, by.Index = m.StateHeader(), m.Index()+1000 })
 	c.must(state.Succeed(by))
 	sink, err := n.store.Snapshots().Create(raft.SnapshotVersionMax, by.Index, term, config.Configuration(), config.Index(), nil)
 	c.must(err)
@@ -274,7 +275,7 @@ func (c *lifeNodes) renewing(session uint64, during time.Duration, on ...*testNo
 	for began := time.Now(); time.Since(began) < during; {
 		for _, n := range on {
 			time.Sleep(2 * time.Second) // virtual: the pace of a client
-			reply, err := n.Do(c.t.Context(), Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}})
+			reply, err := n.Do(c.t.Context(), calls.Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}})
 			if err != nil {
 				refused, last = refused+1, err
 			} else if reply.Each[0].Code != fsm.OK {

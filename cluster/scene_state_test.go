@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -25,7 +26,7 @@ var sceneStateCommands = map[string]func(s *scene, t *testing.T, words []string)
 		ids, first := []string{}, ""
 		count := 0
 		for _, n := range s.list(words) {
-			_, err := n.Read(t.Context(), Consistency{})
+			_, err := n.Read(t.Context(), calls.Consistency{})
 			s.must(err)
 			var held []fsm.LeaseView
 			n.View(func(m *fsm.Machine) { held = m.Holders("db", 0, 1000) })
@@ -53,7 +54,7 @@ var sceneStateCommands = map[string]func(s *scene, t *testing.T, words []string)
 		permits, err := strconv.ParseInt(words[1], 10, 64)
 		s.must(err)
 		return s.outcomeOf(time.Minute, func() error {
-			_, err := n.Do(t.Context(), Call{Command: fsm.CreateSemaphore{Name: words[0], Permits: permits}})
+			_, err := n.Do(t.Context(), calls.Call{Command: fsm.CreateSemaphore{Name: words[0], Permits: permits}})
 			return err
 		})
 	},
@@ -64,7 +65,7 @@ var sceneStateCommands = map[string]func(s *scene, t *testing.T, words []string)
 		s.must(err)
 		return s.outcomeOf(time.Minute, func() (err error) {
 			for range times {
-				if _, err = n.Do(t.Context(), Call{Command: fsm.Up{Name: "db", Count: 1}}); err != nil {
+				if _, err = n.Do(t.Context(), calls.Call{Command: fsm.Up{Name: "db", Count: 1}}); err != nil {
 					break
 				}
 			}
@@ -74,15 +75,15 @@ var sceneStateCommands = map[string]func(s *scene, t *testing.T, words []string)
 	// read NAME through N: the permits of a semaphore; stale, as the node's own state has them.
 	"read": func(s *scene, t *testing.T, words []string) []string {
 		words, n := s.through(words)
-		return sceneRead(t, n, words[0], Consistency{})
+		return sceneRead(t, n, words[0], calls.Consistency{})
 	},
 	"stale": func(s *scene, t *testing.T, words []string) []string {
 		words, n := s.through(words)
-		return sceneRead(t, n, words[0], Consistency{Stale: true})
+		return sceneRead(t, n, words[0], calls.Consistency{Stale: true})
 	},
 }
 
-func sceneRead(t *testing.T, n *testNode, name string, c Consistency) []string {
+func sceneRead(t *testing.T, n *testNode, name string, c calls.Consistency) []string {
 	if _, err := n.Read(t.Context(), c); err != nil {
 		return []string{"refused: " + err.Error()}
 	}

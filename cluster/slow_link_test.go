@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
@@ -50,7 +51,7 @@ func TestSlowNetwork(t *testing.T) {
 		c.until("the wiped node leads", func() bool { return leader.TransferLeadership(t.Context(), wiped.id) == nil })
 		next := c.leader(leader)
 		began = time.Now()
-		waiting := background(t.Context(), c.others(next)[0], Call{Command: fsm.Up{Name: "a", Count: 1}})
+		waiting := background(t.Context(), c.others(next)[0], calls.Call{Command: fsm.Up{Name: "a", Count: 1}})
 		c.kill(next)
 		held := 5 * forward.HoldTimeout // elections may take longer, when the votes are split again and again
 		if got := <-waiting; got.err != nil && (!errors.Is(got.err, outcome.ErrNoLeader) || time.Since(began) < held) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -15,7 +16,7 @@ func TestManyExpireAtOnce(t *testing.T) {
 	const sessions = 3000 // an entry removes 1,024
 	inBubble(t, 1, func(t *testing.T, c *nodes) {
 		leader := c.leader()
-		list := make([]Call, sessions)
+		list := make([]calls.Call, sessions)
 		for i := range list {
 			list[i].Command = fsm.OpenSession{Session: leader.DrawSession(), TTLMS: 10_000}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -55,7 +56,7 @@ func TestTransferThatHangsIsSeen(t *testing.T) {
 		c.net.Partition(leader.id, target.id)
 		transfer := leader.raft().LeadershipTransferToServer(raft.ServerID(target.id), raft.ServerAddress(target.id+":8711"))
 		time.Sleep(50 * time.Millisecond) // virtual
-		call := background(t.Context(), leader, Call{Command: fsm.Up{Name: "db", Count: 1}})
+		call := background(t.Context(), leader, calls.Call{Command: fsm.Up{Name: "db", Count: 1}})
 		c.until("it is seen", func() bool { return watchedLeader{leader.running.Load()}.Transferring(t.Context()) })
 		c.net.Rejoin(target.id)
 		if got := <-call; got.err != nil {
@@ -71,7 +72,7 @@ func TestKeysGauges(t *testing.T) {
 	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		c.semaphore("db", 1)
 		once := func(key string, command fsm.Command) {
-			if got, err := c.leader().Do(t.Context(), Call{Command: command, Key: key}); err != nil || got.Code != fsm.OK {
+			if got, err := c.leader().Do(t.Context(), calls.Call{Command: command, Key: key}); err != nil || got.Code != fsm.OK {
 				t.Fatalf("%s: %v, %v", key, got.Code, err)
 			}
 		}

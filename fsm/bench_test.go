@@ -39,9 +39,8 @@ func used(b *testing.B, who int) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// thread returns the processor time that the calling thread has used, on Linux, without
-// that of the garbage collector and of other processes. The caller has locked its goroutine
-// to the thread.
+// thread returns the processor time that the calling thread has used, on Linux: the garbage
+// collector and other processes don't count. The caller has locked its goroutine to the thread.
 func thread(b *testing.B) time.Duration {
 	if runtime.GOOS != "linux" {
 		return processor(b)
@@ -150,9 +149,9 @@ func BenchmarkPairs(b *testing.B) {
 		for _, each := range []int{1, 256} {
 			var acquires, releases []Command
 			for i := range uint64(prepared) {
-				name, session := nameOf(random.IntN(semaphores)), i%sessions+1
-				acquires = append(acquires, Acquire{Session: session, Name: name, Count: 1, TTLMS: KeepTTL})
-				releases = append(releases, Release{Session: session, Name: name})
+				name, sessionID := nameOf(random.IntN(semaphores)), i%sessions+1
+				acquires = append(acquires, Acquire{Session: sessionID, Name: name, Count: 1, TTLMS: KeepTTL})
+				releases = append(releases, Release{Session: sessionID, Name: name})
 			}
 			take, give := entries(acquires, each), entries(releases, each)
 			b.Run(fmt.Sprintf("semaphores=%d/commands=%d", semaphores, each), func(b *testing.B) {
@@ -182,11 +181,11 @@ func BenchmarkHandOver(b *testing.B) {
 		}
 		must(b, l.flush())
 		var take, give [][]byte
-		for session := range uint64(2) {
+		for sessionID := range uint64(2) {
 			var acquires, releases []Command
 			for i := range semaphores {
-				acquires = append(acquires, Acquire{Session: 1 + session, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
-				releases = append(releases, Release{Session: 2 - session, Name: nameOf(i)})
+				acquires = append(acquires, Acquire{Session: 1 + sessionID, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
+				releases = append(releases, Release{Session: 2 - sessionID, Name: nameOf(i)})
 			}
 			take, give = append(take, entries(acquires, each)...), append(give, entries(releases, each)...)
 		}

@@ -51,7 +51,7 @@ func (m *Machine) checkCounters() error {
 		return errors.New("expiry index and sessions differ")
 	case len(m.byKey) != m.keys.live || len(m.byEnded) != m.ended.live:
 		return errors.New("index of keys or ended sessions differs")
-	case len(m.touched)+len(m.freed)+len(m.endNow)+len(m.fresh) != 0:
+	case len(m.touched)+len(m.noticeChecks)+len(m.endNow)+len(m.fresh) != 0:
 		return errors.New("a command left work undone")
 	}
 	return nil
@@ -80,7 +80,7 @@ func (m *Machine) checkSemaphores() error {
 		switch {
 		case !s.deleted && m.byName[name] != r || !ValidName(name):
 			return fmt.Errorf("semaphore %q is filed wrongly", name)
-		case marked != (s.deleted || s.shrunk || s.sweep != nil) || marked && unswept != r:
+		case marked != (s.deleted || s.hasImpossible || s.sweep != nil) || marked && unswept != r:
 			return fmt.Errorf("%q: what is left to end of it is filed wrongly", name)
 		case s.epoch == 0 || s.epoch > m.epochs:
 			return fmt.Errorf("%q: epoch %d was never given", name, s.epoch)
@@ -123,24 +123,24 @@ func (m *Machine) checkLine(t target) error {
 		if r.rank() != w.rank || countOf(r.members, t) == 0 {
 			return fmt.Errorf("place %d is in the line and not in its request", w.rank.place)
 		}
-		if err := m.checkStanding(w.request, r, t); err != nil {
+		if err := m.checkPoolLine(w.request, r, t); err != nil {
 			return err
 		}
 	}
-	first, ok := in.first()
+	first, ok := in.firstInOrder()
 	if !ok {
 		return nil
 	}
 	_, leftOver := m.unserved.Get(first)
-	if m.servable(m.requests.at(first.request)) >= 0 && !leftOver {
+	if m.firstGrantable(m.requests.at(first.request)) >= 0 && !leftOver {
 		return fmt.Errorf("the head %d fits and was left behind", first.rank.place)
 	}
 	return nil
 }
 
-// checkStanding: a request for all of a list is in the line of its pool, and is the front of its other lines, exactly
+// checkPoolLine: a request for all of a list is in the line of its pool, and is the front of its other lines, exactly
 // while it is ready in all of its other lines.
-func (m *Machine) checkStanding(waiting ref, r *request, t target) error {
+func (m *Machine) checkPoolLine(waiting ref, r *request, t target) error {
 	if !m.standsAside(r) {
 		if m.lineOf(t).front == waiting {
 			return fmt.Errorf("place %d is a front without a pool", r.place)
@@ -180,7 +180,7 @@ func (m *Machine) checkLanes() error {
 	ownLimits := int64(0)
 	for r, l := range m.lanes.all() {
 		s := m.semaphores.at(l.semaphore)
-		if l.own {
+		if l.hasOwnLimit {
 			ownLimits++
 		}
 		head := l.head
@@ -189,14 +189,14 @@ func (m *Machine) checkLanes() error {
 			return fmt.Errorf("group %q of %q is filed wrongly", l.group, s.name)
 		case l.held != held[r] || l.users != users[r]:
 			return fmt.Errorf("group %q of %q: it holds %d with %d records, and counts %d with %d", l.group, s.name, held[r], users[r], l.held, l.users)
-		case l.users == 0 && !l.own:
+		case l.users == 0 && !l.hasOwnLimit:
 			return fmt.Errorf("group %q of %q is there for nothing", l.group, s.name)
 		case l.turn > m.turns || l.limit < NoLimit:
 			return fmt.Errorf("group %q of %q: its turn was never drawn, or its limit is none", l.group, s.name)
-		case !l.own && l.limit != s.groupLimit() && (s.sweep == nil || *s.sweep > l.group) && s.grouped() && !s.deleted:
+		case !l.hasOwnLimit && l.limit != s.groupLimit() && (s.sweep == nil || *s.sweep > l.group) && s.grouped() && !s.deleted:
 			return fmt.Errorf("group %q of %q has another limit than its semaphore", l.group, s.name)
 		}
-		if m.refile(r); l.head != head || len(m.touched) > 0 {
+		if m.updateHead(r); l.head != head || len(m.touched) > 0 {
 			return fmt.Errorf("group %q of %q: its head is filed wrongly", l.group, s.name)
 		}
 		if err := m.checkLine(targetOf(l.semaphore, r)); err != nil {
@@ -240,8 +240,8 @@ func (m *Machine) checkPool(r ref, s *semaphore) error {
 	if in == nil || !ofPool {
 		return nil
 	}
-	first, _ := in.first()
-	if _, leftOver := m.unserved.Get(first); m.servable(m.requests.at(first.request)) >= 0 && !leftOver {
+	first, _ := in.firstInOrder()
+	if _, leftOver := m.unserved.Get(first); m.firstGrantable(m.requests.at(first.request)) >= 0 && !leftOver {
 		return fmt.Errorf("the choice %d fits and was left behind", first.rank.place)
 	}
 	return nil
@@ -255,7 +255,7 @@ func (m *Machine) sessionOf(id uint64) ref {
 
 func (m *Machine) checkSessions() error {
 	for r, s := range m.sessions.all() {
-		id, filed := s.id, *m.deadlines.due.at(m.deadlines.place(r))
+		id, filed := s.id, *m.deadlines.due.at(m.deadlines.indexOf(r))
 		switch {
 		case m.sessionOf(id) != r || id == 0:
 			return fmt.Errorf("session %d is filed wrongly", id)
@@ -325,8 +325,8 @@ func (m *Machine) checkLeases() error {
 
 func (m *Machine) checkRequests() error {
 	requests, reserved := 0, int64(0)
-	for _, owner := range m.sessions.all() {
-		for q := owner.requests.first; q != 0; q = m.requests.at(q).inSession.next {
+	for _, session := range m.sessions.all() {
+		for q := session.requests.first; q != 0; q = m.requests.at(q).inSession.next {
 			r := m.requests.at(q)
 			requests++
 			reserved += r.reserves()
@@ -374,7 +374,7 @@ func (m *Machine) checkWaits() error {
 				return fmt.Errorf("place %d: its list is filed wrongly", place)
 			}
 		}
-		if r.unowned {
+		if r.isDown {
 			unowned++
 			continue
 		}
@@ -406,8 +406,8 @@ func (m *Machine) checkWaits() error {
 
 // members returns the number of requests; a request counts once for each group in which it asks for a count.
 func (a *askedCounts) members() (n int) {
-	a.byCount.Scan(func(_ int64, places *btree.Map[uint64, asking]) bool {
-		places.Scan(func(_ uint64, entry asking) bool {
+	a.byCount.Scan(func(_ int64, places *btree.Map[uint64, countedRequest]) bool {
+		places.Scan(func(_ uint64, entry countedRequest) bool {
 			n += entry.members
 			return true
 		})
@@ -425,7 +425,7 @@ func (m *Machine) checkMemory() error {
 			return fmt.Errorf("key %q is filed wrongly", name.text)
 		}
 		if k.place == 0 && k.session != 0 {
-			if owner, ok := m.bySession.Get(k.session); !ok || m.sessions.at(owner).key != r {
+			if session, ok := m.bySession.Get(k.session); !ok || m.sessions.at(session).key != r {
 				return fmt.Errorf("key %q ends with a session that does not know it", name.text)
 			}
 		}
@@ -469,12 +469,12 @@ func (m *Machine) checkMemory() error {
 // semaphore; its request refers to it.
 func (m *Machine) checkEntries() error {
 	listed, filed := 0, 0
-	for owner, s := range m.sessions.all() {
+	for session, s := range m.sessions.all() {
 		id, last := s.id, uint64(0)
 		for r := s.entries.first; r != 0; r = m.entries.at(r).inSession.next {
 			e := m.entries.at(r)
 			listed++
-			if e.session != owner || e.order <= last || e.order > m.orders {
+			if e.session != session || e.order <= last || e.order > m.orders {
 				return fmt.Errorf("session %d: its wait list is out of order", id)
 			}
 			last = e.order
@@ -506,7 +506,7 @@ func (m *Machine) checkNotices() error {
 		}
 		if n.semaphore != 0 {
 			attached++
-			if s := m.semaphores.at(n.semaphore); !n.due && !s.deleted && m.wouldServe(n) {
+			if s := m.semaphores.at(n.semaphore); !n.due && !s.deleted && m.wouldGrant(n) {
 				return fmt.Errorf("notice %d should be due", id)
 			}
 		}
@@ -514,8 +514,8 @@ func (m *Machine) checkNotices() error {
 	for _, r := range m.byName {
 		attached -= m.semaphores.at(r).notices.length()
 	}
-	m.dropFresh() // removes the lanes that wouldServe created
-	if waits != m.patience.length() {
+	m.dropFresh() // removes the lanes that wouldGrant created
+	if waits != m.timedNotices.length() {
 		return errors.New("the notices that end by time are filed wrongly")
 	}
 	if attached != 0 || len(m.byNotice) != m.notices.live {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// checkItems: items and shades are filed by their names, a held item is in the list of its session, and no change has a
-// number above the counter.
+// checkItems: items and tombstones are filed by their names, a held item is in the list of its session, and no change
+// has a number above the counter.
 func (m *Machine) checkItems() error {
 	if max(m.itemChange, m.sessionChange, m.jumped) > m.changes {
 		return errors.New("a change that was never numbered")
@@ -40,7 +40,7 @@ func (m *Machine) checkItems() error {
 		return errors.New("an item is held by a session that does not list it")
 	case bytes != m.itemBytes:
 		return errors.New("the bytes of items are counted wrongly")
-	case m.itemNames.Len()+len(m.byShade) != m.items.live || m.shades.Len() != len(m.byShade):
+	case m.itemNames.Len()+len(m.tombstoneOf) != m.items.live || m.tombstones.Len() != len(m.tombstoneOf):
 		return errors.New("the indexes of items and the items differ")
 	}
 	return m.checkFolders()
@@ -50,13 +50,13 @@ func (m *Machine) checkItem(r ref, i *item) error {
 	switch filed, _ := m.itemNames.Get(i.name); {
 	case !validItem(i.name, i.value) || i.created == 0 || i.delayMS < 0:
 		return errors.New("out of range")
-	case i.shade:
-		at, _ := m.shades.Get(shade{delayMS: i.delayMS, created: i.created})
-		if m.byShade[i.name] != r || at.item != r || filed != 0 || i.created > m.changes {
-			return errors.New("its shade is filed wrongly")
+	case i.tombstone:
+		at, _ := m.tombstones.Get(tombstone{delayMS: i.delayMS, created: i.created})
+		if m.tombstoneOf[i.name] != r || at.item != r || filed != 0 || i.created > m.changes {
+			return errors.New("its tombstone is filed wrongly")
 		}
-		if *i != (item{name: i.name, created: i.created, delayMS: i.delayMS, owner: i.owner, shade: true}) || i.delayMS == 0 {
-			return errors.New("its shade is more than a delay")
+		if *i != (item{name: i.name, created: i.created, delayMS: i.delayMS, owner: i.owner, tombstone: true}) || i.delayMS == 0 {
+			return errors.New("its tombstone is more than a delay")
 		}
 	case filed != r:
 		return errors.New("filed wrongly")

@@ -83,7 +83,7 @@ func (m *Machine) countShares(yield func(owner string, more owned)) {
 		yield(n.owner, owned{notices: 1})
 	}
 	for _, l := range m.lanes.all() {
-		if l.own {
+		if l.hasOwnLimit {
 			yield(l.owner, owned{ownLimits: 1})
 		}
 	}

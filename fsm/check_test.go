@@ -58,7 +58,7 @@ func (b brokenState) folder(text string) *folder {
 	return b.folders.mut(r)
 }
 
-func (b brokenState) shaded(name string) *item { return b.items.mut(b.byShade[name]) }
+func (b brokenState) shaded(name string) *item { return b.items.mut(b.tombstoneOf[name]) }
 
 // brokenInvariant is a way to break an invariant, and what check must say of it.
 type brokenInvariant struct {
@@ -77,7 +77,7 @@ var brokenInvariants = []brokenInvariant{
 	{"index of keys or ended sessions differs", func(b brokenState) { delete(b.byKey, keyName{text: "key a"}) }},
 	{"index of keys or ended sessions differs", func(b brokenState) { delete(b.byEnded, 7) }},
 	{"a command left work undone", func(b brokenState) { b.touched = []target{1} }},
-	{"a command left work undone", func(b brokenState) { b.freed = []ref{1} }},
+	{"a command left work undone", func(b brokenState) { b.noticeChecks = []ref{1} }},
 	{"a command left work undone", func(b brokenState) { b.endNow = []uint64{1} }},
 	{`semaphore "A" is filed wrongly`, func(b brokenState) { b.semaphore("a").name = "A" }},
 	{`semaphore "" is filed wrongly`, func(b brokenState) {
@@ -86,7 +86,7 @@ var brokenInvariants = []brokenInvariant{
 		b.byName[""] = b.byName["a"]
 		delete(b.byName, "a")
 	}},
-	{"what is left to end of it", func(b brokenState) { b.semaphore("a").shrunk = true }},
+	{"what is left to end of it", func(b brokenState) { b.semaphore("a").hasImpossible = true }},
 	{"what is left to end of it", func(b brokenState) { b.unswept.Set(b.semaphore("a").epoch, b.byName["a"]) }},
 	{"was never given", func(b brokenState) { b.semaphore("a").epoch = 0 }},
 	{"was never given", func(b brokenState) { b.semaphore("a").epoch = b.epochs + 1 }},
@@ -103,7 +103,7 @@ var brokenInvariants = []brokenInvariant{
 	{"fits and was left behind", func(b brokenState) { b.semaphore("a").permits++ }},
 	{"session 99 is filed wrongly", func(b brokenState) { b.session(9).id = 99 }},
 	{"its deadline is filed wrongly", func(b brokenState) { b.session(9).deadlineMS++ }},
-	{"its deadline is filed wrongly", func(b brokenState) { b.deadlines.due.at(b.deadlines.place(b.sessionOf(9))).id++ }},
+	{"its deadline is filed wrongly", func(b brokenState) { b.deadlines.due.at(b.deadlines.indexOf(b.sessionOf(9))).id++ }},
 	{"outlived its last lease or request", func(b brokenState) { b.session(9).oneShot = true }},
 	{"ttl out of range", func(b brokenState) { b.session(9).ttlMS = -1 }},
 	{"ttl out of range", func(b brokenState) { b.session(9).ttlMS = MaxTTLMS + 1 }},
@@ -170,13 +170,13 @@ var brokenInvariants = []brokenInvariant{
 	}},
 	{"is filed wrongly", func(b brokenState) { b.lease(1, "a").count, b.semaphore("a").held = 0, 0; b.semaphore("a").permits = 0 }},
 	{"should be due", func(b brokenState) { b.notice("a").semaphore = b.byName["c"] }},
-	{"the notices that end by time", func(b brokenState) { b.patience.size-- }},
+	{"the notices that end by time", func(b brokenState) { b.timedNotices.size-- }},
 	{"a notice without its semaphore", func(b brokenState) { b.semaphore("a").notices.size++ }},
 	{"a notice without its semaphore", func(b brokenState) { b.notices.add(notice{}) }},
 	{"there without need, or missing", func(b brokenState) { b.holdersBy[b.byName["a"]] = &holderIndex{} }},
 }
 
-// brokenItems are about items, their shades and the folders of deleted ones.
+// brokenItems are about items, their tombstones and the folders of deleted ones.
 var brokenItems = []brokenInvariant{
 	{"a change that was never numbered", func(b brokenState) { b.changes = b.itemChange - 1 }},
 	{"a change that was never numbered", func(b brokenState) { b.sessionChange = b.changes + 1 }},
@@ -189,15 +189,15 @@ var brokenItems = []brokenInvariant{
 	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 1, about: "\xff"} }},
 	{"an item is held by a session that does not list it", func(b brokenState) { b.item("p/1/free").holder, b.item("p/1/free").locks = b.sessionOf(9), 1 }},
 	{"the bytes of items are counted wrongly", func(b brokenState) { b.itemBytes++ }},
-	{"the indexes of items and the items differ", func(b brokenState) { b.shades.Set(shade{delayMS: 1, created: 99}) }},
-	{"the indexes of items and the items differ", func(b brokenState) { b.byShade["x"] = 1 }},
+	{"the indexes of items and the items differ", func(b brokenState) { b.tombstones.Set(tombstone{delayMS: 1, created: 99}) }},
+	{"the indexes of items and the items differ", func(b brokenState) { b.tombstoneOf["x"] = 1 }},
 	{"out of range", func(b brokenState) { b.item("p").created = 0 }},
 	{"out of range", func(b brokenState) { b.item("p").delayMS = -1 }},
 	{"out of range", func(b brokenState) { b.item("p").name = "\xff" }},
-	{"its shade is filed wrongly", func(b brokenState) { b.shaded("p/1").created = b.changes + 1 }},
-	{"its shade is filed wrongly", func(b brokenState) { b.byShade["p/1"]++ }},
-	{"its shade is filed wrongly", func(b brokenState) { b.itemNames.Set("p/1", b.byShade["p/1"]) }},
-	{"its shade is more than a delay", func(b brokenState) { b.shaded("p/1").flags = 1 }},
+	{"its tombstone is filed wrongly", func(b brokenState) { b.shaded("p/1").created = b.changes + 1 }},
+	{"its tombstone is filed wrongly", func(b brokenState) { b.tombstoneOf["p/1"]++ }},
+	{"its tombstone is filed wrongly", func(b brokenState) { b.itemNames.Set("p/1", b.tombstoneOf["p/1"]) }},
+	{"its tombstone is more than a delay", func(b brokenState) { b.shaded("p/1").flags = 1 }},
 	{`item "p": filed wrongly`, func(b brokenState) { b.itemNames.Set("p", 1) }},
 	{"made by change", func(b brokenState) { b.item("p").version = b.itemChange + 1 }},
 	{"made by change", func(b brokenState) { b.item("p").created = b.item("p").version + 1 }},

@@ -136,9 +136,9 @@ func (e *encoder) level(v *int32) {
 }
 
 // drawn appends a session id that the proposing node drew.
-func (e *encoder) drawn(session uint64) {
+func (e *encoder) drawn(sessionID uint64) {
 	if !e.clientOnly {
-		e.uint(session)
+		e.uint(sessionID)
 	}
 }
 

@@ -274,8 +274,8 @@ func OpOf(command []byte) Op {
 // MayGrow reports whether an operation may leave more records behind than it found. A leader whose disk is nearly full
 // refuses operations that may grow the state, so that clients can still renew and release.
 //
-// Growth that is bounded does not count: a release may cause a grant, but the lease replaces a waiting request and is
-// no larger; idempotency keys, marks of ended sessions and deleted items are removed after their time; a release of an
+// Growth that is bounded does not count. A release may cause a grant, but the lease replaces a waiting request and is
+// no larger. Idempotency keys, marks of ended sessions and deleted items are removed after their time. A release of an
 // item may store a longer value, but only once for each acquire. Up counts, although its record does not grow, because
 // the permits that it adds allow any number of new leases.
 func (op Op) MayGrow() bool { return op.row().growth != keeps }

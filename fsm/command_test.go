@@ -10,7 +10,7 @@ import (
 )
 
 // records counts what a machine keeps, a request as its members, but for what is
-// bounded and goes by itself: keys, ended sessions and deleted items.
+// bounded and goes in time: keys, ended sessions and deleted items.
 func records(m *Machine) int {
 	count := m.semaphores.live + m.sessions.live + m.leases.live + m.entries.live + m.notices.live + m.items.live
 	for _, r := range m.requests.refs(func(q *request) uint64 { return q.place }) {
@@ -151,8 +151,8 @@ func TestMayWait(t *testing.T) {
 		{Release{Session: 7, Name: "a"}, "", 0},
 	} {
 		for _, frame := range []Envelope{{}, {Key: "key"}, {Owner: "o", Limits: OwnerLimits{Leases: 3}}} {
-			if want, session := MayWait(frame.Encode(c.command)); want.Semaphore != c.name || session != c.session {
-				t.Errorf("%+v in %+v: %v, %d", c.command, frame, want, session)
+			if want, sessionID := MayWait(frame.Encode(c.command)); want.Semaphore != c.name || sessionID != c.session {
+				t.Errorf("%+v in %+v: %v, %d", c.command, frame, want, sessionID)
 			}
 		}
 	}

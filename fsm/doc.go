@@ -38,11 +38,11 @@
 //   - owners.go: which caller finds which session, and the limits of an owner
 //   - sessions.go: sessions and their leases, from the limits to their ends
 //   - memory.go: the memory of ended sessions and of revoked leases
-//   - semaphores.go: finding, making and changing semaphores, ask and serve, which decide about grants
+//   - semaphores.go: finding, making and changing semaphores, and how many permits may still be taken
+//   - grant.go: grantOrEnqueue, which decides about a new request, and serve, which grants to waiting requests
 //   - queue.go: requests in their lines, and the withdrawal of a request
 //   - settings.go: the optional settings of a semaphore
 //   - lane.go: the state of a semaphore's groups (lanes), and what a session has in a group
-//   - room.go: how many permits may still be taken, from a semaphore and by a group
 //   - pool.go: the choice of a pool among its groups (ADR 21)
 //   - fronts.go: requests for all of a list, which join the line of a pool only while they are ready in their other lines
 //   - sweep.go: how a new limit reaches all groups of a semaphore, over several entries
@@ -51,7 +51,7 @@
 //   - slots.go: the numbers (slots) of the permits that a lease has
 //   - work.go: the bounds of an entry's work (MoreDue, Cost), and expire, which ends sessions past their deadline (ADR 7)
 //   - keys.go: idempotency keys, and the marks that replace the keys of ended one-shots
-//   - items.go: items and the sessions that hold them, deleted items whose delay still runs (shades), change numbers
+//   - items.go: items and the sessions that hold them, deleted items whose delay still runs (tombstones), change numbers
 //   - deletes.go: the memory of deleted items
 //   - waitlist.go: wait lists of sessions
 //   - notice.go: notices that permits are available again, for callers whose down was refused

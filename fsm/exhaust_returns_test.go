@@ -38,7 +38,7 @@ func windowScope(settings SettingsChange, groups []string) (start []Command, mov
 	}
 	for id := uint64(1); id <= 2; id++ {
 		inTurn := func(m *Machine) bool { return id == 1 || m.sessionOf(id-1) != 0 || m.byEnded[id-1] != 0 }
-		itsLeases := func(session uint64, _ string) bool { return session == id }
+		itsLeases := func(sessionID uint64, _ string) bool { return sessionID == id }
 		moves = append(moves,
 			command(OpenSession{Session: id, TTLMS: 2 * scopeTick}, inTurn, nil),
 			command(Renew{Renewals: []Renewal{{id, KeepTTL}}}, nil, nil),

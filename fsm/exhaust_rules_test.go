@@ -31,8 +31,8 @@ type waiting struct {
 
 func standingOf(m *Machine) standing {
 	s := standing{m.tokens, map[uint64]bool{}, map[uint64]heldLease{}, map[uint64]waiting{}}
-	for _, owner := range m.sessions.all() {
-		s.sessions[owner.id] = owner.oneShot
+	for _, session := range m.sessions.all() {
+		s.sessions[session.id] = session.oneShot
 	}
 	for _, l := range m.leases.all() {
 		s.leases[l.token] = heldLease{m.sessionID(l.session), m.semaphores.at(l.semaphore).name, l.count, l.revoked(), slotsText(l.slots.all())}
@@ -47,7 +47,7 @@ func standingOf(m *Machine) standing {
 	return s
 }
 
-// differs returns the first rule that a move from this state to that of m broke.
+// differs returns the first rule that a move from this state to the state of m broke.
 func (s standing) differs(m *Machine, by move, applied *Applied) error {
 	if applied.MoreDue {
 		return fmt.Errorf("%s: work is left over in a small state", by.name)
@@ -78,15 +78,15 @@ func (s standing) lost(m *Machine, by move, applied *Applied) error {
 		concluded[c.Place] = c.Result.Code
 	}
 	after := standingOf(m)
-	mayEnd := func(session uint64, semaphores ...string) bool {
-		if s.sessions[session] && ended[session] != 0 { // a one-shot ends whole
+	mayEnd := func(sessionID uint64, semaphores ...string) bool {
+		if s.sessions[sessionID] && ended[sessionID] != 0 { // a one-shot ends whole
 			semaphores = append(semaphores, "a", "b")
 		}
-		if ended[session] == CauseExpired {
+		if ended[sessionID] == CauseExpired {
 			return true
 		}
 		for _, name := range semaphores {
-			if by.ends != nil && by.ends(session, name) {
+			if by.ends != nil && by.ends(sessionID, name) {
 				return true
 			}
 		}
@@ -112,9 +112,9 @@ func (s standing) lost(m *Machine, by move, applied *Applied) error {
 			return fmt.Errorf("%s: place %d of session %d ended: %v", by.name, place, w.session, code)
 		}
 	}
-	for _, owner := range m.sessions.all() {
-		if owner.deadlineMS <= m.nowMS {
-			return fmt.Errorf("%s: session %d outlives its deadline", by.name, owner.id)
+	for _, session := range m.sessions.all() {
+		if session.deadlineMS <= m.nowMS {
+			return fmt.Errorf("%s: session %d outlives its deadline", by.name, session.id)
 		}
 	}
 	return nil
@@ -131,7 +131,7 @@ func (s standing) granted(m *Machine, by move, e Effect) error {
 		return fmt.Errorf("%s granted %q, which does not exist", by.name, e.Semaphore)
 	}
 	granted := m.semaphores.at(r)
-	if with := granted.with(); with.Paused != "" {
+	if with := granted.settingsOrZero(); with.Paused != "" {
 		return fmt.Errorf("%s: %q is paused, and grants", by.name, e.Semaphore)
 	}
 	if granted.available() < 0 && !granted.family() {
@@ -150,7 +150,7 @@ func (s standing) granted(m *Machine, by move, e Effect) error {
 	if granted.line == nil {
 		return nil
 	}
-	if first, _ := granted.line.first(); e.Place == 0 || first.rank.place < e.Place {
+	if first, _ := granted.line.firstInOrder(); e.Place == 0 || first.rank.place < e.Place {
 		return fmt.Errorf("%s: the grant of place %d on %q overtakes place %d", by.name, e.Place, e.Semaphore, first.rank.place)
 	}
 	return nil

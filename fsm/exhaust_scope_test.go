@@ -15,7 +15,7 @@ type move struct {
 	name    string
 	allowed func(*Machine) bool // nil: always
 	apply   func(*Machine) *Applied
-	ends    func(session uint64, semaphore string) bool // leases and requests that the move may take away; nil: it takes no lease
+	ends    func(sessionID uint64, semaphore string) bool // leases and requests that the move may take away; nil: it takes no lease
 
 	restores bool
 }
@@ -40,7 +40,7 @@ func scopeMoves(sessions int, wide bool) []move {
 // were not used are alike.
 func sessionMoves(id uint64, wide bool) []move {
 	inTurn := func(m *Machine) bool { return id == 1 || m.sessionOf(id-1) != 0 || m.byEnded[id-1] != 0 }
-	sameSession := func(session uint64, _ string) bool { return session == id }
+	sameSession := func(sessionID uint64, _ string) bool { return sessionID == id }
 	moves := []move{
 		command(OpenSession{Session: id, TTLMS: scopeTick}, inTurn, nil),
 		command(OpenSession{Session: id, TTLMS: 2 * scopeTick}, inTurn, nil),
@@ -58,7 +58,7 @@ func sessionMoves(id uint64, wide bool) []move {
 	if !wide {
 		return moves
 	}
-	ofA := func(session uint64, name string) bool { return session == id && name == "a" }
+	ofA := func(sessionID uint64, name string) bool { return sessionID == id && name == "a" }
 	return append(moves,
 		command(AcquireOnce{Session: id, Name: "a", Count: 2, TTLMS: scopeTick, WaitMS: scopeTick}, inTurn, nil),
 		command(ResizeLease{Session: id, Name: "a", Count: 1}, nil, ofA),

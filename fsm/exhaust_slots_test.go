@@ -28,7 +28,7 @@ func slotScope() (start []Command, moves []move) {
 		command(put(1), nil, ofA), command(put(2), nil, nil), command(name(false), nil, nil), command(name(true), nil, nil))
 	for id := uint64(1); id <= 2; id++ {
 		inTurn := func(m *Machine) bool { return id == 1 || m.sessionOf(id-1) != 0 || m.byEnded[id-1] != 0 }
-		its := func(session uint64, _ string) bool { return session == id }
+		its := func(sessionID uint64, _ string) bool { return sessionID == id }
 		restored := RestoreSession{Session: id, TTLMS: 2 * scopeTick, Leases: []Want{{Semaphore: "a", Count: 1}}, Slots: [][]uint32{{1}}}
 		moves = append(moves,
 			command(OpenSession{Session: id, TTLMS: 2 * scopeTick}, inTurn, nil),

@@ -153,7 +153,7 @@ func TestExhaustedLimits(t *testing.T) {
 			}
 			if c.room != nil {
 				l.last(c.room(), "")
-				if c.rule == RuleNotices { // those of a deleted semaphore count until they are delivered
+				if c.rule == RuleNotices { // notices of a deleted semaphore count until they are delivered
 					l.last(NoticeDone{IDs: []uint64{l.m.DueNotices()[0].ID}}, "")
 				}
 				command, key := c.fill(free + 20)

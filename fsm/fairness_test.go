@@ -82,10 +82,10 @@ func (c tenants) serve(t *testing.T, random *rand.Rand) fared {
 		a := m.Apply(index, EncodeEntry(now, [][]byte{Envelope{}.Encode(command)}))
 		for _, done := range a.Conclusions {
 			if done.Result.Code == OK {
-				session := done.Result.Session
-				heap.Push(&events, holdEvent{ms: now + hold(groups[session]), session: session})
-				if groups[session] != "hog" {
-					waits = append(waits, float64(now-arrived[session])/meanHoldMS)
+				sessionID := done.Result.Session
+				heap.Push(&events, holdEvent{ms: now + hold(groups[sessionID]), session: sessionID})
+				if groups[sessionID] != "hog" {
+					waits = append(waits, float64(now-arrived[sessionID])/meanHoldMS)
 				}
 			}
 		}
@@ -93,16 +93,16 @@ func (c tenants) serve(t *testing.T, random *rand.Rand) fared {
 	}
 	ask := func(group string) {
 		sessions++
-		session := sessions
-		arrived[session], groups[session] = now, group
+		sessionID := sessions
+		arrived[sessionID], groups[sessionID] = now, group
 		named := group
 		if !c.grouped {
 			named = ""
 		}
-		result := apply(AcquireOnce{Session: session, Name: "pool", Count: 1, TTLMS: MaxTTLMS, WaitMS: MaxTTLMS, Group: named})
+		result := apply(AcquireOnce{Session: sessionID, Name: "pool", Count: 1, TTLMS: MaxTTLMS, WaitMS: MaxTTLMS, Group: named})
 		switch result.Code {
 		case OK:
-			heap.Push(&events, holdEvent{ms: now + hold(group), session: session})
+			heap.Push(&events, holdEvent{ms: now + hold(group), session: sessionID})
 			if group != "hog" {
 				waits = append(waits, 0)
 			}

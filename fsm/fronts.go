@@ -1,8 +1,8 @@
 package fsm
 
 // A request for all of a list stands in the line of its pool only while it is ready in all of its other lines: it is
-// the first there and has room. Otherwise it would delay requests of the pool while it waits elsewhere. While it stands
-// in the pool, the other lines name it as their front.
+// the first there and has room. Before that it waits aside. For example, in [db, pool], while db is taken, the request
+// must not delay the pool's other groups. While it stands in the pool, the other lines name it as their front.
 
 // standsAside reports whether a request must wait aside in its pool until its other lines are ready.
 func (m *Machine) standsAside(r *request) bool {
@@ -25,18 +25,18 @@ func (m *Machine) readyIn(r *request, w member) bool {
 	return m.isFirst(s, r, w) && m.hasRoom(s, r, w)
 }
 
-// restand moves requests into or out of the line of their pool after a change of a line outside of pools. The outcome
-// depends on the state alone, so that a machine restored from a snapshot gets the same lines.
-func (m *Machine) restand(t target, waiting *line) {
+// refreshFront moves requests into or out of the line of their pool after a change of a line outside of pools. The
+// outcome depends on the state alone, so that a machine restored from a snapshot gets the same lines.
+func (m *Machine) refreshFront(t target, waiting *line) {
 	if waiting.front != 0 {
 		r := m.requests.at(waiting.front)
 		if !m.readyIn(r, memberOf(r.members, t)) {
-			m.stepAside(waiting.front)
+			m.leavePoolLine(waiting.front)
 		}
 	}
-	if first, ok := waiting.first(); ok && waiting.front != first.request {
+	if first, ok := waiting.firstInOrder(); ok && waiting.front != first.request {
 		if r := m.requests.at(first.request); m.standsAside(r) && m.readyElsewhere(r) {
-			m.stand(first.request)
+			m.enterPoolLine(first.request)
 		}
 	}
 }
@@ -52,9 +52,9 @@ func (m *Machine) readyElsewhere(r *request) bool {
 	return true
 }
 
-// stand puts a request into the line of its pool, at its rank. It first moves the previous fronts of the other lines
-// aside: a head start may put a newer request before them.
-func (m *Machine) stand(waiting ref) {
+// enterPoolLine puts a request into the line of its pool, at its rank. It first moves the previous fronts of the other
+// lines aside: a head start may put a newer request before them.
+func (m *Machine) enterPoolLine(waiting ref) {
 	r := m.requests.at(waiting)
 	pool := m.poolOf(r)
 	for i, w := range r.members {
@@ -63,7 +63,7 @@ func (m *Machine) stand(waiting ref) {
 		}
 		if other := m.lineOf(w.target()); other.front != waiting {
 			if other.front != 0 {
-				m.stepAside(other.front)
+				m.leavePoolLine(other.front)
 			}
 			other.front = waiting
 		}
@@ -72,18 +72,18 @@ func (m *Machine) stand(waiting ref) {
 	in := m.lineOf(w.target())
 	in.aside.Delete(waiter{r.rank(), waiting})
 	in.order.Set(waiter{r.rank(), waiting})
-	m.refile(w.lane)
+	m.updateHead(w.lane)
 }
 
-// stepAside moves a front out of the line of its pool. The request keeps its rank.
-func (m *Machine) stepAside(waiting ref) {
+// leavePoolLine moves a front out of the line of its pool. The request keeps its rank.
+func (m *Machine) leavePoolLine(waiting ref) {
 	r := m.requests.at(waiting)
 	w := r.members[m.poolOf(r)]
 	in := m.lineOf(w.target())
 	in.order.Delete(waiter{r.rank(), waiting})
 	in.putAside(waiter{r.rank(), waiting})
 	m.leaveFronts(r, waiting)
-	m.refile(w.lane)
+	m.updateHead(w.lane)
 }
 
 // leaveFronts clears a request as the front of its lines.

@@ -39,10 +39,10 @@ func (g *generator) expected(name string) (expected Change[uint64]) {
 
 func (g *generator) ofItem(op Op) Command {
 	name, value, flags := g.item(), oneOf(g, drawnValues), oneOf(g, []uint64{0, 0, 7, 1 << 63})
-	session := g.session()
+	sessionID := g.session()
 	if g.chance(2) { // that holds it
 		if i := g.m.item(name); i != nil && i.holder != nil {
-			session = i.holder.id
+			sessionID = i.holder.id
 		}
 	}
 	switch op {
@@ -56,9 +56,9 @@ func (g *generator) ofItem(op Op) Command {
 	case OpItemPut:
 		return ItemPut{Name: name, Value: value, Flags: flags, Version: g.expected(name)}
 	case OpItemAcquire:
-		return ItemAcquire{Name: name, Value: value, Flags: flags, Session: session}
+		return ItemAcquire{Name: name, Value: value, Flags: flags, Session: sessionID}
 	case OpItemRelease:
-		return ItemRelease{Name: name, Value: value, Flags: flags, Session: session}
+		return ItemRelease{Name: name, Value: value, Flags: flags, Session: sessionID}
 	case OpItemDelete:
 		return ItemDelete{Name: name, Version: g.expected(name)}
 	}

@@ -301,12 +301,12 @@ func (g *generator) version() (expected Change[uint64]) {
 
 // token draws the token that a release or resize names: usually 0, else the lease's,
 // or another one.
-func (g *generator) token(name string, session uint64) uint64 {
+func (g *generator) token(name string, sessionID uint64) uint64 {
 	if !g.chance(3) {
 		return 0
 	}
 	for _, l := range g.m.leases {
-		if l.semaphore.name == name && l.session.id == session && !g.chance(3) {
+		if l.semaphore.name == name && l.session.id == sessionID && !g.chance(3) {
 			return l.token
 		}
 	}
@@ -395,22 +395,22 @@ func (g *generator) command() Command {
 
 // ofSemaphore draws a command about one semaphore.
 func (g *generator) ofSemaphore(op Op) Command {
-	name, session := g.name(), g.session()
+	name, sessionID := g.name(), g.session()
 	group := g.group(name)
 	if len(g.m.leases) > 0 && g.chance(2) { // of an existing lease
 		l := oneOf(g, g.m.leases)
-		name, session = l.semaphore.name, l.session.id
+		name, sessionID = l.semaphore.name, l.session.id
 		if !g.chance(4) {
 			group = l.in.group
 		}
 		if op == OpResizeLease {
-			return ResizeLease{Session: session, Name: name, Count: g.settled(l, g.count(name)), Epoch: g.epoch(), Token: g.token(name, session), Group: group}
+			return ResizeLease{Session: sessionID, Name: name, Count: g.settled(l, g.count(name)), Epoch: g.epoch(), Token: g.token(name, sessionID), Group: group}
 		}
 	}
 	count, epoch := g.count(name), g.epoch()
 	switch op {
 	case OpAcquire:
-		return Acquire{Session: session, Name: name, Count: count, TTLMS: g.ttl(), Try: g.chance(5) || g.busy && g.chance(4), Epoch: epoch,
+		return Acquire{Session: sessionID, Name: name, Count: count, TTLMS: g.ttl(), Try: g.chance(5) || g.busy && g.chance(4), Epoch: epoch,
 			Group: group, HeadStartMS: g.headStart()}
 	case OpAcquireOnce:
 		return AcquireOnce{Name: name, Count: count, TTLMS: g.life(), Metadata: oneOf(g, drawnPairs),
@@ -427,11 +427,11 @@ func (g *generator) ofSemaphore(op Op) Command {
 	case OpSetValue:
 		return SetValue{Name: name, Value: oneOf(g, []int64{1, 0, 2, count}), Epoch: epoch}
 	case OpResizeLease:
-		return ResizeLease{Session: session, Name: name, Count: count, Epoch: epoch, Token: g.token(name, session), Group: group}
+		return ResizeLease{Session: sessionID, Name: name, Count: count, Epoch: epoch, Token: g.token(name, sessionID), Group: group}
 	case OpRevokeLease:
-		return RevokeLease{Session: session, Name: name, Reason: oneOf(g, reasons), Epoch: epoch, Group: group}
+		return RevokeLease{Session: sessionID, Name: name, Reason: oneOf(g, reasons), Epoch: epoch, Group: group}
 	}
-	return Release{Session: session, Name: name, Epoch: epoch, Token: g.token(name, session), Group: group}
+	return Release{Session: sessionID, Name: name, Epoch: epoch, Token: g.token(name, sessionID), Group: group}
 }
 
 func (g *generator) startTerm() Command {

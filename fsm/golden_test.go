@@ -274,7 +274,7 @@ func TestConstantsBelongToTheLevel(t *testing.T) {
 		{"longest ttl in ms", MaxTTLMS}, {"keys of one owner where 3 are allowed", half(3)},
 		{"items and shades", maxItems}, {"bytes of items", maxItemBytes}, {"bytes that an item counts beside its texts", itemOverhead}, {"bytes of an item's value", MaxValueBytes},
 		{"bytes of an about", MaxAboutBytes}, {"longest delay of an item in ms", MaxItemDelayMS}, {"items of a session", maxSessionItems}, {"items deleted at once", maxDeletedAtOnce},
-		{"shades dropped in an entry", maxShadesDropped}, {"folders of deleted items", maxFolders}, {"deleted items of a folder", maxFolderNames}, {"deleted items", maxDeletedNames},
+		{"shades dropped in an entry", maxTombstonesDropped}, {"folders of deleted items", maxFolders}, {"deleted items of a folder", maxFolderNames}, {"deleted items", maxDeletedNames},
 		{"groups with limits of their own", maxOwnLimits}, {"bytes of a group", MaxGroupBytes}, {"requests that may wait in a line", MaxWaitingLimit},
 		{"longest head start in ms", MaxHeadStartMS}, {"shortest window in ms", MinWindowMS}, {"longest window in ms", MaxWindowMS},
 		{"longest cooldown in ms", MaxCooldownMS}, {"shortest longest hold in ms", MinHoldMS}, {"ms between returns", returnStepMS}, {"most that a receipt says", maxSettled},

@@ -33,7 +33,7 @@ func (p *pages) apply(c Command) {
 }
 
 // join has a new session acquire, or wait.
-func (p *pages) join() (session uint64) {
+func (p *pages) join() (sessionID uint64) {
 	p.last++
 	p.apply(OpenSession{Session: p.last, TTLMS: MaxTTLMS})
 	p.apply(Acquire{Session: p.last, Name: "db", Count: 1, TTLMS: KeepTTL})
@@ -173,8 +173,8 @@ func TestLeasesAfter(t *testing.T) {
 	}
 	all := p.m.Leases(7)
 	p.apply(Release{Session: 7, Name: "b"})
-	after := func(session, token uint64) (found string) {
-		for l := range p.m.LeasesAfter(session, token) {
+	after := func(sessionID, token uint64) (found string) {
+		for l := range p.m.LeasesAfter(sessionID, token) {
 			found += l.Semaphore
 		}
 		return found

@@ -50,7 +50,7 @@ func (m *Machine) jumpChanges(by uint64) {
 func (m *Machine) delayOf(name string) int64 {
 	r, ok := m.itemNames.Get(name)
 	if !ok {
-		if r, ok = m.byShade[name]; !ok {
+		if r, ok = m.tombstoneOf[name]; !ok {
 			return 0
 		}
 	}
@@ -113,7 +113,7 @@ func (m *Machine) changeItem(set item, cause Cause, holder func(before *item, re
 func (m *Machine) setItem(set item, cause Cause, result *Result) {
 	r, exists := m.itemNames.Get(set.name)
 	if !exists {
-		r = m.byShade[set.name]
+		r = m.tombstoneOf[set.name]
 	}
 	var before item
 	if r != 0 {
@@ -150,8 +150,8 @@ func (m *Machine) setItem(set item, cause Cause, result *Result) {
 	switch {
 	case r == 0:
 		r = m.items.add(item{})
-	case before.shade:
-		m.unfileShade(&before)
+	case before.tombstone:
+		m.unfileTombstone(&before)
 		fallthrough
 	default:
 		m.count(before.owner, itemOf(&before, -1))
@@ -163,7 +163,7 @@ func (m *Machine) setItem(set item, cause Cause, result *Result) {
 	}
 	m.itemBytes += more
 	m.moveItem(r, before.holder, set.holder)
-	m.effect(Effect{Kind: EffectItemChanged, Item: set.name, Version: set.version, Session: m.sessionID(set.holder), Cause: cause})
+	m.emit(Effect{Kind: EffectItemChanged, Item: set.name, Version: set.version, Session: m.sessionID(set.holder), Cause: cause})
 	result.Version, result.Locks = set.version, set.locks
 }
 
@@ -182,30 +182,30 @@ func (m *Machine) moveItem(r, from, to ref) {
 
 func (m *Machine) itemInSession(r ref) *links { return &m.items.mut(r).inSession }
 
-// deleteItem removes an item, as the change with this number. If the item's delay still runs, a shade keeps its name
-// and delay, because no session may acquire a new item of that name before the delay ends.
+// deleteItem removes an item, as the change with this number. If the item's delay still runs, a tombstone keeps its
+// name and delay, because no session may acquire a new item of that name before the delay ends.
 func (m *Machine) deleteItem(r ref, number uint64, cause Cause) {
 	gone := *m.items.at(r)
 	m.moveItem(r, gone.holder, 0)
 	m.itemNames.Delete(gone.name)
 	m.rememberDelete(gone.name, number)
-	m.effect(Effect{Kind: EffectItemDeleted, Item: gone.name, Version: number, Session: m.sessionID(gone.holder), Cause: cause})
+	m.emit(Effect{Kind: EffectItemDeleted, Item: gone.name, Version: number, Session: m.sessionID(gone.holder), Cause: cause})
 	m.itemBytes -= gone.bytes()
 	m.count(gone.owner, itemOf(&gone, -1))
 	if gone.delayMS <= m.nowMS {
 		m.items.remove(r)
 		return
 	}
-	left := item{name: gone.name, created: gone.created, delayMS: gone.delayMS, owner: gone.owner, shade: true}
+	left := item{name: gone.name, created: gone.created, delayMS: gone.delayMS, owner: gone.owner, tombstone: true}
 	m.itemBytes += left.bytes()
 	m.count(left.owner, itemOf(&left, 1))
 	*m.items.mut(r) = left
-	m.fileShade(r)
+	m.fileTombstone(r)
 }
 
-// endHolding releases or deletes the items of an ending session, the oldest first, as one change. It starts their
-// delay.
-func (m *Machine) endHolding(r ref, cause Cause) {
+// releaseItems releases or deletes the items of an ending session, the oldest first, as one change. No session may
+// acquire such an item until its delay has passed.
+func (m *Machine) releaseItems(r ref, cause Cause) {
 	s := *m.sessions.at(r)
 	number := m.changes + 1
 	m.changes = number
@@ -230,7 +230,7 @@ func (m *Machine) endHolding(r ref, cause Cause) {
 		m.moveItem(held, r, 0)
 		i := m.items.mut(held)
 		i.holder, i.version = 0, number
-		m.effect(Effect{Kind: EffectItemChanged, Item: i.name, Version: number, Cause: cause})
+		m.emit(Effect{Kind: EffectItemChanged, Item: i.name, Version: number, Cause: cause})
 	}
 }
 
@@ -245,36 +245,36 @@ func (m *Machine) itemsOf(s *session) []ref {
 	return held
 }
 
-// shade is a deleted item whose delay still runs. Shades are sorted by the end of their delay.
-type shade struct {
+// tombstone is a deleted item whose delay still runs. Tombstones are sorted by the end of their delay.
+type tombstone struct {
 	delayMS int64
 	created uint64 // unique
 	item    ref
 }
 
-func newShades() *btree.BTreeG[shade] {
-	return btree.NewBTreeGOptions(func(a, b shade) bool {
+func newTombstones() *btree.BTreeG[tombstone] {
+	return btree.NewBTreeGOptions(func(a, b tombstone) bool {
 		return cmp.Or(cmp.Compare(a.delayMS, b.delayMS), cmp.Compare(a.created, b.created)) < 0
 	}, btree.Options{NoLocks: true})
 }
 
-func (m *Machine) fileShade(r ref) {
+func (m *Machine) fileTombstone(r ref) {
 	i := m.items.at(r)
-	m.byShade[i.name] = r
-	m.shades.Set(shade{i.delayMS, i.created, r})
+	m.tombstoneOf[i.name] = r
+	m.tombstones.Set(tombstone{i.delayMS, i.created, r})
 }
 
-func (m *Machine) unfileShade(i *item) {
-	delete(m.byShade, i.name)
-	m.shades.Delete(shade{delayMS: i.delayMS, created: i.created})
+func (m *Machine) unfileTombstone(i *item) {
+	delete(m.tombstoneOf, i.name)
+	m.tombstones.Delete(tombstone{delayMS: i.delayMS, created: i.created})
 }
 
-// dropShades removes the shades whose delay is over, up to maxShadesDropped.
-func (m *Machine) dropShades() {
-	for n := 0; n < maxShadesDropped && m.shadesDue(); n++ {
-		first, _ := m.shades.Min()
+// dropTombstones removes the tombstones whose delay is over, up to maxTombstonesDropped.
+func (m *Machine) dropTombstones() {
+	for n := 0; n < maxTombstonesDropped && m.tombstonesDue(); n++ {
+		first, _ := m.tombstones.Min()
 		gone := *m.items.at(first.item)
-		m.unfileShade(&gone)
+		m.unfileTombstone(&gone)
 		m.itemBytes -= gone.bytes()
 		m.count(gone.owner, itemOf(&gone, -1))
 		m.items.remove(first.item)
@@ -289,10 +289,10 @@ func (m *Machine) moveItemTimes(move func(*int64)) {
 		}
 	})
 	changeEach(&m.folders, func(f *folder) { move(&f.atMS) })
-	m.shades.Clear()
+	m.tombstones.Clear()
 	for r, i := range m.items.all() {
-		if i.shade {
-			m.fileShade(r)
+		if i.tombstone {
+			m.fileTombstone(r)
 		}
 	}
 }

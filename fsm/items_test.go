@@ -51,7 +51,7 @@ func TestItemsAreBounded(t *testing.T) {
 	b.m.items.live = maxItems
 	b.refusedBy(RuleItems, ItemPut{Name: "new"})
 	b.refusedBy(RuleItems, ItemPut{Name: "new", Version: Change[uint64]{Given: true}})
-	b.m.Apply(b.index+1, EncodeEntry(0, encodeAll(plain(ItemPut{Name: "free", Value: "x"}, ItemPut{Name: "delayed"})))) // the shade's place
+	b.m.Apply(b.index+1, EncodeEntry(0, encodeAll(plain(ItemPut{Name: "free", Value: "x"}, ItemPut{Name: "delayed"})))) // the tombstone's place
 	b.index++
 	if _, made := b.m.Item("delayed"); !made {
 		t.Error("a shade has no place for its item")
@@ -235,7 +235,7 @@ func TestItemDeleteAllIsBounded(t *testing.T) {
 }
 
 // TestItemsEndWithTheirSession: the largest session ends in one step, whatever the budget, and
-// its items count as work and as records. Then the shades go, 8,192 an entry.
+// its items count as work and as records. Then the tombstones go, 8,192 an entry.
 func TestItemsEndWithTheirSession(t *testing.T) {
 	const sessions = 3
 	b := newBounded(t)
@@ -253,16 +253,16 @@ func TestItemsEndWithTheirSession(t *testing.T) {
 	for left := sessions - 1; left >= 0; left-- {
 		b.index++
 		applied := b.m.Apply(b.index, EncodeEntry(5000, nil))
-		if applied.MoreDue != (left > 0) || b.m.sessions.live != left || len(b.m.byShade) != (sessions-left)*maxSessionItems || len(applied.Effects) != maxSessionItems+1 {
-			t.Fatalf("%d sessions and %d shades are left after %d effects", b.m.sessions.live, len(b.m.byShade), len(applied.Effects))
+		if applied.MoreDue != (left > 0) || b.m.sessions.live != left || len(b.m.tombstoneOf) != (sessions-left)*maxSessionItems || len(applied.Effects) != maxSessionItems+1 {
+			t.Fatalf("%d sessions and %d shades are left after %d effects", b.m.sessions.live, len(b.m.tombstoneOf), len(applied.Effects))
 		}
 	}
-	b.ok(ItemPut{Name: "0/0000"}) // in the place of a shade, with its delay
-	for _, want := range []int{sessions*maxSessionItems - 1 - maxShadesDropped, 0} {
+	b.ok(ItemPut{Name: "0/0000"}) // in the place of a tombstone, with its delay
+	for _, want := range []int{sessions*maxSessionItems - 1 - maxTombstonesDropped, 0} {
 		b.index++
 		applied := b.m.Apply(b.index, EncodeEntry(6000, nil))
-		if len(b.m.byShade) != want || applied.MoreDue != (want > 0) {
-			t.Fatalf("%d shades are left, more due: %v", len(b.m.byShade), applied.MoreDue)
+		if len(b.m.tombstoneOf) != want || applied.MoreDue != (want > 0) {
+			t.Fatalf("%d shades are left, more due: %v", len(b.m.tombstoneOf), applied.MoreDue)
 		}
 	}
 	if counts := b.m.ItemCounts(); counts.Items != 1 || counts.Bytes != 96+6 {
@@ -278,7 +278,7 @@ func TestItemsOfASucceededState(t *testing.T) {
 	other, _ := lived(1, 9, 600_000, ItemPut{Name: "a"}, ItemPut{Name: "a", Value: "two"}, ItemPut{Name: "a", Value: "three"})
 	for name, followed := range map[string]*Machine{"of items": other, "without items": New()} {
 		m := reread(t, file)
-		if err := m.Succeed(Succession{Own: followed.Standing(), Index: 20, NowMS: 601_000}); err != nil {
+		if err := m.Succeed(Succession{Own: followed.StateHeader(), Index: 20, NowMS: 601_000}); err != nil {
 			t.Fatal(name, err)
 		}
 		changes := max(file.changes, followed.changes) + 1<<32
@@ -305,7 +305,7 @@ func TestItemsOfASucceededState(t *testing.T) {
 		}
 	}
 	ended := reread(t, file)
-	if err := ended.Succeed(Succession{Own: other.Standing(), Index: 20, EndSessions: true}); err != nil {
+	if err := ended.Succeed(Succession{Own: other.StateHeader(), Index: 20, EndSessions: true}); err != nil {
 		t.Fatal(err)
 	}
 	if view, _ := ended.Item("q"); view.Session != 0 || view.Version <= file.changes {
@@ -313,7 +313,7 @@ func TestItemsOfASucceededState(t *testing.T) {
 	}
 	old, _ := lived(2, 5, 0)
 	old.changes = maxSucceeded + 1
-	if old.Succeed(Succession{Own: other.Standing(), Index: 20}) == nil {
+	if old.Succeed(Succession{Own: other.StateHeader(), Index: 20}) == nil {
 		t.Error("a state with more changes than any cluster makes is taken")
 	}
 }
@@ -326,7 +326,7 @@ func TestChangesPassLostJumps(t *testing.T) {
 		return ofLast(applied).Version
 	}
 	lost := reread(t, before)
-	if err := lost.Succeed(Succession{Own: lost.Standing(), Index: 9}); err != nil {
+	if err := lost.Succeed(Succession{Own: lost.StateHeader(), Index: 9}); err != nil {
 		t.Fatal(err)
 	}
 	succeeded := put(lost)

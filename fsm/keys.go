@@ -67,8 +67,8 @@ const (
 
 // outcomeBytes returns an upper bound of the bytes of the outcome of a command.
 func outcomeBytes(c Command, l *Limits) int64 {
-	if lists, ok := c.(interface{ outcome(*Limits) int64 }); ok {
-		return answerBytes + lists.outcome(l)
+	if lists, ok := c.(interface{ outcomeBytes(*Limits) int64 }); ok {
+		return answerBytes + lists.outcomeBytes(l)
 	}
 	return answerBytes
 }
@@ -187,8 +187,8 @@ func (m *Machine) keyInOrder(r ref) *links { return &m.keys.mut(r).inOrder }
 // forgetKey drops a key whose time has passed. The one-shot session that would have ended with the key lives on.
 func (m *Machine) forgetKey(r ref) {
 	if id := m.keys.at(r).session; id != 0 {
-		owner, _ := m.bySession.Get(id)
-		m.sessions.mut(owner).key = 0
+		session, _ := m.bySession.Get(id)
+		m.sessions.mut(session).key = 0
 	}
 	m.removeKey(r)
 }
@@ -232,14 +232,14 @@ func (m *Machine) keysBeside(c Command) int {
 	if len(Wants(c)) > 0 {
 		id = SessionOf(c)
 	}
-	if r, ok := m.ownSession(id); ok {
+	if r, ok := m.usableSession(id); ok {
 		return int(m.sessions.at(r).keys)
 	}
 	return 0
 }
 
-// mark is what is left of an idempotency key after its one-shot session ended. A repeat is refused with Over, so that
-// it never gets a second lease. A mark needs about a tenth of the memory of a key.
+// mark is what is left of an idempotency key after its one-shot session ended. A repeat is refused with Over,
+// so that it never gets a second lease. A mark needs about a tenth of the memory of a key.
 type mark struct {
 	hash [16]byte
 	atMS int64 // when the session ended, in cluster time
@@ -273,19 +273,19 @@ func (m *Machine) followOneShot(k ref, outcome *Result) {
 }
 
 // shrinkKey replaces the key of an ending session by a mark. If there is no room for a mark, the key stays.
-func (m *Machine) shrinkKey(owner *session) {
-	if owner.key == 0 {
+func (m *Machine) shrinkKey(session *session) {
+	if session.key == 0 {
 		return
 	}
-	k := m.keys.at(owner.key)
+	k := m.keys.at(session.key)
 	if int64(m.marks.length) >= m.limits.marksLimit() {
-		m.keys.mut(owner.key).session = 0
+		m.keys.mut(session.key).session = 0
 		return
 	}
-	made := mark{hash: k.keyName.hash(), atMS: m.nowMS}
-	m.marks.push(made)
-	m.marked[made.hash] = struct{}{}
-	m.removeKey(owner.key)
+	replacement := mark{hash: k.keyName.hash(), atMS: m.nowMS}
+	m.marks.push(replacement)
+	m.marked[replacement.hash] = struct{}{}
+	m.removeKey(session.key)
 }
 
 // isMarked reports whether a key has been replaced by a mark.

@@ -2,18 +2,18 @@ package fsm
 
 import "github.com/tidwall/btree"
 
-// A semaphore with groups has a lane for each group in use, with the group's limit, its used permits and its line of
-// waiting requests. A lane is created at its first use. It is removed with the last lease, request, entry or return
-// that names the group, unless a group-put gave the group a limit.
+// Code says lane where users say group. A semaphore with groups has a lane for each group in use, with the group's
+// limit, its used permits and its line of waiting requests. A lane is created at its first use. It is removed with the
+// last lease, request, entry or return that names the group, unless a group-put gave the group a limit.
 
 // lane is the record of one group of a semaphore.
 type lane struct {
-	semaphore ref
-	group     string
-	limit     int64  // or NoLimit
-	own       bool   // limit comes from a group-put, not from Settings.PerGroup
-	owner     string // the identity that first gave the group a limit
-	turn      uint64 // set to the next turn number when the lane is filed and at each grant to the group
+	semaphore   ref
+	group       string
+	limit       int64  // or NoLimit
+	hasOwnLimit bool   // limit comes from a group-put, not from Settings.PerGroup
+	owner       string // the identity that first gave the group a limit
+	turn        uint64 // set to the next turn number when the lane is filed and at each grant to the group
 
 	held  int64 // derived: the sum of its leases' counts
 	users int32 // derived: the leases, members of waiting requests, entries of wait lists and returns that name the group
@@ -55,8 +55,8 @@ func (l *lease) target() target { return targetOf(l.semaphore, l.lane) }
 
 func (e *entry) target() target { return targetOf(e.semaphore, e.lane) }
 
-// with returns the settings of a semaphore, the zero value if it has no settings.
-func (s *semaphore) with() Settings { return orZero(s.settings) }
+// settingsOrZero returns the settings of a semaphore, the zero value if it has no settings.
+func (s *semaphore) settingsOrZero() Settings { return orZero(s.settings) }
 
 // detailsIn returns the details of an effect that concerns a lane.
 func (m *Machine) detailsIn(lane ref) *EffectDetails {
@@ -96,10 +96,10 @@ func (s *semaphore) lane(group string) ref {
 	return r
 }
 
-// member returns the target of a request, with its group's lane. If it has to create the lane, dropFresh removes the
-// lane after the command unless the request is granted or waits. asker is the session that asks, 0 for a new session.
-// If the request names no valid group, result is the refusal.
-func (m *Machine) member(semaphore, asker ref, want Want, result *Result) (member, bool) {
+// resolveMember returns the target of a request, with its group's lane. If it has to create the lane, dropFresh removes
+// the lane after the command unless the request is granted or waits. asker is the session that asks, 0 for a new
+// session. If the request names no valid group, result is the refusal.
+func (m *Machine) resolveMember(semaphore, asker ref, want Want, result *Result) (member, bool) {
 	s := m.semaphores.at(semaphore)
 	if !s.grouped() {
 		if want.Group != "" {
@@ -107,7 +107,7 @@ func (m *Machine) member(semaphore, asker ref, want Want, result *Result) (membe
 		}
 		return member{semaphore: semaphore, count: want.Count}, want.Group == ""
 	}
-	return member{semaphore: semaphore, lane: m.laneFor(semaphore, m.groupFor(s, asker, want.Group)), count: want.Count}, true
+	return member{semaphore: semaphore, lane: m.getOrCreateLane(semaphore, m.groupFor(s, asker, want.Group)), count: want.Count}, true
 }
 
 // groupFor returns the group of a request: the group that it names, or with ByOwner the identity that asks. asker is 0
@@ -122,8 +122,8 @@ func (m *Machine) groupFor(s *semaphore, asker ref, named string) string {
 	return m.caller.Owner
 }
 
-// laneFor returns the lane of a group, and creates it if it is absent.
-func (m *Machine) laneFor(semaphore ref, group string) ref {
+// getOrCreateLane returns the lane of a group, and creates it if it is absent.
+func (m *Machine) getOrCreateLane(semaphore ref, group string) ref {
 	s := m.semaphores.at(semaphore)
 	if r := s.lane(group); r != 0 {
 		return r
@@ -174,7 +174,7 @@ func (m *Machine) leaveLane(r ref) {
 // dropLane removes the lane of an unused group without a limit from a group-put.
 func (m *Machine) dropLane(r ref) {
 	l := m.lanes.at(r)
-	if l.users > 0 || l.own {
+	if l.users > 0 || l.hasOwnLimit {
 		return
 	}
 	if l.filed {
@@ -198,9 +198,9 @@ func (m *Machine) dropFresh() {
 }
 
 // targets returns the targets in which a command's semaphore and group may mean a lease, a request or an entry of a
-// session, in order of preference: the named group; for the empty group also the semaphore itself, since records from
-// before the semaphore had groups are there; and with ByOwner the group of the session's owner.
-func (m *Machine) targets(owner, semaphore ref, group string) (found [3]target, n int) {
+// session, in order of preference: the named group; for the empty group the semaphore itself, which has records from
+// before it had groups; with ByOwner the group of the session's owner.
+func (m *Machine) targets(session, semaphore ref, group string) (found [3]target, n int) {
 	s := m.semaphores.at(semaphore)
 	if lane := s.lane(group); lane != 0 {
 		found[n] = targetOf(semaphore, lane)
@@ -210,8 +210,8 @@ func (m *Machine) targets(owner, semaphore ref, group string) (found [3]target, 
 		found[n] = target(semaphore)
 		n++
 	}
-	if owner != 0 && s.with().Groups == ByOwner {
-		if lane := s.lane(m.sessions.at(owner).owner); lane != 0 {
+	if session != 0 && s.settingsOrZero().Groups == ByOwner {
+		if lane := s.lane(m.sessions.at(session).owner); lane != 0 {
 			found[n] = targetOf(semaphore, lane)
 			n++
 		}
@@ -220,16 +220,16 @@ func (m *Machine) targets(owner, semaphore ref, group string) (found [3]target, 
 }
 
 // leaseNamed returns the lease of a session in a group of a semaphore.
-func (m *Machine) leaseNamed(owner, semaphore ref, group string) (ref, bool) {
-	if owner == 0 || semaphore == 0 {
+func (m *Machine) leaseNamed(session, semaphore ref, group string) (ref, bool) {
+	if session == 0 || semaphore == 0 {
 		return 0, false
 	}
 	if m.lanes.live == 0 && group == "" { // there are no groups to look at
-		return m.leaseOf(owner, target(semaphore))
+		return m.leaseOf(session, target(semaphore))
 	}
-	found, n := m.targets(owner, semaphore, group)
+	found, n := m.targets(session, semaphore, group)
 	for _, t := range found[:n] {
-		if r, ok := m.leaseOf(owner, t); ok {
+		if r, ok := m.leaseOf(session, t); ok {
 			return r, true
 		}
 	}
@@ -237,13 +237,13 @@ func (m *Machine) leaseNamed(owner, semaphore ref, group string) (ref, bool) {
 }
 
 // waitNamed returns the waiting request of a session for a lease in a group of a semaphore, and its target; or 0.
-func (m *Machine) waitNamed(owner, semaphore ref, group string) (waiting ref, in target) {
+func (m *Machine) waitNamed(session, semaphore ref, group string) (waiting ref, in target) {
 	if m.lanes.live == 0 && group == "" {
-		return m.byWait[leaseKey{owner, target(semaphore)}], target(semaphore)
+		return m.byWait[leaseKey{session, target(semaphore)}], target(semaphore)
 	}
-	found, n := m.targets(owner, semaphore, group)
+	found, n := m.targets(session, semaphore, group)
 	for _, t := range found[:n] {
-		if r := m.byWait[leaseKey{owner, t}]; r != 0 {
+		if r := m.byWait[leaseKey{session, t}]; r != 0 {
 			return r, t
 		}
 	}
@@ -275,21 +275,21 @@ func (m *Machine) lineOf(t target) *line {
 }
 
 // entryNamed returns the entry of a session's wait list for the target of want, or 0.
-func (m *Machine) entryNamed(owner ref, want member) ref {
-	found, n := m.targets(owner, want.semaphore, m.groupOf(want.lane))
+func (m *Machine) entryNamed(session ref, want member) ref {
+	found, n := m.targets(session, want.semaphore, m.groupOf(want.lane))
 	for _, t := range found[:n] {
-		if r := m.byEntry[leaseKey{owner, t}]; r != 0 {
+		if r := m.byEntry[leaseKey{session, t}]; r != 0 {
 			return r
 		}
 	}
 	return 0
 }
 
-// hold adds count, which may be negative, to the permits that a group's leases hold.
-func (m *Machine) hold(lane ref, count int64) {
+// addHeld adds count, which may be negative, to the permits that a group's leases hold.
+func (m *Machine) addHeld(lane ref, count int64) {
 	if lane == 0 || count == 0 {
 		return
 	}
 	m.lanes.mut(lane).held += count
-	m.refile(lane)
+	m.updateHead(lane)
 }

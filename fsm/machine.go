@@ -29,9 +29,9 @@ type state struct {
 	changes       uint64 // the last change number, of items and of sessions that open-holder opened; never goes back
 	itemChange    uint64 // the number of the last change of an item
 	sessionChange uint64 // the number of the last open or end of a session that open-holder opened
-	jumped        uint64 // the change number to which the last jump skipped, see jumpChanges
+	jumped        uint64 // the last change number that was skipped, see jumpChanges
 
-	turns uint64 // the last turn number given to a group, see lane; never goes back
+	turns uint64 // the last turn number given to a group; among groups of equal use, a pool serves the lowest turn; never goes back
 }
 
 // tables hold the primary records.
@@ -86,19 +86,19 @@ type indexes struct {
 	holdersBy    map[ref]*holderIndex  // of the semaphores with at least holderStride leases
 	deadlines    deadlines
 	ends         [4]*ends               // ended sessions: by operators, by deadlines, by max_hold, others
-	patience     list                   // notices with a time limit, the earliest first
+	timedNotices list                   // notices with a time limit, the earliest first
 	revokedOrder [2]list                // leases revoked by operators, and leases ended by max_hold; the oldest first
 	outcomes     list                   // keys with an outcome, the oldest first
 	owned        map[string]owned       // by owner; the empty owner is not counted
-	itemNames    btree.Map[string, ref] // items, without shades
-	byShade      map[string]ref         // shades (deleted items whose delay runs) by name
-	shades       *btree.BTreeG[shade]
+	itemNames    btree.Map[string, ref] // items, without tombstones
+	tombstoneOf  map[string]ref         // tombstones (deleted items whose delay runs) by name
+	tombstones   *btree.BTreeG[tombstone]
 	byFolder     btree.Map[string, ref]
 	folderOrder  list    // the folder with the oldest last delete first
 	peaks        [15]int // the largest sizes of these maps since trim last copied each
 	byReturn     returnIndex
 	deletedNames int   // invariant: the names of all folders
-	itemBytes    int64 // invariant: the sum of the bytes of items, shades and terms
+	itemBytes    int64 // invariant: the sum of the bytes of items, tombstones and terms
 	keyBytes     int64 // invariant: the sum of the keys' bytes
 	reserved     int64 // invariant: the largest number of leases and returns that waiting requests can become
 	members      int   // invariant: the semaphores that the waiting requests list, summed over the requests
@@ -112,15 +112,15 @@ type Machine struct {
 	indexes
 
 	// These fields are used while an entry or a command is applied.
-	applied *Applied
-	caller  Envelope // of the command under way; zero between commands
-	done    work     // work that this entry has done
-	touched []target // lines and pools in which a request may now be grantable
-	fresh   []ref    // lanes that this command created, see member
-	freed   []ref    // semaphores whose notices may now be due
-	endNow  []uint64 // sessions whose new deadline has passed; settle ends them last
-	output  encoder  // scratch space for the state hash
-	effects []Effect // scratch space for the effects of the entry under way
+	applied      *Applied
+	caller       Envelope // of the command under way; zero between commands
+	done         work     // work that this entry has done
+	touched      []target // lines and pools in which a request may now be grantable
+	fresh        []ref    // lanes that this command created, see resolveMember
+	noticeChecks []ref    // semaphores whose notices may now be due
+	endNow       []uint64 // sessions whose new deadline has passed; finishCommand ends them last
+	output       encoder  // scratch space for the state hash
+	effects      []Effect // scratch space for the effects of the entry under way
 
 	conclusions []Conclusion // scratch space for the ends of waits in the entry under way
 	spareLines  []*line      // empty lines for reuse, see newLine
@@ -136,24 +136,24 @@ func New() *Machine {
 	m.limits = DefaultLimits()
 	m.budget = defaultBudget()
 	m.indexes = indexes{
-		byName:    map[string]ref{},
-		byLease:   map[leaseKey]ref{},
-		byWait:    map[leaseKey]ref{},
-		byList:    map[listKey]ref{},
-		byPlace:   map[uint64]ref{},
-		byEntry:   map[leaseKey]ref{},
-		byNotice:  map[uint64]ref{},
-		byEnded:   map[uint64]ref{},
-		byKey:     map[keyName]ref{},
-		byRevoked: map[revokedKey]ref{},
-		marked:    map[[16]byte]struct{}{},
-		holdersBy: map[ref]*holderIndex{},
-		owned:     map[string]owned{},
-		ends:      [4]*ends{newEnds(), newEnds(), newEnds(), newEnds()},
-		byShade:   map[string]ref{},
-		shades:    newShades(),
-		unserved:  newWaiters(),
-		byReturn:  newReturnIndex(),
+		byName:      map[string]ref{},
+		byLease:     map[leaseKey]ref{},
+		byWait:      map[leaseKey]ref{},
+		byList:      map[listKey]ref{},
+		byPlace:     map[uint64]ref{},
+		byEntry:     map[leaseKey]ref{},
+		byNotice:    map[uint64]ref{},
+		byEnded:     map[uint64]ref{},
+		byKey:       map[keyName]ref{},
+		byRevoked:   map[revokedKey]ref{},
+		marked:      map[[16]byte]struct{}{},
+		holdersBy:   map[ref]*holderIndex{},
+		owned:       map[string]owned{},
+		ends:        [4]*ends{newEnds(), newEnds(), newEnds(), newEnds()},
+		tombstoneOf: map[string]ref{},
+		tombstones:  newTombstones(),
+		unserved:    newWaiters(),
+		byReturn:    newReturnIndex(),
 	}
 	return m
 }
@@ -189,8 +189,8 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	}
 	applied := m.applied
 	m.applied = nil
-	applied.Conclusions, applied.Effects = take(&m.conclusions, maxScratchConclusions), take(&m.effects, maxScratchEffects)
-	m.keepUnserved()
+	applied.Conclusions, applied.Effects = drain(&m.conclusions, maxScratchConclusions), drain(&m.effects, maxScratchEffects)
+	m.trimUnserved()
 	m.trim()
 	applied.MoreDue = m.MoreDue()
 	m.chain(index, data, applied)
@@ -244,16 +244,16 @@ func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
 	}
 }
 
-func (m *Machine) effect(e Effect) { m.effects = append(m.effects, e) }
+func (m *Machine) emit(e Effect) { m.effects = append(m.effects, e) }
 
-// Above these lengths, take returns the scratch buffer itself instead of a copy.
+// Above these lengths, drain returns the scratch buffer itself instead of a copy.
 const (
 	maxScratchEffects     = 8192
 	maxScratchConclusions = 512
 )
 
-// take empties a scratch buffer and returns its content: up to limit a copy, so that the next entry reuses the buffer.
-func take[T any](scratch *[]T, limit int) []T {
+// drain empties a scratch buffer and returns its content: up to limit a copy, so that the next entry reuses the buffer.
+func drain[T any](scratch *[]T, limit int) []T {
 	all := *scratch
 	if len(all) == 0 {
 		return nil

@@ -7,8 +7,8 @@ import (
 )
 
 // onceKeyed is a one-call acquire with a key.
-func onceKeyed(key, owner string, session uint64) modelCommand {
-	return modelCommand{key: key, owner: owner, command: AcquireOnce{Name: "a", Count: 1, TTLMS: 1000, Session: session}}
+func onceKeyed(key, owner string, sessionID uint64) modelCommand {
+	return modelCommand{key: key, owner: owner, command: AcquireOnce{Name: "a", Count: 1, TTLMS: 1000, Session: sessionID}}
 }
 
 // TestKeysCarryTheirRate: with the default proportions, ten keyed acquires a second for
@@ -23,16 +23,16 @@ func TestKeysCarryTheirRate(t *testing.T) {
 		return m.Apply(m.Index()+1, EncodeEntry(nowMS, encodeAll(commands))).Commands
 	}
 	apply(0, modelCommand{command: StartTerm{Term: 1, Limits: limits}}, modelCommand{command: CreateSemaphore{Name: "a", Permits: 1}})
-	session := uint64(0)
+	sessionID := uint64(0)
 	for second := range int64(1500) {
 		for range perSecond {
-			session++
-			got := apply(second*1000, onceKeyed(fmt.Sprint(session), "", session), modelCommand{command: EndSession{Session: session}})
+			sessionID++
+			got := apply(second*1000, onceKeyed(fmt.Sprint(sessionID), "", sessionID), modelCommand{command: EndSession{Session: sessionID}})
 			if got[0].Result.Code != OK || !got[1].Result.Found {
-				t.Fatalf("second %d, session %d: %s", second, session, show(got[0].Result))
+				t.Fatalf("second %d, session %d: %s", second, sessionID, show(got[0].Result))
 			}
 		}
-		if first := session - min(session-1, 599*perSecond); second%100 == 0 {
+		if first := sessionID - min(sessionID-1, 599*perSecond); second%100 == 0 {
 			if got := apply(second*1000, onceKeyed(fmt.Sprint(first), "", 0)); got[0].Result.Code != Over {
 				t.Fatalf("second %d: the repeat of session %d: %s", second, first, show(got[0].Result))
 			}

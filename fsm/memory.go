@@ -6,10 +6,10 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// The machine remembers for a while how sessions ended, in four kinds: ends by operators and ends by max_hold, which
-// prevent a restore; ends by deadlines; and all others. Clients can cause ends of each kind except ends by operators.
-// Because each kind has its own bound, clients can't make the machine forget an end by an operator. Beyond the bound,
-// the machine forgets the oldest end of the owner with the most ends, which protects the ends of the other owners.
+// The machine remembers for a while how sessions ended, in four lists with one bound each: ended by an operator, by
+// max_hold, by a deadline, and all others. A session of the first two lists can't be restored by RestoreSession.
+// Clients can fill every list but the first, so they can't make the machine forget an operator's decision. A full list
+// drops the oldest end of the owner with the most ends, which protects the ends of the other owners.
 
 // ends has the remembered ends of one kind.
 type ends struct {

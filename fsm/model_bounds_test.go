@@ -130,8 +130,8 @@ func TestOldMemoryIsForgotten(t *testing.T) {
 // its outcome is kept ten minutes from then.
 func TestPendingKeyOutlivesTenMinutes(t *testing.T) {
 	b := newBeside(t)
-	ask := func(session uint64) modelCommand {
-		return modelCommand{key: "the key", command: AcquireOnce{Name: "a", Count: 1, TTLMS: 2_000_000, WaitMS: 3_600_000, Session: session}}
+	ask := func(sessionID uint64) modelCommand {
+		return modelCommand{key: "the key", command: AcquireOnce{Name: "a", Count: 1, TTLMS: 2_000_000, WaitMS: 3_600_000, Session: sessionID}}
 	}
 	b.apply(0, modelCommand{command: CreateSemaphore{Name: "a", Permits: 1}},
 		modelCommand{command: AcquireOnce{Name: "a", Count: 1, TTLMS: 3_600_000, Session: 6}}, ask(7))
@@ -169,7 +169,7 @@ func TestEndedSessionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestNoticesAreBounded: 100 for one semaphore, 10,000 in all; those of a
+// TestNoticesAreBounded: 100 for one semaphore, 10,000 in all; notices of a
 // deleted semaphore count until they are done.
 func TestNoticesAreBounded(t *testing.T) {
 	b := newBeside(t)

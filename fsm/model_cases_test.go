@@ -39,8 +39,8 @@ func TestHeadsOfSeveralLinesGoByPlace(t *testing.T) {
 // pass it in turn; then it is granted all the same.
 func TestPoolPassesTheOldest1000Times(t *testing.T) {
 	b := newBeside(t)
-	ask := func(session uint64, group string) Command {
-		return Acquire{Session: session, Name: "pool", Group: group, Count: 1, TTLMS: KeepTTL}
+	ask := func(sessionID uint64, group string) Command {
+		return Acquire{Session: sessionID, Name: "pool", Group: group, Count: 1, TTLMS: KeepTTL}
 	}
 	b.apply(0, plain(CreateSemaphore{Name: "pool", Permits: 2, Settings: SettingsChange{Groups: given(ByRequest)}})...)
 	for id := range uint64(4) {

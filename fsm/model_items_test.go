@@ -58,7 +58,7 @@ func (m *model) itemOrShade(name string, shade bool) *modelItem {
 	return nil
 }
 
-// forgetItems drops shades whose delay is over, and the deletes of folders without one in ten minutes.
+// forgetItems drops tombstones whose delay is over, and the deletes of folders without one in ten minutes.
 func (m *model) forgetItems() {
 	m.items.list = slices.DeleteFunc(m.items.list, func(i *modelItem) bool { return i.shade && i.delayMS <= m.nowMS })
 	newest := map[string]int64{}

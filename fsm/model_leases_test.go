@@ -25,14 +25,14 @@ func tell(l *modelLease) Grant {
 }
 
 // meantIn returns the semaphore and the session that a command names, or the refusal.
-func (m *model) meantIn(name string, epoch, session uint64) (*modelSemaphore, *modelSession, *Result) {
+func (m *model) meantIn(name string, epoch, sessionID uint64) (*modelSemaphore, *modelSession, *Result) {
 	s, refusal := m.meant(name, epoch)
 	if refusal != nil {
 		return nil, nil, refusal
 	}
-	owner := m.found(session)
+	owner := m.found(sessionID)
 	if owner == nil {
-		refused := m.noSessionFor(session, s)
+		refused := m.noSessionFor(sessionID, s)
 		return nil, nil, &refused
 	}
 	return s, owner, nil

@@ -369,7 +369,7 @@ func (m *model) listsDiffer(machine *Machine) error {
 	return same("how many notices", machine.notices.live, len(m.notices))
 }
 
-// inOrder sorts neighbouring notices by id: in which order those of several
+// inOrder sorts neighbouring notices by id: in which order notices of several
 // semaphores become due in one command is nowhere said.
 func inOrder(effects []Effect) []Effect {
 	effects = slices.Clone(effects)

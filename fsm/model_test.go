@@ -295,7 +295,7 @@ func (m *model) session(id uint64) *modelSession {
 	return nil
 }
 
-// mayFind reports whether the caller's identity finds the sessions of an owner.
+// mayUse reports whether the caller's identity finds the sessions of an owner.
 func (m *model) mayFind(owner string) bool {
 	return owner == m.caller.owner || owner == "" || m.caller.owner == ""
 }

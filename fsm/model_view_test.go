@@ -240,8 +240,8 @@ func (m *model) memoryDiffers(machine *Machine) error {
 	return nil
 }
 
-// saidDiffers compares the results, conclusions and effects of an entry with those of the
-// model, in their order.
+// saidDiffers compares the results, conclusions and effects of an entry with the
+// model's, in their order.
 func (m *model) saidDiffers(applied *Applied, results []Result) error {
 	if applied.Index != m.index || applied.NowMS != m.nowMS || len(applied.Commands) != len(results) {
 		return fmt.Errorf("entry %d at %d with %d results, the model has %d at %d with %d",

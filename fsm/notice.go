@@ -35,20 +35,20 @@ func (m *Machine) linkNotice(r ref) {
 		m.semaphores.mut(n.semaphore).notices.push(r, m.noticeInSemaphore)
 	}
 	if !n.due { // a due notice has no time limit
-		m.patience.push(r, m.noticeInOrder)
+		m.timedNotices.push(r, m.noticeInOrder)
 	}
 }
 
 func (m *Machine) noticeInSemaphore(r ref) *links { return &m.notices.mut(r).inSemaphore }
 
-// wakeNotices makes notices of freed semaphores due if their count is available and the line is empty. It runs at the
-// end of settle.
+// wakeNotices makes notices of the semaphores in noticeChecks due if their count is available and the line is empty. It
+// runs at the end of finishCommand.
 func (m *Machine) wakeNotices() {
-	var looked map[ref]bool // a semaphore may be freed several times
-	if len(m.freed) > 1 {
+	var looked map[ref]bool // a semaphore may be in noticeChecks several times
+	if len(m.noticeChecks) > 1 {
 		looked = make(map[ref]bool)
 	}
-	for _, semaphore := range m.freed {
+	for _, semaphore := range m.noticeChecks {
 		if looked[semaphore] {
 			continue
 		}
@@ -60,36 +60,37 @@ func (m *Machine) wakeNotices() {
 			continue // the semaphore was removed in the same command
 		}
 		for r := s.notices.first; r != 0; r = m.notices.at(r).inSemaphore.next {
-			if n := m.notices.at(r); !n.due && m.wouldServe(n) {
-				m.noticeDue(r)
+			if n := m.notices.at(r); !n.due && m.wouldGrant(n) {
+				m.makeNoticeDue(r)
 			}
 		}
 	}
-	m.freed = m.freed[:0]
+	m.noticeChecks = m.noticeChecks[:0]
 }
 
-// wouldServe reports whether a new down with the count and group of a notice would be granted at once.
-func (m *Machine) wouldServe(n *notice) bool {
+// wouldGrant reports whether a new down with the count and group of a notice would be granted at once. If the permits
+// belong to the groups, a down is granted only with a window.
+func (m *Machine) wouldGrant(n *notice) bool {
 	s := m.semaphores.at(n.semaphore)
 	w := member{semaphore: n.semaphore, count: n.count}
 	if s.grouped() {
-		w.lane = m.laneFor(n.semaphore, n.group)
+		w.lane = m.getOrCreateLane(n.semaphore, n.group)
 	}
-	return (!s.family() || s.settings.WindowMS != 0) && m.servable(&request{members: []member{w}, unowned: true, rankMS: m.nowMS, place: m.places + 1}) >= 0
+	return (!s.family() || s.settings.WindowMS != 0) && m.firstGrantable(&request{members: []member{w}, isDown: true, rankMS: m.nowMS, place: m.places + 1}) >= 0
 }
 
-func (m *Machine) noticeDue(r ref) {
-	m.outlast(r)
+func (m *Machine) makeNoticeDue(r ref) {
+	m.unlinkTimed(r)
 	n := m.notices.mut(r)
 	n.due, n.dueMS = true, m.nowMS
-	m.effect(Effect{Kind: EffectNoticeDue, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
+	m.emit(Effect{Kind: EffectNoticeDue, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
 }
 
 // orphanNotice makes a notice due because its semaphore was deleted.
 func (m *Machine) orphanNotice(r ref) {
 	m.detachNotice(r)
 	if !m.notices.at(r).due {
-		m.noticeDue(r)
+		m.makeNoticeDue(r)
 	}
 }
 
@@ -102,15 +103,15 @@ func (m *Machine) detachNotice(r ref) {
 
 func (m *Machine) noticeInOrder(r ref) *links { return &m.notices.mut(r).inOrder }
 
-// outlast removes a notice from the list of notices with a time limit.
-func (m *Machine) outlast(r ref) {
+// unlinkTimed removes a notice from the list of notices with a time limit.
+func (m *Machine) unlinkTimed(r ref) {
 	if !m.notices.at(r).due {
-		m.patience.unlink(r, m.noticeInOrder)
+		m.timedNotices.unlink(r, m.noticeInOrder)
 	}
 }
 
 func (m *Machine) removeNotice(r ref) {
-	m.outlast(r)
+	m.unlinkTimed(r)
 	if m.notices.at(r).semaphore != 0 {
 		m.detachNotice(r)
 	}
@@ -119,9 +120,9 @@ func (m *Machine) removeNotice(r ref) {
 	m.notices.remove(r)
 }
 
-// endNotice ends a notice that did not become due in time.
+// endNotice removes a notice whose time limit passed before it was due.
 func (m *Machine) endNotice(r ref) {
 	n := m.notices.at(r)
-	m.effect(Effect{Kind: EffectNoticeEnded, Cause: CauseExpired, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
+	m.emit(Effect{Kind: EffectNoticeEnded, Cause: CauseExpired, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
 	m.removeNotice(r)
 }

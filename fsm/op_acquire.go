@@ -57,39 +57,39 @@ func (c Acquire) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	owner, known := m.ownSession(c.Session)
+	session, known := m.usableSession(c.Session)
 	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
 	if !ok {
-		m.describeSession(&result, owner)
+		m.describeSession(&result, session)
 		return result
 	}
-	want, ok := m.member(semaphore, owner, Want{c.Name, c.Count, c.Group}, &result)
+	want, ok := m.resolveMember(semaphore, session, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
-		m.describeSession(&result, owner)
+		m.describeSession(&result, session)
 		return result
 	}
-	if c.Count > m.limit(want) && !(known && m.hasExactly(owner, want)) {
+	if c.Count > m.largestCount(want) && !(known && m.hasExactly(session, want)) {
 		m.refuseNever(&result, want)
-		m.describeSession(&result, owner)
+		m.describeSession(&result, session)
 		return result
 	}
-	if owner, ok = m.findSession(c.Session, &result); !ok {
+	if session, ok = m.findSession(c.Session, &result); !ok {
 		return result
 	}
 	if c.TTLMS != KeepTTL {
-		m.giveTTL(owner, c.TTLMS)
+		m.giveTTL(session, c.TTLMS)
 	}
-	result = m.acquire(owner, want, c)
-	m.takeOver(owner, &result)
-	m.settle()
+	result = m.acquire(session, want, c)
+	m.takeOver(session, &result)
+	m.finishCommand()
 	return result
 }
 
 // acquire applies the checks that need the session, and requests the lease.
-func (m *Machine) acquire(owner ref, want member, c Acquire) (result Result) {
+func (m *Machine) acquire(session ref, want member, c Acquire) (result Result) {
 	defer func() {
 		if result.Code != Waiting {
-			m.describeSession(&result, owner)
+			m.describeSession(&result, session)
 		}
 	}()
 	if c.Count < 1 {
@@ -97,10 +97,10 @@ func (m *Machine) acquire(owner ref, want member, c Acquire) (result Result) {
 		return result
 	}
 	group := m.groupOf(want.lane)
-	if held, ok := m.leaseNamed(owner, want.semaphore, group); ok {
+	if held, ok := m.leaseNamed(session, want.semaphore, group); ok {
 		return m.acquireHeld(held, c.Count)
 	}
-	if waiting, in := m.waitNamed(owner, want.semaphore, group); waiting != 0 {
+	if waiting, in := m.waitNamed(session, want.semaphore, group); waiting != 0 {
 		r := m.requests.at(waiting)
 		if count := countOf(r.members, in); r.mode != 0 || count != c.Count {
 			m.refuse(&result, LeaseExists, want)
@@ -109,11 +109,11 @@ func (m *Machine) acquire(owner ref, want member, c Acquire) (result Result) {
 		}
 		return m.waitingResult(waiting)
 	}
-	d := demand{request: request{session: owner, members: []member{want}}, waits: !c.Try, headStartMS: c.HeadStartMS}
-	if !m.mayAsk(owner, d.members, &result) {
+	d := newRequest{request: request{session: session, members: []member{want}}, mayWait: !c.Try, headStartMS: c.HeadStartMS}
+	if !m.mayAsk(session, d.members, &result) {
 		return result
 	}
-	return m.ask(&d)
+	return m.grantOrEnqueue(&d)
 }
 
 // acquireHeld returns the result of an acquire when the session has a lease of the semaphore.
@@ -141,12 +141,12 @@ func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 }
 
 // hasExactly reports whether a session has a lease or a request of exactly this count.
-func (m *Machine) hasExactly(owner ref, want member) bool {
+func (m *Machine) hasExactly(session ref, want member) bool {
 	group := m.groupOf(want.lane)
-	if held, ok := m.leaseNamed(owner, want.semaphore, group); ok {
+	if held, ok := m.leaseNamed(session, want.semaphore, group); ok {
 		return m.leases.at(held).count == want.count
 	}
-	waiting, in := m.waitNamed(owner, want.semaphore, group)
+	waiting, in := m.waitNamed(session, want.semaphore, group)
 	return waiting != 0 && countOf(m.requests.at(waiting).members, in) == want.count
 }
 
@@ -158,7 +158,7 @@ func validAsk(group string, headStartMS int64) bool {
 // that level is below all levels that it holds, and only while it has no other waiting request with a level. So each
 // session waits only for a level below the levels that it holds, and no cycle of waits can form. mayAsk reads the
 // leases and requests of the session at most once.
-func (m *Machine) mayAsk(owner ref, members []member, result *Result) bool {
+func (m *Machine) mayAsk(session ref, members []member, result *Result) bool {
 	var held, waited *int32
 	looked := false
 	for _, want := range members {
@@ -167,7 +167,7 @@ func (m *Machine) mayAsk(owner ref, members []member, result *Result) bool {
 			continue
 		}
 		if !looked {
-			looked, held, waited = true, m.lowestHeld(owner), m.levelWaitedFor(owner)
+			looked, held, waited = true, m.lowestHeld(session), m.levelWaitedFor(session)
 		}
 		rule, lowest := RuleNone, held
 		if held != nil && *level >= *held {
@@ -186,9 +186,9 @@ func (m *Machine) mayAsk(owner ref, members []member, result *Result) bool {
 
 // lowestHeld returns the lowest present level among the semaphores that a session holds, or
 // nil.
-func (m *Machine) lowestHeld(owner ref) *int32 {
+func (m *Machine) lowestHeld(session ref) *int32 {
 	var lowest *int32
-	for r := m.sessions.at(owner).leases.first; r != 0; r = m.leases.at(r).inSession.next {
+	for r := m.sessions.at(session).leases.first; r != 0; r = m.leases.at(r).inSession.next {
 		l := m.leases.at(r)
 		if s := m.semaphores.at(l.semaphore); s.level != nil && l.holds() > 0 && !s.deleted {
 			if lowest == nil || *lowest > *s.level {
@@ -200,10 +200,10 @@ func (m *Machine) lowestHeld(owner ref) *int32 {
 }
 
 // levelWaitedFor returns the level of one waiting request of a session, or nil.
-func (m *Machine) levelWaitedFor(owner ref) *int32 {
-	for r := m.sessions.at(owner).requests.first; r != 0; r = m.requests.at(r).inSession.next {
+func (m *Machine) levelWaitedFor(session ref) *int32 {
+	for r := m.sessions.at(session).requests.first; r != 0; r = m.requests.at(r).inSession.next {
 		q := m.requests.at(r)
-		if q.unowned {
+		if q.isDown {
 			continue
 		}
 		for _, want := range q.members {
@@ -217,7 +217,7 @@ func (m *Machine) levelWaitedFor(owner ref) *int32 {
 
 // MayWait returns the lease for which an encoded acquire may wait, and its session. The name is empty for another
 // command and for malformed bytes. The session is 0 for an [AcquireOnce], which has no session yet.
-func MayWait(command []byte) (want Want, session uint64) {
+func MayWait(command []byte) (want Want, sessionID uint64) {
 	if OpOf(command).row().waits != mayWait {
 		return Want{}, 0
 	}
@@ -226,24 +226,24 @@ func MayWait(command []byte) (want Want, session uint64) {
 		want = waits.queue()
 	}
 	if want.Semaphore != "" {
-		session = SessionOf(d.command)
+		sessionID = SessionOf(d.command)
 	}
-	return want, session
+	return want, sessionID
 }
 
 // JoinsQueue reports whether an acquire would join a line in which requests wait. It is false if the session already
 // has the lease.
-func (m *Machine) JoinsQueue(want Want, session uint64) bool {
+func (m *Machine) JoinsQueue(want Want, sessionID uint64) bool {
 	r, ok := m.byName[want.Semaphore]
 	if !ok || m.semaphores.at(r).waiting() == 0 {
 		return false
 	}
-	owner, _ := m.bySession.Get(session)
-	if s := m.semaphores.at(r); s.with().Groups == ByRequest {
+	session, _ := m.bySession.Get(sessionID)
+	if s := m.semaphores.at(r); s.settingsOrZero().Groups == ByRequest {
 		if lane := s.lane(want.Group); s.choice().lane == 0 && (lane == 0 || m.lanes.at(lane).line == nil) {
 			return false
 		}
 	}
-	_, holds := m.leaseNamed(owner, r, want.Group)
+	_, holds := m.leaseNamed(session, r, want.Group)
 	return !holds
 }

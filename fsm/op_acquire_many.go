@@ -19,12 +19,12 @@ type AcquireMany struct {
 }
 
 // Op is OpAcquireMany.
-func (AcquireMany) Op() Op                  { return OpAcquireMany }
-func (c AcquireMany) names() []string       { return namesOf(c.Wants) }
-func (c AcquireMany) session() uint64       { return c.Session }
-func (c AcquireMany) wants() []Want         { return c.Wants }
-func (c AcquireMany) weight() int           { return len(c.Wants) }
-func (c AcquireMany) outcome(*Limits) int64 { return outcomeOf(c.Wants) }
+func (AcquireMany) Op() Op                       { return OpAcquireMany }
+func (c AcquireMany) names() []string            { return namesOf(c.Wants) }
+func (c AcquireMany) session() uint64            { return c.Session }
+func (c AcquireMany) wants() []Want              { return c.Wants }
+func (c AcquireMany) weight() int                { return len(c.Wants) }
+func (c AcquireMany) outcomeBytes(*Limits) int64 { return outcomeOf(c.Wants) }
 
 // cost includes an earlier request for the same list, which the command may end.
 func (c AcquireMany) cost(size SessionSize) int {
@@ -51,10 +51,10 @@ func (c AcquireMany) apply(m *Machine) Result {
 	}
 	var result Result
 	listHash := listHashOf(c.Mode, c.Wants)
-	if owner, ok := m.ownSession(c.Session); ok {
-		m.endOrphan(owner, listHash)
+	if session, ok := m.usableSession(c.Session); ok {
+		m.endOrphan(session, listHash)
 	}
-	known, isKnown := m.ownSession(c.Session) // looked up again, because endOrphan may have ended a one-shot
+	known, isKnown := m.usableSession(c.Session) // looked up again, because endOrphan may have ended a one-shot
 	if isKnown {
 		if same, ok := m.askedBefore(known, c.Wants, c.Mode, listHash); ok {
 			m.takeOver(known, &same)
@@ -68,7 +68,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 			m.describeSession(&result, known)
 			return result
 		}
-		if members[i], ok = m.member(r, known, want, &result); !ok {
+		if members[i], ok = m.resolveMember(r, known, want, &result); !ok {
 			m.describeSession(&result, known)
 			return result
 		}
@@ -84,16 +84,16 @@ func (c AcquireMany) apply(m *Machine) Result {
 		return result
 	}
 	result = Result{}
-	owner, ok := m.findSession(c.Session, &result)
+	session, ok := m.findSession(c.Session, &result)
 	if !ok {
 		return result
 	}
-	result = m.acquireMany(request{session: owner, members: possible, mode: c.Mode, listHash: listHash}, members, c)
+	result = m.acquireMany(request{session: session, members: possible, mode: c.Mode, listHash: listHash}, members, c)
 	if result.Code != Waiting {
-		m.describeSession(&result, owner)
+		m.describeSession(&result, session)
 	}
-	m.takeOver(owner, &result)
-	m.settle()
+	m.takeOver(session, &result)
+	m.finishCommand()
 	return result
 }
 
@@ -123,7 +123,7 @@ func (m *Machine) acquireMany(entrant request, listed []member, c AcquireMany) R
 	if !m.mayAsk(entrant.session, entrant.members, &result) {
 		return result
 	}
-	return m.ask(&demand{request: entrant, waits: !c.Try, headStartMS: c.HeadStartMS})
+	return m.grantOrEnqueue(&newRequest{request: entrant, mayWait: !c.Try, headStartMS: c.HeadStartMS})
 }
 
 // possible returns the members that could ever be granted; for "all" it returns every member,
@@ -131,7 +131,7 @@ func (m *Machine) acquireMany(entrant request, listed []member, c AcquireMany) R
 func (m *Machine) possible(members []member, mode Mode, result *Result) []member {
 	kept := make([]member, 0, len(members))
 	for _, want := range members {
-		if want.count <= m.limit(want) {
+		if want.count <= m.largestCount(want) {
 			kept = append(kept, want)
 			continue
 		}
@@ -145,13 +145,13 @@ func (m *Machine) possible(members []member, mode Mode, result *Result) []member
 
 // askedBefore finds an earlier request for the same list in the session that still waits, or whose leases are all still
 // held. An "any" request may have lost deleted semaphores since.
-func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, listHash uint64) (Result, bool) {
-	if waiting, ok := m.byList[listKey{owner, listHash}]; ok {
+func (m *Machine) askedBefore(session ref, wants []Want, mode Mode, listHash uint64) (Result, bool) {
+	if waiting, ok := m.byList[listKey{session, listHash}]; ok {
 		return m.waitingResult(waiting), true
 	}
 	result := Result{Code: OK, Found: true}
 	for _, want := range wants {
-		r, ok := m.leaseNamed(owner, m.byName[want.Semaphore], want.Group)
+		r, ok := m.leaseNamed(session, m.byName[want.Semaphore], want.Group)
 		if !ok || m.leases.at(r).listHash != listHash || m.leases.at(r).revoked() || m.leases.at(r).count != want.Count {
 			if mode == All {
 				return Result{}, false
@@ -160,7 +160,7 @@ func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, listHash uint6
 		}
 		result.Grants = append(result.Grants, m.grantOf(m.leases.at(r)))
 	}
-	m.describeSession(&result, owner)
+	m.describeSession(&result, session)
 	return result, len(result.Grants) > 0
 }
 

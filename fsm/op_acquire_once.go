@@ -65,11 +65,11 @@ func (c AcquireOnce) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	want, ok := m.member(r, 0, Want{c.Name, c.Count, c.Group}, &result)
+	want, ok := m.resolveMember(r, 0, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
 		return result
 	}
-	if c.Count > m.limit(want) {
+	if c.Count > m.largestCount(want) {
 		m.refuseNever(&result, want)
 		return result
 	}
@@ -77,12 +77,12 @@ func (c AcquireOnce) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, want)
 		return result
 	}
-	result = m.ask(&demand{
+	result = m.grantOrEnqueue(&newRequest{
 		request:     request{members: []member{want}},
-		waits:       c.WaitMS > 0,
+		mayWait:     c.WaitMS > 0,
 		headStartMS: c.HeadStartMS,
 		opens:       session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.WaitMS, metadata: c.Metadata, oneShot: true},
 	})
-	m.settle() // a lease of ttl 0 ends at once
+	m.finishCommand() // a lease of ttl 0 ends at once
 	return result
 }

@@ -45,7 +45,7 @@ func (c DeleteSemaphore) apply(m *Machine) Result {
 	if emptied {
 		m.removeSemaphore(r)
 	}
-	m.effect(Effect{Kind: EffectDeleted, Semaphore: gone.name, Epoch: gone.epoch})
-	m.settle()
+	m.emit(Effect{Kind: EffectDeleted, Semaphore: gone.name, Epoch: gone.epoch})
+	m.finishCommand()
 	return Result{Code: OK, Found: true, Epoch: gone.epoch}
 }

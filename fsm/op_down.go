@@ -59,7 +59,7 @@ func (c Down) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	want, ok := m.member(r, 0, Want{c.Name, c.Count, c.Group}, &result)
+	want, ok := m.resolveMember(r, 0, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
 		return result
 	}
@@ -67,16 +67,16 @@ func (c Down) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, want)
 		return result
 	}
-	if !m.needsTotal(want, true, &result) {
+	if !m.requireTotal(want, true, &result) {
 		return result
 	}
-	result = m.ask(&demand{
-		request:     request{members: []member{want}, unowned: true, partial: c.Partial},
-		waits:       c.WaitMS > 0,
+	result = m.grantOrEnqueue(&newRequest{
+		request:     request{members: []member{want}, isDown: true, partial: c.Partial},
+		mayWait:     c.WaitMS > 0,
 		headStartMS: c.HeadStartMS,
 		opens:       session{id: c.Session, ttlMS: c.WaitMS, deadlineMS: m.nowMS + c.WaitMS, oneShot: true},
 	})
-	m.settle()
+	m.finishCommand()
 	if result.Code == Unavailable {
 		result.Value = result.Why().Available
 		if c.Notice != "" {

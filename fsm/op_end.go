@@ -37,7 +37,7 @@ func (c EndSession) apply(m *Machine) Result {
 	if !ValidReason(c.Reason) {
 		return Result{Code: Malformed}
 	}
-	r, ok := m.ownSession(c.Session)
+	r, ok := m.usableSession(c.Session)
 	if !ok {
 		return Result{Code: OK, Session: c.Session}
 	}
@@ -46,6 +46,6 @@ func (c EndSession) apply(m *Machine) Result {
 		cause = CauseRevoked
 	}
 	m.endSession(r, cause, c.Reason)
-	m.settle()
+	m.finishCommand()
 	return Result{Code: OK, Session: c.Session, Found: true}
 }

@@ -38,15 +38,15 @@ func (c FreeLost) apply(m *Machine) Result {
 		return result
 	}
 	found, ok := m.byReturn.lost.Get(lostLease{epoch: m.semaphores.at(r).epoch, token: c.Token})
-	if !ok || !m.mayFind(m.returns.at(found.at).owner) {
+	if !ok || !m.mayUse(m.returns.at(found.at).owner) {
 		m.refuse(&result, NotLost, member{semaphore: r})
 		return result
 	}
 	t := *m.returns.at(found.at)
-	m.effect(Effect{Kind: EffectFreed, Semaphore: c.Name, Epoch: result.Epoch, Session: t.lost.session, Token: c.Token, Count: t.count,
+	m.emit(Effect{Kind: EffectFreed, Semaphore: c.Name, Epoch: result.Epoch, Session: t.lost.session, Token: c.Token, Count: t.count,
 		Details: detailsOf(m.groupOf(t.lane), 0, t.slots.all(), c.Reason)})
 	m.dropReturn(found.at)
-	m.settle()
+	m.finishCommand()
 	result.Found, result.Granted = true, t.count
 	return result
 }

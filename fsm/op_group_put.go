@@ -41,10 +41,10 @@ func (c GroupPut) apply(m *Machine) Result {
 	if !s.grouped() && (c.Limit != NoLimit || s.lane(c.Group) == 0) { // without groups, only a limit from an earlier time with groups may be removed
 		return Result{Code: Malformed, Rule: RuleGroup, Subject: c.Name, Epoch: s.epoch}
 	}
-	at := m.laneFor(r, c.Group)
+	at := m.getOrCreateLane(r, c.Group)
 	before := *m.lanes.at(at)
-	result.Found = before.own
-	if c.Limit != NoLimit && !before.own && !m.roomForOwnLimit(&result) {
+	result.Found = before.hasOwnLimit
+	if c.Limit != NoLimit && !before.hasOwnLimit && !m.roomForOwnLimit(&result) {
 		result.Subject = c.Name
 		return result
 	}
@@ -52,16 +52,16 @@ func (c GroupPut) apply(m *Machine) Result {
 	if !hasLimit {
 		limit = s.groupLimit()
 	}
-	if hasLimit == before.own && (!hasLimit || limit == before.limit) {
+	if hasLimit == before.hasOwnLimit && (!hasLimit || limit == before.limit) {
 		return result
 	}
 	m.semaphores.mut(r).modified = m.index
 	m.setOwnLimit(at, hasLimit, limit)
-	m.effect(Effect{Kind: EffectGroupChanged, Semaphore: c.Name, Epoch: result.Epoch, Details: &EffectDetails{Group: c.Group, Limit: c.Limit}})
+	m.emit(Effect{Kind: EffectGroupChanged, Semaphore: c.Name, Epoch: result.Epoch, Details: &EffectDetails{Group: c.Group, Limit: c.Limit}})
 	if at = m.semaphores.at(r).lane(c.Group); at != 0 && !m.sweepLane(r, at, m.budget.ended) {
 		m.sweepFrom(r, c.Group)
 	}
-	m.settle()
+	m.finishCommand()
 	return result
 }
 
@@ -81,8 +81,8 @@ func (m *Machine) countOwnLimit(owner string, more int64) {
 func (m *Machine) setOwnLimit(r ref, hasLimit bool, limit int64) {
 	m.useLane(r)
 	l := m.lanes.mut(r)
-	if hasLimit != l.own {
-		l.own = hasLimit
+	if hasLimit != l.hasOwnLimit {
+		l.hasOwnLimit = hasLimit
 		if hasLimit {
 			l.owner = m.caller.Owner
 			m.countOwnLimit(l.owner, 1)
@@ -92,7 +92,7 @@ func (m *Machine) setOwnLimit(r ref, hasLimit bool, limit int64) {
 		}
 	}
 	l.limit = limit
-	m.refile(r)
+	m.updateHead(r)
 	m.touch(member{semaphore: l.semaphore, lane: r})
 	m.leaveLane(r)
 }

@@ -31,26 +31,26 @@ func decodeItemAcquire(d *decoder) Command {
 }
 
 func (c ItemAcquire) apply(m *Machine) Result {
-	owner, set := ref(0), item{name: c.Name, value: c.Value, flags: c.Flags}
+	session, set := ref(0), item{name: c.Name, value: c.Value, flags: c.Flags}
 	result := m.changeItem(set, CauseNone, func(before *item, result *Result) (_ ref, ok bool) {
 		if left := m.delayOf(c.Name); left > 0 {
 			*result = differs(RuleDelay, 0)
 			result.explain().DelayMS = left
 			return 0, false
 		}
-		if owner, ok = m.findSession(c.Session, result); !ok {
+		if session, ok = m.findSession(c.Session, result); !ok {
 			return 0, false
 		}
-		if before.holder != 0 && before.holder != owner {
+		if before.holder != 0 && before.holder != session {
 			*result = differs(RuleHeld, before.version)
 			return 0, false
 		}
-		items := int64(m.sessions.at(owner).items.length())
-		return owner, before.holder != 0 || within(items, maxSessionItems, RuleSessionItems, result)
+		items := int64(m.sessions.at(session).items.length())
+		return session, before.holder != 0 || within(items, maxSessionItems, RuleSessionItems, result)
 	})
 	if result.Code == OK {
-		m.describeSession(&result, owner)
-		m.takeOver(owner, &result)
+		m.describeSession(&result, session)
+		m.takeOver(session, &result)
 	}
 	return result
 }

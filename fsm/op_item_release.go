@@ -32,7 +32,7 @@ func (c ItemRelease) apply(m *Machine) Result {
 	result := m.changeItem(set, CauseEnded, func(before *item, result *Result) (ref, bool) {
 		if before.version == 0 {
 			*result = differs(RuleAbsent, 0)
-		} else if owner, ok := m.ownSession(c.Session); !ok || before.holder != owner {
+		} else if session, ok := m.usableSession(c.Session); !ok || before.holder != session {
 			*result = differs(RuleNotHolder, before.version)
 		}
 		return 0, result.Code == OK

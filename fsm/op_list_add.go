@@ -44,22 +44,22 @@ func (c ListAdd) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	owner, _ := m.ownSession(c.Session)
-	want, ok := m.member(semaphore, owner, Want{c.Name, c.Count, c.Group}, &result)
+	session, _ := m.usableSession(c.Session)
+	want, ok := m.resolveMember(semaphore, session, Want{c.Name, c.Count, c.Group}, &result)
 	if !ok {
 		return result
 	}
-	if owner, ok = m.findSession(c.Session, &result); !ok {
+	if session, ok = m.findSession(c.Session, &result); !ok {
 		return result
 	}
 	if c.Count < 1 {
 		m.refuse(&result, InvalidCount, want)
 		return result
 	}
-	if !m.needsTotal(want, true, &result) {
+	if !m.requireTotal(want, true, &result) {
 		return result
 	}
-	r := m.entryNamed(owner, want)
+	r := m.entryNamed(session, want)
 	if r != 0 {
 		e := m.entries.at(r)
 		if !sumFits(m.wanted(e), c.Count) || !sumFits(e.granted, m.wanted(e)+c.Count) {
@@ -68,25 +68,25 @@ func (c ListAdd) apply(m *Machine) Result {
 		}
 		if e.waiting != 0 {
 			result = m.wantMore(r, c.Count)
-			m.takeOver(owner, &result)
+			m.takeOver(session, &result)
 			return result
 		}
 	}
-	if r == 0 && !within(int64(m.sessions.at(owner).entries.length()), m.limits.WaitList, RuleWaitList, &result) {
+	if r == 0 && !within(int64(m.sessions.at(session).entries.length()), m.limits.WaitList, RuleWaitList, &result) {
 		return result
 	}
-	d := demand{
-		request: request{session: owner, members: []member{want}, unowned: true, partial: true, entry: r},
-		waits:   true,
+	d := newRequest{
+		request: request{session: session, members: []member{want}, isDown: true, partial: true, entry: r},
+		mayWait: true,
 		listed:  true,
 	}
-	if refused := m.ask(&d); refused.Code != OK && refused.Code != Waiting {
+	if refused := m.grantOrEnqueue(&d); refused.Code != OK && refused.Code != Waiting {
 		refused.Epoch = result.Epoch
 		return refused
 	}
 	m.describeEntry(&result, d.entry)
-	m.takeOver(owner, &result)
-	m.settle()
+	m.takeOver(session, &result)
+	m.finishCommand()
 	return result
 }
 
@@ -99,7 +99,7 @@ func (m *Machine) wantMore(r ref, count int64) (result Result) {
 	want.count += count
 	q.members = []member{want}
 	m.semaphores.mut(want.semaphore).modified = m.index
-	m.waits(q, want)
+	m.emitWaiting(q, want)
 	m.describeEntry(&result, r)
 	return result
 }

@@ -15,7 +15,7 @@ func (ListDeliver) names() []string           { return nil }
 func (c ListDeliver) session() uint64         { return c.Session }
 func (ListDeliver) cost(size SessionSize) int { return costList + size.Listed/listedPerUnit }
 
-func (ListDeliver) outcome(l *Limits) int64 { return l.WaitList * (memberBytes + maxNameBytes) }
+func (ListDeliver) outcomeBytes(l *Limits) int64 { return l.WaitList * (memberBytes + maxNameBytes) }
 
 func (c ListDeliver) encode(e *encoder) { e.uint(c.Session) }
 
@@ -23,15 +23,15 @@ func decodeListDeliver(d *decoder) Command { return ListDeliver{Session: d.Uint(
 
 func (c ListDeliver) apply(m *Machine) Result {
 	var result Result
-	owner, ok := m.findSession(c.Session, &result)
+	session, ok := m.findSession(c.Session, &result)
 	if !ok {
 		return result
 	}
-	result.Found = m.sessions.at(owner).entries.length() > 0
-	ready := m.readyEntries(owner)
+	result.Found = m.sessions.at(session).entries.length() > 0
+	ready := m.readyEntries(session)
 	if len(ready) == 0 {
 		result.Code = NothingReady
-		m.describeSession(&result, owner)
+		m.describeSession(&result, session)
 		return result
 	}
 	for _, r := range ready {
@@ -41,20 +41,20 @@ func (c ListDeliver) apply(m *Machine) Result {
 			done.Granted, done.Token = e.granted, e.token
 		}
 		result.Completed = append(result.Completed, done)
-		m.sessions.mut(owner).delivered = e.order
+		m.sessions.mut(session).delivered = e.order
 		m.dropEntry(r, false)
 	}
-	m.describeSession(&result, owner)
-	m.takeOver(owner, &result)
-	m.endIfSpent(owner, CauseEnded)
-	m.settle()
+	m.describeSession(&result, session)
+	m.takeOver(session, &result)
+	m.endIfSpent(session, CauseEnded)
+	m.finishCommand()
 	return result
 }
 
 // readyEntries returns the ready entries, round robin: first the entries after the last delivered entry, in the order
 // of the list, then the entries before it.
-func (m *Machine) readyEntries(owner ref) []ref {
-	s := m.sessions.at(owner)
+func (m *Machine) readyEntries(session ref) []ref {
+	s := m.sessions.at(session)
 	var before, after []ref
 	for r := s.entries.first; r != 0; r = m.entries.at(r).inSession.next {
 		switch e := m.entries.at(r); {

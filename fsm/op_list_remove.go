@@ -35,11 +35,11 @@ func (c ListRemove) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	owner, ok := m.findSession(c.Session, &result)
+	session, ok := m.findSession(c.Session, &result)
 	if !ok {
 		return result
 	}
-	for r := m.sessions.at(owner).entries.first; r != 0; {
+	for r := m.sessions.at(session).entries.first; r != 0; {
 		e := m.entries.at(r)
 		next := e.inSession.next
 		if e.name == c.Name && (c.Epoch == 0 || c.Epoch == e.epoch) && m.meansEntry(c.Group, e) {
@@ -48,8 +48,8 @@ func (c ListRemove) apply(m *Machine) Result {
 		}
 		r = next
 	}
-	m.describeSession(&result, owner)
-	m.endIfSpent(owner, CauseEnded)
-	m.settle()
+	m.describeSession(&result, session)
+	m.endIfSpent(session, CauseEnded)
+	m.finishCommand()
 	return result
 }

@@ -44,6 +44,6 @@ func (c OpenSession) apply(m *Machine) Result {
 	m.endIfDue(m.sessions.at(opened))
 	result.Created = true
 	m.describeSession(&result, opened)
-	m.settle()
+	m.finishCommand()
 	return result
 }

@@ -51,6 +51,6 @@ func (c OpenHolder) apply(m *Machine) Result {
 	m.endIfDue(m.sessions.at(opened))
 	result.Created, result.Version = true, on.made
 	m.describeSession(&result, opened)
-	m.settle()
+	m.finishCommand()
 	return result
 }

@@ -58,7 +58,7 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 	r, exists := m.byName[c.Name]
 	before := Settings{}
 	if exists {
-		before = m.semaphores.at(r).with()
+		before = m.semaphores.at(r).settingsOrZero()
 	}
 	with := c.Settings.applied(before, c.Permits.Given)
 	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 || !with.valid() {
@@ -112,7 +112,7 @@ func (c PutSemaphore) permitsOf(s *semaphore) int64 {
 func (c PutSemaphore) change(m *Machine, r ref, with Settings) Result {
 	s := m.semaphores.mut(r)
 	before := *s
-	if with != s.with() {
+	if with != s.settingsOrZero() {
 		s.settings = with.record()
 	}
 	if c.Permits.Given {
@@ -129,8 +129,8 @@ func (c PutSemaphore) change(m *Machine, r ref, with Settings) Result {
 	}
 	if s.permits != before.permits || !sameLevel(s.level, before.level) || !slices.Equal(s.metadata, before.metadata) ||
 		s.settings != before.settings {
-		m.settingsMoved(r)
-		m.changed(r)
+		m.raiseVersion(r)
+		m.emitChanged(r)
 	}
 	if s.full() != before.full() || s.permits != before.permits {
 		m.endImpossible(r, m.budget.ended)
@@ -140,7 +140,7 @@ func (c PutSemaphore) change(m *Machine, r ref, with Settings) Result {
 		m.sweepGroups(r, m.budget.ended)
 	}
 	m.touch(member{semaphore: r})
-	m.settle()
+	m.finishCommand()
 	return m.foundSemaphore(r)
 }
 

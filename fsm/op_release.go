@@ -41,22 +41,22 @@ func (c Release) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
+	semaphore, session, ok := m.find(c.Name, c.Epoch, c.Session, &result)
 	if !ok {
 		return result
 	}
 	result.Session = c.Session
-	if held, ok := m.leaseMeant(owner, semaphore, c.Group, c.Token); ok {
+	if held, ok := m.leaseWithToken(session, semaphore, c.Group, c.Token); ok {
 		result.Found = true
 		result.Grants = []Grant{m.grantOf(m.leases.at(held))}
 		m.dropLease(held, CauseEnded, "")
-	} else if waiting, _ := m.waitNamed(owner, semaphore, c.Group); waiting != 0 && c.Token == 0 {
+	} else if waiting, _ := m.waitNamed(session, semaphore, c.Group); waiting != 0 && c.Token == 0 {
 		result.Found = true
 		result.Place = m.requests.at(waiting).place
 		m.withdraw(waiting, CauseEnded, Result{Code: Withdrawn, Session: c.Session, Place: result.Place})
 	}
-	result.Waiting = m.sessions.at(owner).requests.length() > 0
-	m.endIfSpent(owner, CauseEnded)
-	m.settle()
+	result.Waiting = m.sessions.at(session).requests.length() > 0
+	m.endIfSpent(session, CauseEnded)
+	m.finishCommand()
 	return result
 }

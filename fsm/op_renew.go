@@ -18,10 +18,10 @@ type Renewal struct {
 }
 
 // Op is OpRenew.
-func (Renew) Op() Op                  { return OpRenew }
-func (Renew) names() []string         { return nil }
-func (c Renew) weight() int           { return (len(c.Renewals) + 3) / 4 } // four renewals cost as much as one command
-func (c Renew) outcome(*Limits) int64 { return int64(len(c.Renewals)) * maxEachBytes }
+func (Renew) Op() Op                       { return OpRenew }
+func (Renew) names() []string              { return nil }
+func (c Renew) weight() int                { return (len(c.Renewals) + 3) / 4 } // four renewals cost as much as one command
+func (c Renew) outcomeBytes(*Limits) int64 { return int64(len(c.Renewals)) * maxEachBytes }
 
 func (c Renew) session() uint64 {
 	if len(c.Renewals) != 1 {
@@ -54,7 +54,7 @@ func (c Renew) apply(m *Machine) Result {
 	for i, r := range c.Renewals {
 		result.Each[i] = r.apply(m)
 	}
-	m.settle()
+	m.finishCommand()
 	return result
 }
 

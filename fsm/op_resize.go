@@ -40,15 +40,15 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
+	semaphore, session, ok := m.find(c.Name, c.Epoch, c.Session, &result)
 	if !ok {
 		return result
 	}
-	held, ok := m.leaseMeant(owner, semaphore, c.Group, c.Token)
+	held, ok := m.leaseWithToken(session, semaphore, c.Group, c.Token)
 	if ok && m.leases.at(held).due != 0 && !m.leases.at(held).revoked() && c.Count >= 0 && c.Count <= maxSettled {
 		if result.Found = m.settleReceipt(held, c.Count, &result); result.Code == OK {
-			m.settle()
-			m.describeSession(&result, owner)
+			m.finishCommand()
+			m.describeSession(&result, session)
 			result.Grants = []Grant{m.grantOf(m.leases.at(held))}
 		}
 		return result
@@ -62,7 +62,7 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	case m.leases.at(held).revoked() || c.Count > m.leases.at(held).count:
 		return m.refuseHeld(held, c.Count)
-	case c.Count < m.leases.at(held).count && m.semaphores.at(semaphore).with().CooldownMS != 0 &&
+	case c.Count < m.leases.at(held).count && m.semaphores.at(semaphore).settingsOrZero().CooldownMS != 0 &&
 		!(m.roomForLeases(1, &result) && m.roomForReturns(1, &result)):
 		return result
 	}
@@ -72,8 +72,8 @@ func (c ResizeLease) apply(m *Machine) Result {
 		l.count, l.slots = c.Count, newSlotList(kept) // state: the highest slots are given back
 		m.takeBack(l, back, named, CauseResized, "")
 	}
-	m.settle()
-	m.describeSession(&result, owner)
+	m.finishCommand()
+	m.describeSession(&result, session)
 	result.Found, result.Grants = true, []Grant{m.grantOf(m.leases.at(held))}
 	return result
 }

@@ -29,7 +29,7 @@ func (c RestoreSession) weight() int     { return len(c.Leases) }
 // cost includes the records that it searches for leases of deleted semaphores.
 func (c RestoreSession) cost(size SessionSize) int { return Weight(c) + size.Records/walkedPerUnit }
 
-func (c RestoreSession) outcome(*Limits) int64 { return outcomeOf(c.Leases) }
+func (c RestoreSession) outcomeBytes(*Limits) int64 { return outcomeOf(c.Leases) }
 
 func (c RestoreSession) encode(e *encoder) {
 	e.uint(c.Session)
@@ -81,14 +81,14 @@ func (c RestoreSession) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	owner, _ := m.ownSession(c.Session)
+	session, _ := m.usableSession(c.Session)
 	members := make([]member, len(c.Leases))
 	for i, want := range c.Leases {
 		r, ok := m.findSemaphore(want.Semaphore, 0, &result)
 		if !ok {
 			return result
 		}
-		if members[i], ok = m.member(r, owner, want, &result); !ok {
+		if members[i], ok = m.resolveMember(r, session, want, &result); !ok {
 			return result
 		}
 	}
@@ -101,12 +101,12 @@ func (c RestoreSession) apply(m *Machine) Result {
 			return result
 		}
 	}
-	if r, ok := m.byEnded[c.Session]; ok && m.mayFind(m.ended.at(r).owner) && revokes(m.ended.at(r).cause) {
+	if r, ok := m.byEnded[c.Session]; ok && m.mayUse(m.ended.at(r).owner) && revokes(m.ended.at(r).cause) {
 		return Result{Code: Revoked, Session: c.Session, Refusal: Refusal{Reason: m.ended.at(r).reason}.ifSet()}
-	} else if ok && !m.mayFind(m.ended.at(r).owner) {
+	} else if ok && !m.mayUse(m.ended.at(r).owner) {
 		return Result{Code: SessionExists, Session: c.Session} // the session has another owner
 	}
-	if living, ok := m.ownSession(c.Session); ok {
+	if living, ok := m.usableSession(c.Session); ok {
 		return m.restoreLiving(living, members)
 	}
 	if _, others := m.bySession.Get(c.Session); others {
@@ -143,11 +143,11 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 	more, slots := map[ref]int64{}, false // counts for semaphores other than families, summed over their groups
 	for _, want := range members {
 		s := m.semaphores.at(want.semaphore)
-		if slots = slots || s.hasSlots(); s.with().WindowMS != 0 {
+		if slots = slots || s.hasSlots(); s.settingsOrZero().WindowMS != 0 {
 			continue
 		}
 		before := more[want.semaphore]
-		if want.count > math.MaxInt64-before || !m.fits(want, before+want.count) || s.hasSlots() && want.count > maxLeaseSlots {
+		if want.count > math.MaxInt64-before || !m.countersFit(want, before+want.count) || s.hasSlots() && want.count > maxLeaseSlots {
 			m.refuse(&result, Overflow, want)
 			return result
 		}
@@ -175,7 +175,7 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 			m.takeTurn(want.lane)
 		}
 		restored := lease{slots: named[i]}
-		if m.semaphores.at(want.semaphore).with().WindowMS != 0 {
+		if m.semaphores.at(want.semaphore).settingsOrZero().WindowMS != 0 {
 			restored.due = max(m.nowMS, 1) // a receipt whose permits have come back
 		}
 		m.markSlots(want.semaphore, named[i])
@@ -184,7 +184,7 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 	}
 	m.endIfDue(m.sessions.at(wanted.session))
 	m.describeSession(&result, wanted.session)
-	m.settle()
+	m.finishCommand()
 	return result
 }
 

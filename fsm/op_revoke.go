@@ -41,11 +41,11 @@ func (c RevokeLease) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
+	semaphore, session, ok := m.find(c.Name, c.Epoch, c.Session, &result)
 	if !ok {
 		return result
 	}
-	held, ok := m.leaseNamed(owner, semaphore, c.Group)
+	held, ok := m.leaseNamed(session, semaphore, c.Group)
 	if !ok {
 		m.refuse(&result, NotHeld, member{semaphore: semaphore})
 		return result
@@ -55,6 +55,6 @@ func (c RevokeLease) apply(m *Machine) Result {
 	if !m.leases.at(held).revoked() { // a revoked lease keeps its first reason
 		m.revoke(held, CauseRevoked, c.Reason)
 	}
-	m.settle()
+	m.finishCommand()
 	return result
 }

@@ -1,7 +1,7 @@
 package fsm
 
-// SetValue sets the available permits: offset = value + held + returning - permits. For a semaphore that is not a pool
-// it also forgets the permits spent in a window.
+// SetValue makes Value the available permits: the semaphore's new offset is value + held + returning - permits. If the
+// semaphore is not a pool, SetValue also forgets the permits spent in a window.
 //
 // Codes: OK (Value after the grants that it caused), UnknownSemaphore, EpochMismatch,
 // InvalidCount (a negative value), NoTotal, Overflow.
@@ -34,12 +34,12 @@ func (c SetValue) apply(m *Machine) Result {
 		return result
 	}
 	s, w := m.semaphores.at(r), member{semaphore: r, count: c.Value}
-	with := s.with()
+	with := s.settingsOrZero()
 	if c.Value < 0 {
 		m.refuse(&result, InvalidCount, w)
 		return result
 	}
-	if !m.needsTotal(w, false, &result) {
+	if !m.requireTotal(w, false, &result) {
 		return result
 	}
 	if with.WindowMS != 0 && s.pool() { // for a pool it is unclear which group's spends a set should drop
@@ -59,7 +59,7 @@ func (c SetValue) apply(m *Machine) Result {
 	// value + taken is permits + offset. Both are 0 … 2^63-1, so the offset fits too.
 	offset := c.Value + taken - s.permits
 	if m.forgetSpends(r, spends); spent > 0 && offset == s.offset {
-		m.changed(r) // the available permits change although the offset may not
+		m.emitChanged(r) // the available permits change although the offset may not
 	}
 	return m.moveOffset(r, offset)
 }

@@ -33,12 +33,12 @@ func (c Up) apply(m *Machine) Result {
 		return result
 	}
 	s, w := m.semaphores.at(r), member{semaphore: r, count: c.Count}
-	with := s.with()
+	with := s.settingsOrZero()
 	if c.Count < 1 {
 		m.refuse(&result, InvalidCount, w)
 		return result
 	}
-	if !m.needsTotal(w, false, &result) {
+	if !m.requireTotal(w, false, &result) {
 		return result
 	}
 	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) || !with.fits(s.permits+s.offset+c.Count) {

@@ -70,8 +70,8 @@ func (m *Machine) ownerOf(r *request) string {
 	return m.caller.Owner
 }
 
-// ownerHasRoom reports whether the caller's limits allow more records in a session; nil is a new session. If the
-// request takes over a session without an owner, the session's present records count too.
+// ownerHasRoom reports whether the caller's limits allow more records in a session; nil is a new session. The limits
+// don't apply to another owner's session. A session without an owner, which the request takes over, counts as a whole.
 func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
 	has, limits := m.owned[m.caller.Owner], &m.caller.Limits
 	if in != nil && in.owner != m.caller.Owner {
@@ -112,10 +112,10 @@ func (s *session) records() owned {
 	return has
 }
 
-// ownSession returns the living session with an id, if the caller may use it.
-func (m *Machine) ownSession(id uint64) (ref, bool) {
+// usableSession returns the living session with an id, if the caller may use it.
+func (m *Machine) usableSession(id uint64) (ref, bool) {
 	r, ok := m.bySession.Get(id)
-	if !ok || !m.mayFind(m.sessions.at(r).owner) {
+	if !ok || !m.mayUse(m.sessions.at(r).owner) {
 		return 0, false
 	}
 	return r, true
@@ -133,36 +133,36 @@ func (m *Machine) takeOver(r ref, result *Result) {
 	result.TookOver = true
 }
 
-// adopts reports whether the caller has an identity. Such a caller takes over the sessions and keys that have no owner,
-// which were made before the cluster had identities.
+// adopts reports whether the caller has an identity, and so takes over the sessions and keys that have no owner, which
+// were made before the cluster had identities.
 func (m *Machine) adopts() bool { return m.caller.Owner != "" }
 
 // replayUnowned returns the result of a repeated key without an owner, and takes over the session of the key. ok is
-// false if another identity has taken over that session.
+// false if no such key has the fingerprint, the caller has no identity, or another identity has taken over the session.
 func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 	r, ok := m.byKey[keyName{text: c.Key}]
 	if !ok || !m.adopts() || m.keys.at(r).fingerprint != c.fingerprint {
 		return Result{}, false
 	}
 	result = m.replay(r, c.fingerprint)
-	led, lives := m.bySession.Get(result.Session)
-	if lives && !m.mayFind(m.sessions.at(led).owner) {
+	led, ok := m.bySession.Get(result.Session)
+	if ok && !m.mayUse(m.sessions.at(led).owner) {
 		return Result{}, false
 	}
-	if use := c.op.row().session; lives && use != givesBack && use != reclaims {
+	if use := c.op.row().session; ok && use != givesBack && use != reclaims {
 		m.takeOver(led, &result)
 	}
 	return result, true
 }
 
-// mayFind reports whether the caller may use the sessions of an owner. Every caller may use sessions without an owner.
-func (m *Machine) mayFind(owner string) bool { return finds(m.caller.Owner, owner) }
+// mayUse reports whether the caller may use the sessions of an owner. Every caller may use sessions without an owner.
+func (m *Machine) mayUse(owner string) bool { return finds(m.caller.Owner, owner) }
 
 // finds reports whether an identity ("": no identity) may use the sessions of an owner.
 func finds(as, owner string) bool { return as == "" || owner == "" || as == owner }
 
 // FindsSession reports whether a living session has the id and an identity ("": no identity) may use it.
 func (m *Machine) FindsSession(as string, id uint64) bool {
-	r, lives := m.bySession.Get(id)
-	return lives && finds(as, m.sessions.at(r).owner)
+	r, ok := m.bySession.Get(id)
+	return ok && finds(as, m.sessions.at(r).owner)
 }

@@ -63,9 +63,9 @@ func (s *semaphore) choice() head {
 	return h
 }
 
-// refile updates the head of a pool's group. It must run after each change of the group's line, used permits, limit or
-// turn.
-func (m *Machine) refile(r ref) {
+// updateHead updates the head of a pool's group. It must run after each change of the group's line, used permits, limit
+// or turn.
+func (m *Machine) updateHead(r ref) {
 	l := m.lanes.at(r)
 	s := m.semaphores.at(l.semaphore)
 	if !s.pool() || !l.filed {
@@ -73,7 +73,7 @@ func (m *Machine) refile(r ref) {
 	}
 	now := head{}
 	if l.line != nil {
-		if first, ok := l.line.first(); ok && m.groupHasRoom(r, m.requests.at(first.request)) {
+		if first, ok := l.line.firstInOrder(); ok && m.groupHasRoom(r, m.requests.at(first.request)) {
 			now = head{l.used(), l.turn, first.rank, r}
 		}
 	}
@@ -135,7 +135,7 @@ func (m *Machine) drawTurn(r *request, w member) {
 func (m *Machine) takeTurn(lane ref) {
 	m.turns++
 	m.lanes.mut(lane).turn = m.turns
-	m.refile(lane)
+	m.updateHead(lane)
 }
 
 // groupsAhead returns how many groups of a pool are chosen before a group; 0 for a group without a head.

@@ -51,8 +51,8 @@ func TestPropertyListsAddUp(t *testing.T) {
 		for name := range l.value { // every waiting request can be served
 			l.apply(Up{Name: name, Count: 1 << 40})
 		}
-		for session := uint64(1); session <= 3; session++ {
-			l.apply(ListDeliver{Session: session})
+		for sessionID := uint64(1); sessionID <= 3; sessionID++ {
+			l.apply(ListDeliver{Session: sessionID})
 		}
 	})
 }
@@ -60,31 +60,31 @@ func TestPropertyListsAddUp(t *testing.T) {
 // step draws a command.
 func (l *ledger) step(i uint64) {
 	name := rapid.SampledFrom(l.names).Draw(l.t, "name")
-	session := rapid.Uint64Range(1, 3).Draw(l.t, "session")
+	sessionID := rapid.Uint64Range(1, 3).Draw(l.t, "session")
 	count := rapid.Int64Range(1, 6).Draw(l.t, "count")
 	switch rapid.IntRange(0, 15).Draw(l.t, "command") {
 	case 0:
 		l.apply(CreateSemaphore{Name: name, Permits: count - 1})
 	case 1:
-		l.apply(OpenSession{Session: session, TTLMS: MaxTTLMS, Keep: count > 4})
+		l.apply(OpenSession{Session: sessionID, TTLMS: MaxTTLMS, Keep: count > 4})
 	case 2:
 		l.apply(SetValue{Name: name, Value: count - 1})
 	case 3:
-		l.apply(ListRemove{Session: session, Name: name})
+		l.apply(ListRemove{Session: sessionID, Name: name})
 	case 4:
 		if count > 4 {
 			l.apply(DeleteSemaphore{Name: name})
 		} else if count > 2 {
-			l.apply(EndSession{Session: session})
+			l.apply(EndSession{Session: sessionID})
 		}
 	case 5, 6, 7:
 		l.apply(Up{Name: name, Count: count})
 	case 8, 9:
 		l.apply(Down{Name: name, Count: count, Partial: true, WaitMS: MaxTTLMS, Session: 1000 + i})
 	case 10, 11:
-		l.apply(ListDeliver{Session: session})
+		l.apply(ListDeliver{Session: sessionID})
 	default:
-		l.apply(ListAdd{Session: session, Name: name, Count: count})
+		l.apply(ListAdd{Session: sessionID, Name: name, Count: count})
 	}
 }
 
@@ -198,13 +198,13 @@ func (l *ledger) see(e Effect) {
 }
 
 // delivered checks a delivery: it has all grants not yet delivered, and no others.
-func (l *ledger) delivered(session uint64, completed []Completion) {
+func (l *ledger) delivered(sessionID uint64, completed []Completion) {
 	var got, want []string
 	for _, c := range completed {
 		got = append(got, fmt.Sprintf("%s %d %d %v", c.Semaphore, c.Epoch, c.Granted, c.Deleted))
 	}
 	for k, e := range l.entries {
-		if k.session == session && (e.granted > 0 || e.deleted) {
+		if k.session == sessionID && (e.granted > 0 || e.deleted) {
 			want = append(want, fmt.Sprintf("%s %d %d %v", k.name, k.epoch, e.granted, e.deleted))
 			delete(l.entries, k)
 		}

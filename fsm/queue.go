@@ -45,15 +45,15 @@ func newWaiters() *btree.BTreeG[waiter] {
 // it must be the request that the pool chooses.
 func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
 	if waiting := m.lineIn(s, w); waiting != nil {
-		if first, ok := waiting.first(); ok && first.rank.before(r.rank()) {
+		if first, ok := waiting.firstInOrder(); ok && first.rank.before(r.rank()) {
 			return false
 		}
 	}
 	return !s.pool() || m.isChoice(s, r, w)
 }
 
-// enqueue adds a request to the end of its lines, with the next place. opened says that its session was opened for this
-// request alone.
+// enqueue adds a request to the end of its lines, with the next place. opened says that its session is a new one-shot,
+// which ends with this request.
 func (m *Machine) enqueue(r request, opened bool) ref {
 	m.places++
 	r.place, r.enqueuedMS = m.places, m.nowMS
@@ -66,18 +66,18 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 		s := m.semaphores.mut(want.semaphore)
 		s.modified = m.index
 		in := m.lineIn(s, want)
-		m.waits(&r, want)
-		if first, ok := in.first(); in.front != 0 || ok && first.request == waiting && r.mode == All {
+		m.emitWaiting(&r, want)
+		if first, ok := in.firstInOrder(); in.front != 0 || ok && first.request == waiting && r.mode == All {
 			m.touch(want) // the request may replace the front of this line, or become a front itself
 		}
 	}
 	return waiting
 }
 
-// waits records the effect that a request waits in one of its lines.
-func (m *Machine) waits(r *request, want member) {
+// emitWaiting records the effect that a request waits in one of its lines.
+func (m *Machine) emitWaiting(r *request, want member) {
 	s := m.semaphores.at(want.semaphore)
-	m.effect(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != 0, Semaphore: s.name,
+	m.emit(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.isDown, Partial: r.partial, Listed: r.entry != 0, Semaphore: s.name,
 		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count, Details: m.detailsIn(want.lane)})
 }
 
@@ -96,21 +96,21 @@ func (m *Machine) linkRequest(waiting ref) {
 	if r.listHash != 0 {
 		m.byList[listKey{r.session, r.listHash}] = waiting
 	}
-	owner := m.sessions.mut(r.session)
-	owner.requests.push(waiting, m.requestInSession)
-	owner.reserved += int32(r.leases())
-	owner.members += int32(len(r.members))
-	owner.keys += int32(len(r.keys))
+	session := m.sessions.mut(r.session)
+	session.requests.push(waiting, m.requestInSession)
+	session.reserved += int32(r.leases())
+	session.members += int32(len(r.members))
+	session.keys += int32(len(r.keys))
 	m.reserved += r.reserves()
 	m.members += len(r.members)
-	m.count(owner.owner, owned{leases: r.leases(), waiting: int64(len(r.members))})
+	m.count(session.owner, owned{leases: r.leases(), waiting: int64(len(r.members))})
 	if r.entry != 0 {
 		m.entries.mut(r.entry).waiting = waiting
 	}
 }
 
 // joinLine adds a request to one of its lines. A request that may stand in the line only while it is ready in its other
-// lines joins line.aside first, see restand.
+// lines joins line.aside first, see refreshFront.
 func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
 	s := m.semaphores.mut(want.semaphore)
 	in := m.lineIn(s, want)
@@ -128,7 +128,7 @@ func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
 	} else {
 		in.order.Set(waiter{r.rank(), waiting})
 	}
-	if !r.unowned {
+	if !r.isDown {
 		m.byWait[leaseKey{r.session, want.target()}] = waiting
 		in.asked.add(want.count, r.place, waiting)
 	}
@@ -136,10 +136,10 @@ func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
 		return
 	}
 	s.groups.waiting++
-	if !r.unowned {
+	if !r.isDown {
 		s.groups.asked.add(want.count, r.place, waiting)
 	}
-	m.refile(want.lane)
+	m.updateHead(want.lane)
 }
 
 func (m *Machine) requestInSession(r ref) *links { return &m.requests.mut(r).inSession }
@@ -157,14 +157,14 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	if r.listHash != 0 {
 		delete(m.byList, listKey{r.session, r.listHash})
 	}
-	owner := m.sessions.mut(r.session)
-	owner.requests.unlink(waiting, m.requestInSession)
-	owner.reserved -= int32(r.leases())
-	owner.members -= int32(len(r.members))
-	owner.keys -= int32(len(r.keys))
+	session := m.sessions.mut(r.session)
+	session.requests.unlink(waiting, m.requestInSession)
+	session.reserved -= int32(r.leases())
+	session.members -= int32(len(r.members))
+	session.keys -= int32(len(r.keys))
 	m.reserved -= r.reserves()
 	m.members -= len(r.members)
-	m.count(owner.owner, owned{leases: -r.leases(), waiting: -int64(len(r.members))})
+	m.count(session.owner, owned{leases: -r.leases(), waiting: -int64(len(r.members))})
 	if r.entry != 0 {
 		m.entries.mut(r.entry).waiting = 0
 	}
@@ -183,10 +183,10 @@ func (m *Machine) leaveLanes(r *request) {
 func (m *Machine) leaveLine(waiting ref, r *request, want member) {
 	s := m.semaphores.mut(want.semaphore)
 	in := m.lineIn(s, want)
-	head, _ := in.first()
+	head, _ := in.firstInOrder()
 	in.remove(waiter{r.rank(), waiting})
 	s.modified = m.index
-	if !r.unowned {
+	if !r.isDown {
 		delete(m.byWait, leaseKey{r.session, want.target()})
 		in.asked.remove(want.count, r.place)
 	}
@@ -199,14 +199,14 @@ func (m *Machine) leaveLine(waiting ref, r *request, want member) {
 		s.line = nil // state: see joinLine
 	case want.lane != 0:
 		s.groups.waiting--
-		if !r.unowned {
+		if !r.isDown {
 			s.groups.asked.remove(want.count, r.place)
 		}
 		if gone {
 			m.lanes.mut(want.lane).line = nil
 			s.groups.lines--
 		}
-		m.refile(want.lane)
+		m.updateHead(want.lane)
 	}
 	if head.request == waiting {
 		m.touch(want)
@@ -218,24 +218,24 @@ func (m *Machine) withdraw(waiting ref, cause Cause, outcome Result) {
 	r := *m.requests.at(waiting)
 	m.unlinkRequest(waiting)
 	m.done.ended += len(r.members) + len(r.keys)
-	m.waitOver(&r)
+	m.endFirstWait(&r)
 	for _, want := range r.members {
-		m.withdrawn(&r, want, cause)
+		m.emitWithdrawn(&r, want, cause)
 	}
 	m.leaveLanes(&r)
 	m.conclude(&r, outcome)
 }
 
-func (m *Machine) withdrawn(r *request, want member, cause Cause) {
+func (m *Machine) emitWithdrawn(r *request, want member, cause Cause) {
 	s := m.semaphores.at(want.semaphore)
-	m.effect(Effect{Kind: EffectWithdrawn, Cause: cause, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
+	m.emit(Effect{Kind: EffectWithdrawn, Cause: cause, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
 		Session: m.sessionID(r.session), Count: want.count, Details: m.detailsIn(want.lane)})
 }
 
-// loseMember ends a request's wait in one of its lines, with the code as the reason. An "any" request keeps waiting for
-// its other members; every other request ends. If the request belongs to a wait-list entry without permits, the entry
-// can be delivered, so that its session learns of it.
-func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
+// endMemberWait ends a request's wait in one of its lines, with the code as the reason. An "any" request keeps waiting for
+// its other members; every other request ends. The end of a wait-list entry without permits can be delivered, so that
+// the session learns of it.
+func (m *Machine) endMemberWait(waiting ref, in target, cause Cause, code Code) {
 	r := m.requests.at(waiting)
 	lost := memberOf(r.members, in)
 	if r.mode != Any || len(r.members) == 1 {
@@ -246,12 +246,12 @@ func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
 			m.refuse(&outcome, code, lost)
 		}
 		outcome.QueueLength-- // the request itself does not count
-		owner, listed := r.session, r.entry
+		session, listed := r.session, r.entry
 		m.withdraw(waiting, cause, outcome)
 		if cause == CauseSuperseded && listed != 0 && m.entries.at(listed).granted == 0 {
 			m.endEntry(listed, cause)
 		}
-		m.endIfSpent(owner, cause)
+		m.endIfSpent(session, cause)
 		return
 	}
 	r = m.requests.mut(waiting)
@@ -261,12 +261,12 @@ func (m *Machine) loseMember(waiting ref, in target, cause Cause, code Code) {
 			kept = append(kept, want)
 		}
 	}
-	m.withdrawn(r, lost, cause)
+	m.emitWithdrawn(r, lost, cause)
 	r.members = kept
-	owner := m.sessions.mut(r.session)
-	owner.members--
+	session := m.sessions.mut(r.session)
+	session.members--
 	m.members--
-	m.count(owner.owner, owned{waiting: -1})
+	m.count(session.owner, owned{waiting: -1})
 	m.done.ended++
 	m.leaveLine(waiting, r, lost)
 	m.leaveLane(lost.lane)
@@ -284,7 +284,7 @@ func memberOf(members []member, t target) member {
 
 func countOf(members []member, t target) int64 { return memberOf(members, t).count }
 
-// conclude records the outcome of a wait, and stores it in the keys that wait for it.
+// conclude records the outcome of a wait for Applied.Conclusions, and stores it in the keys that wait for it.
 func (m *Machine) conclude(r *request, outcome Result) {
 	m.conclusions = append(m.conclusions, Conclusion{r.place, outcome})
 	if len(r.keys) == 0 {
@@ -340,11 +340,11 @@ func (m *Machine) keepLine(in *line) {
 	}
 }
 
-// first returns the request of lowest rank in order.
-func (l *line) first() (waiter, bool) { return l.order.Min() }
+// firstInOrder returns the request of lowest rank in order.
+func (l *line) firstInOrder() (waiter, bool) { return l.order.Min() }
 
-// lowest returns the request of lowest rank in order or aside.
-func (l *line) lowest() waiter {
+// lowestOfAll returns the request of lowest rank in order or aside.
+func (l *line) lowestOfAll() waiter {
 	first, ok := l.order.Min()
 	if l.aside != nil {
 		if other, found := l.aside.Min(); found && (!ok || other.rank.before(first.rank)) {
@@ -405,11 +405,11 @@ func ranksBefore(waiters *btree.BTreeG[waiter], r rank) int {
 // askedCounts indexes the requests for leases of a line or a pool by their counts, to find requests that can't be
 // granted any more without a walk through the line.
 type askedCounts struct {
-	byCount btree.Map[int64, *btree.Map[uint64, asking]] // by count, then by place
+	byCount btree.Map[int64, *btree.Map[uint64, countedRequest]] // by count, then by place
 }
 
-// asking is a request with the number of groups of a pool in which it asks for the same count.
-type asking struct {
+// countedRequest is a request with the number of groups of a pool in which it asks for the same count.
+type countedRequest struct {
 	request ref
 	members int
 }
@@ -417,17 +417,17 @@ type asking struct {
 func (a *askedCounts) add(count int64, place uint64, waiting ref) {
 	places, ok := a.byCount.Get(count)
 	if !ok {
-		places = &btree.Map[uint64, asking]{}
+		places = &btree.Map[uint64, countedRequest]{}
 		a.byCount.Set(count, places)
 	}
 	before, _ := places.Get(place)
-	places.Set(place, asking{waiting, before.members + 1})
+	places.Set(place, countedRequest{waiting, before.members + 1})
 }
 
 func (a *askedCounts) remove(count int64, place uint64) {
 	places, _ := a.byCount.Get(count)
 	if entry, _ := places.Get(place); entry.members > 1 {
-		places.Set(place, asking{entry.request, entry.members - 1})
+		places.Set(place, countedRequest{entry.request, entry.members - 1})
 		return
 	}
 	if places.Delete(place); places.Len() == 0 {
@@ -438,11 +438,11 @@ func (a *askedCounts) remove(count int64, place uint64) {
 // above returns up to limit requests for more than count, the largest counts first; the result is ordered by place.
 func (a *askedCounts) above(count int64, limit int) []ref {
 	var found btree.Map[uint64, ref] // by place
-	a.byCount.Reverse(func(requested int64, places *btree.Map[uint64, asking]) bool {
+	a.byCount.Reverse(func(requested int64, places *btree.Map[uint64, countedRequest]) bool {
 		if requested <= count {
 			return false
 		}
-		places.Scan(func(place uint64, waiting asking) bool {
+		places.Scan(func(place uint64, waiting countedRequest) bool {
 			found.Set(place, waiting.request)
 			return found.Len() != limit
 		})
@@ -457,15 +457,15 @@ func (a *askedCounts) largest() int64 {
 	return count
 }
 
-// roomToWait reports whether a request may join its lines. owner is nil for a new one-shot session. A request counts
+// roomToWait reports whether a request may join its lines. session is nil for a new one-shot session. A request counts
 // once for each semaphore of its list, because the end of the request costs work for each.
-func (m *Machine) roomToWait(owner *session, newcomer *request, result *Result) bool {
+func (m *Machine) roomToWait(session *session, newcomer *request, result *Result) bool {
 	all, more := m.members, len(newcomer.members)-1
-	if !m.roomToHold(owner, newcomer, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) ||
-		!m.ownerHasRoom(owner, owned{waiting: int64(len(newcomer.members))}, result) {
+	if !m.roomToHold(session, newcomer, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) ||
+		!m.ownerHasRoom(session, owned{waiting: int64(len(newcomer.members))}, result) {
 		return false
 	}
-	if owner != nil && !within(int64(owner.members)+int64(more), m.limits.SessionWaiting, RuleSessionWaits, result) {
+	if session != nil && !within(int64(session.members)+int64(more), m.limits.SessionWaiting, RuleSessionWaits, result) {
 		return false
 	}
 	for _, want := range newcomer.members {

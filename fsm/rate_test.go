@@ -56,7 +56,7 @@ func (r *rateRun) disturb(t *testing.T, which int) {
 		r.m = reread(t, r.m)
 	case 2:
 		restored := reread(t, r.m)
-		if err := restored.Succeed(Succession{Own: r.m.Standing(), Index: r.m.Index() + 1, NowMS: r.m.NowMS() + 12_345}); err != nil {
+		if err := restored.Succeed(Succession{Own: r.m.StateHeader(), Index: r.m.Index() + 1, NowMS: r.m.NowMS() + 12_345}); err != nil {
 			t.Fatal(err)
 		}
 		r.m, r.aheadMS = restored, r.aheadMS+12_345

@@ -20,18 +20,18 @@ type semaphore struct {
 	returning int64     // derived: the permits that no lease holds and that come back later
 	settings  *Settings // immutable; nil: no settings
 	level     *int32    // immutable
-	modified  uint64    // index of the last entry that changed permits, offset, leases or waiters
+	modified  uint64    // index of the last log entry that changed permits, offset, leases or waiters
 
 	// line has the waiting requests outside of groups, nil if no such request waits; groups has the groups. Both are
 	// derived and change in place, so a frozen copy must not read them.
-	line    *line
-	groups  *groups
-	holders list // derived: its leases, oldest first
-	notices list // derived: oldest first
-	deleted bool // no longer in the index of names; sweep removes its records over several entries
-	shrunk  bool // its lines have requests that can't be granted any more; sweep ends these requests
+	line          *line
+	groups        *groups
+	holders       list // derived: its leases, oldest first
+	notices       list // derived: oldest first
+	deleted       bool // no longer in the index of names; sweep removes its records over several entries
+	hasImpossible bool // its lines have requests that can't be granted any more; sweep ends these requests
 
-	passed    uint16   // of a pool: consecutive grants that passed the waiting request of lowest rank
+	passed    uint16   // of a pool: consecutive grants that passed the head of lowest rank; at passedAtMost this head is served
 	entries   list     // derived: entries of wait lists that name it, oldest first
 	returns   int32    // derived: the number of returns, see returns.go
 	lost      int32    // derived: the number of lost leases among the returns
@@ -40,7 +40,7 @@ type semaphore struct {
 	version   uint64   // of permits, level, metadata and settings: starts at 1, rises at each change
 	owner     string   // the identity that made it and whose share of the semaphores it counts in
 	sweep     *string  // immutable: the first group to which sweep has not given the new limit; nil: no sweep runs
-	forgotten uint64   // receipts (see windows.go) with tokens up to this can't be settled, because a set dropped their spent permits
+	forgotten uint64   // tokens up to this: their receipts (see windows.go) can't be settled, because a set dropped the spent permits
 }
 
 type session struct {
@@ -49,7 +49,7 @@ type session struct {
 	deadlineMS int64
 	metadata   []Pair // immutable
 	owner      string // the identity that opened it; if empty, every caller may use it
-	first      uint64 // the place of the request for which a one-shot was opened, while the request waits; else 0
+	first      uint64 // place of the request for which a one-shot was opened, while the request waits; else 0
 	delivered  uint64 // the order of the last delivered entry of its wait list
 
 	key      ref   // derived: the idempotency key that ends with this one-shot session, or 0
@@ -111,14 +111,14 @@ type request struct {
 	session    ref
 	members    []member // immutable; an "any" request that loses a member gets a new slice
 	mode       Mode     // 0: a single semaphore
-	unowned    bool     // a down: takes permits from the offset and makes no lease
-	partial    bool     // unowned only: takes less than count if less is available
+	isDown     bool     // a down: takes permits from the offset and makes no lease
+	partial    bool     // downs only: takes less than count if less is available
 	spends     uint8    // the number of returns that its grant may make
 	listHash   uint64   // see listHashOf
 	enqueuedMS int64
 	rankMS     int64 // enqueuedMS less the head start, see rank
 	keys       []ref // immutable: idempotency keys that wait for its outcome
-	entry      ref   // the entry of a wait list that it belongs to, or 0; such a request is unowned and partial
+	entry      ref   // the entry of a wait list that it belongs to, or 0; such a request is a partial down
 
 	inSession links // derived
 }
@@ -126,7 +126,7 @@ type request struct {
 // leases returns the largest number of leases that a request can become.
 func (r *request) leases() int64 {
 	switch {
-	case r.unowned:
+	case r.isDown:
 		return 0
 	case r.mode == All:
 		return int64(len(r.members))
@@ -216,8 +216,8 @@ type revoked struct {
 	inOrder links // derived
 }
 
-// item is a small named value that a session may hold. A deleted item whose delay still runs stays as a shade, which
-// readers don't see. A new item of the same name reuses the shade's record and delay.
+// item is a small named value that a session may hold. A deleted item whose delay still runs stays as a tombstone,
+// which readers don't see. A new item of the same name reuses the tombstone's record and delay.
 type item struct {
 	name    string
 	value   string
@@ -231,7 +231,7 @@ type item struct {
 
 	inSession links // derived
 
-	shade bool // a deleted item; only name, created, delayMS and owner are set
+	tombstone bool // a deleted item; only name, created, delayMS and owner are set
 }
 
 // folder records the items that were deleted from one folder of names.
@@ -267,10 +267,10 @@ type ref uint32
 
 // table stores records of one kind in pages that a frozen copy shares until they change.
 type table[T any] struct {
-	pages []*page[T] // nil: all of its slots are free
-	roomy []int32    // each page that has a free slot, once, including nil pages; the last is used first
-	spare int        // empty pages kept, so that a single record that comes and goes does not allocate a page each time
-	live  int
+	pages         []*page[T] // nil: all of its slots are free
+	pagesWithRoom []int32    // each page that has a free slot, once, including nil pages; the last is used first
+	spare         int        // empty pages kept, so that a single record that comes and goes does not allocate a page each time
+	live          int
 	// generation marks the pages that this table may change in place. The table shares pages of other generations with
 	// frozen copies.
 	generation uint64
@@ -322,11 +322,11 @@ func (t *table[T]) own(i int) *page[T] {
 
 // add stores a record in a free slot.
 func (t *table[T]) add(record T) ref {
-	if len(t.roomy) == 0 {
-		t.roomy = append(t.roomy, int32(len(t.pages)))
+	if len(t.pagesWithRoom) == 0 {
+		t.pagesWithRoom = append(t.pagesWithRoom, int32(len(t.pages)))
 		t.pages = append(t.pages, nil)
 	}
-	i := int(t.roomy[len(t.roomy)-1])
+	i := int(t.pagesWithRoom[len(t.pagesWithRoom)-1])
 	switch p := t.pages[i]; {
 	case p == nil:
 		t.pages[i] = &page[T]{generation: t.generation}
@@ -337,7 +337,7 @@ func (t *table[T]) add(record T) ref {
 	at := bits.TrailingZeros32(^p.live)
 	p.records[at] = record
 	if p.live |= 1 << at; p.live == fullPage {
-		t.roomy = t.roomy[:len(t.roomy)-1]
+		t.pagesWithRoom = t.pagesWithRoom[:len(t.pagesWithRoom)-1]
 	}
 	t.live++
 	return ref(i*pageSize + at + 1)
@@ -348,7 +348,7 @@ func (t *table[T]) remove(r ref) {
 	i, at := int((r-1)/pageSize), (r-1)%pageSize
 	p := t.own(i)
 	if p.live == fullPage {
-		t.roomy = append(t.roomy, int32(i))
+		t.pagesWithRoom = append(t.pagesWithRoom, int32(i))
 	}
 	var zero T
 	p.records[at] = zero
@@ -450,7 +450,7 @@ func (m *Machine) trim() {
 	_ = trim(&m.byName, &p[0]) || trim(&m.byLease, &p[1]) || trim(&m.byWait, &p[2]) || trim(&m.byList, &p[3]) ||
 		trim(&m.byPlace, &p[4]) || trim(&m.byEntry, &p[5]) || trim(&m.byNotice, &p[6]) || trim(&m.byEnded, &p[7]) ||
 		trim(&m.byKey, &p[8]) || trim(&m.byRevoked, &p[9]) || trim(&m.marked, &p[10]) || trim(&m.holdersBy, &p[11]) ||
-		trim(&m.owned, &p[12]) || trim(&m.byShade, &p[13]) || trim(&m.byReturn.spends, &p[14])
+		trim(&m.owned, &p[12]) || trim(&m.tombstoneOf, &p[13]) || trim(&m.byReturn.spends, &p[14])
 }
 
 // links and list chain records of one table in insertion order.

@@ -43,9 +43,9 @@ type builder struct {
 	lastGroup string // of the section's last group
 }
 
-// ReadStanding reads the Standing from the beginning of a snapshot. Because it buffers, it may read more of r than it
-// needs.
-func ReadStanding(r io.Reader) (Standing, error) {
+// ReadStateHeader reads the StateHeader from the beginning of a snapshot. Because it buffers, it may read more of r
+// than it needs.
+func ReadStateHeader(r io.Reader) (StateHeader, error) {
 	b := &builder{m: New(), in: &snapshotReader{r: bufio.NewReader(r)}}
 	err := b.begin()
 	var head [2]byte
@@ -59,9 +59,9 @@ func ReadStanding(r io.Reader) (Standing, error) {
 		err = b.record(sectionState)
 	}
 	if err != nil {
-		return Standing{}, fmt.Errorf("snapshot: %w", err)
+		return StateHeader{}, fmt.Errorf("snapshot: %w", err)
 	}
-	return b.m.Standing(), nil
+	return b.m.StateHeader(), nil
 }
 
 // begin reads the part before the sections.
@@ -183,7 +183,7 @@ func (b *builder) record(tag byte) error {
 	return d.Done()
 }
 
-// findUnserved finds the heads that the last entry left ungranted.
+// findUnserved finds the heads of lines that the last entry of the log left ungranted.
 func (b *builder) findUnserved() {
 	for r := range b.m.semaphores.all() {
 		b.m.addCandidate(target(r))
@@ -199,15 +199,15 @@ func (b *builder) findUnserved() {
 func (b *builder) standUp() {
 	for r, s := range b.m.semaphores.all() {
 		if s.line != nil {
-			b.m.restand(target(r), s.line)
+			b.m.refreshFront(target(r), s.line)
 		}
 	}
 	for r, l := range b.m.lanes.all() {
 		if l.line != nil && !b.m.semaphores.at(l.semaphore).pool() {
-			b.m.restand(targetOf(l.semaphore, r), l.line)
+			b.m.refreshFront(targetOf(l.semaphore, r), l.line)
 		}
 	}
-	b.m.touched, b.m.freed = b.m.touched[:0], b.m.freed[:0]
+	b.m.touched, b.m.noticeChecks = b.m.touched[:0], b.m.noticeChecks[:0]
 }
 
 func (b *builder) addSettings(d *decoder) {
@@ -232,7 +232,7 @@ func (b *builder) addLane(d *decoder) {
 		return
 	}
 	b.last, b.lastGroup = epoch, l.group
-	if l.own {
+	if l.hasOwnLimit {
 		b.m.countOwnLimit(l.owner, 1)
 	}
 	b.m.fileLane(b.m.lanes.add(l))
@@ -278,7 +278,7 @@ func (b *builder) addSemaphore(d *decoder) {
 	}
 	r := b.m.semaphores.add(s)
 	b.epochs[s.epoch] = r
-	if s.deleted || s.shrunk {
+	if s.deleted || s.hasImpossible {
 		b.m.unswept.Set(s.epoch, r)
 	}
 	if s.deleted {
@@ -336,12 +336,12 @@ func (b *builder) followOneShot(d *decoder, r ref, k *key) {
 	if k.place != 0 || k.session == 0 {
 		return
 	}
-	owner, ok := b.m.bySession.Get(k.session)
-	if !ok || b.m.sessions.at(owner).key != 0 {
+	session, ok := b.m.bySession.Get(k.session)
+	if !ok || b.m.sessions.at(session).key != 0 {
 		d.Fail()
 		return
 	}
-	b.m.sessions.mut(owner).key = r
+	b.m.sessions.mut(session).key = r
 }
 
 func (b *builder) addMark(d *decoder) {
@@ -380,7 +380,7 @@ func (b *builder) addRequest(d *decoder) {
 	r := b.request(d)
 	conflict := len(r.members) == 0
 	for i, want := range r.members {
-		waits := !r.unowned && b.m.byWait[leaseKey{r.session, want.target()}] != 0
+		waits := !r.isDown && b.m.byWait[leaseKey{r.session, want.target()}] != 0
 		conflict = conflict || waits || countOf(r.members[:i], want.target()) != 0
 	}
 	if r.entry != 0 {
@@ -409,15 +409,15 @@ func (b *builder) addRevoked(d *decoder) {
 func (b *builder) addItem(d *decoder) {
 	i := b.item(d)
 	_, lives := b.m.itemNames.Get(i.name)
-	_, stays := b.m.byShade[i.name]
+	_, stays := b.m.tombstoneOf[i.name]
 	if !b.valid(d, i.created, lives || stays) {
 		return
 	}
 	r := b.m.items.add(i)
 	b.m.itemBytes += i.bytes()
 	b.m.count(i.owner, owned{items: 1, itemBytes: i.bytes()})
-	if i.shade {
-		b.m.fileShade(r)
+	if i.tombstone {
+		b.m.fileTombstone(r)
 		return
 	}
 	b.m.itemNames.Set(i.name, r)

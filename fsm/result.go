@@ -79,7 +79,7 @@ const (
 	RuleOwnerSessions Rule = 14 // limit: one owner's sessions, see OwnerLimits
 	RuleOwnerLeases   Rule = 15 // limit: one owner's leases
 	RuleOwnerWaiting  Rule = 16 // limit: one owner's waiting requests
-	RuleItems         Rule = 17 // limit: how many items and shades
+	RuleItems         Rule = 17 // limit: how many items and tombstones
 	RuleItemBytes     Rule = 18 // limit: bytes of items
 	RuleSessionItems  Rule = 19 // limit: how many items one session holds
 	RuleVersion       Rule = 20 // item-differs: the item has another version

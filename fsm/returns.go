@@ -150,7 +150,7 @@ func (m *Machine) countReturn(t *timedReturn, by int64) {
 	s.returning += by
 	if t.lane != 0 {
 		m.lanes.mut(t.lane).returning += by
-		m.refile(t.lane)
+		m.updateHead(t.lane)
 	}
 	if w := (member{semaphore: t.semaphore, lane: t.lane}); by < 0 {
 		m.touch(w)
@@ -204,7 +204,7 @@ func (m *Machine) bringBack() {
 		t := *m.returns.at(first.at)
 		s := m.semaphores.at(t.semaphore)
 		if t.count > 0 && !s.deleted {
-			m.effect(Effect{Kind: EffectReturned, Semaphore: s.name, Epoch: s.epoch, Count: t.count,
+			m.emit(Effect{Kind: EffectReturned, Semaphore: s.name, Epoch: s.epoch, Count: t.count,
 				Details: detailsOf(m.groupOf(t.lane), 0, t.slots.all(), "")})
 		}
 		m.dropReturn(first.at)
@@ -219,9 +219,9 @@ func (m *Machine) changeReturn(r ref, by int64) {
 	m.countReturn(t, by)
 }
 
-// restOf returns when the permits of a lease that ends come back (0: at once), and whether the lease is lost. With
+// returnTime returns when the permits of a lease that ends come back (0: at once), and whether the lease is lost. With
 // Settings.OnLostMS, a lease is lost if it reached max_hold, or if its session expired without a ttl of 0 from its client.
-func (m *Machine) restOf(l *lease, cause Cause) (dueMS int64, lost bool) {
+func (m *Machine) returnTime(l *lease, cause Cause) (dueMS int64, lost bool) {
 	s := m.semaphores.at(l.semaphore)
 	if s.settings == nil || s.deleted {
 		return 0, false
@@ -240,13 +240,13 @@ func (m *Machine) restOf(l *lease, cause Cause) (dueMS int64, lost bool) {
 	return roundUp(m.nowMS+wait, returnStepMS), lost
 }
 
-// rest stores a return for permits that a lease has given up, with their slots.
-func (m *Machine) rest(l *lease, count int64, named []SlotRun, dueMS int64, lost bool) {
-	owner, s := m.sessions.at(l.session), m.semaphores.at(l.semaphore)
-	t := timedReturn{semaphore: l.semaphore, lane: l.lane, owner: owner.owner, count: count, dueMS: dueMS, slots: newSlotList(named)}
+// scheduleReturn stores a return for permits that a lease has given up, with their slots.
+func (m *Machine) scheduleReturn(l *lease, count int64, named []SlotRun, dueMS int64, lost bool) {
+	session, s := m.sessions.at(l.session), m.semaphores.at(l.semaphore)
+	t := timedReturn{semaphore: l.semaphore, lane: l.lane, owner: session.owner, count: count, dueMS: dueMS, slots: newSlotList(named)}
 	if lost {
-		t.lost = &lostHold{token: l.token, session: owner.id, atMS: m.nowMS, metadata: owner.metadata} // state: immutable
-		m.effect(Effect{Kind: EffectLost, Semaphore: s.name, Epoch: s.epoch, Session: owner.id, Token: l.token, Count: count,
+		t.lost = &lostHold{token: l.token, session: session.id, atMS: m.nowMS, metadata: session.metadata} // state: immutable
+		m.emit(Effect{Kind: EffectLost, Semaphore: s.name, Epoch: s.epoch, Session: session.id, Token: l.token, Count: count,
 			Details: detailsOf(m.groupOf(l.lane), dueMS, named, "")})
 	}
 	m.addReturn(t)
@@ -275,7 +275,7 @@ func (m *Machine) revoke(held ref, cause Cause, reason string) {
 		return
 	}
 	count, named := l.holds(), l.slots.all()
-	m.leaveEnd(held)
+	m.unindexEnd(held)
 	l.endCause, l.reason, l.ends, l.slots = cause, reason, 0, nil // state: a revoked lease has no slots
 	m.takeBack(l, count, named, cause, reason)
 	m.done.ended++

@@ -9,8 +9,8 @@ func TestMaxHoldPushesOutNoOperator(t *testing.T) {
 	for i := range uint64(maxRevoked) {
 		m.fileRevoked(revoked{session: 1000 + i, epoch: 2, order: i + 1, reason: maxHoldReason})
 	}
-	restore := func(session uint64, name string) modelCommand {
-		return modelCommand{command: RestoreSession{Session: session, TTLMS: 1000, Leases: []Want{{Semaphore: name, Count: 1}}}}
+	restore := func(sessionID uint64, name string) modelCommand {
+		return modelCommand{command: RestoreSession{Session: sessionID, TTLMS: 1000, Leases: []Want{{Semaphore: name, Count: 1}}}}
 	}
 	m.Apply(1, EncodeEntry(0, encodeAll([]modelCommand{{command: CreateSemaphore{Name: "a", Permits: 1}},
 		{command: CreateSemaphore{Name: "held", Permits: 1, Settings: SettingsChange{MaxHoldMS: Change[int64]{true, MinHoldMS}}}},

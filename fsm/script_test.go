@@ -389,7 +389,7 @@ func (s *script) state() string {
 	return b.String()
 }
 
-// items lists every item and how many shades there are.
+// items lists every item and how many tombstones there are.
 func (s *script) items() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "now %s\n", clockText(s.m.NowMS()))

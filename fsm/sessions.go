@@ -18,7 +18,7 @@ func (m *Machine) openSession(s session) ref {
 	if len(s.metadata) > 0 {
 		opened.Details = &EffectDetails{Metadata: s.metadata}
 	}
-	m.effect(opened)
+	m.emit(opened)
 	return r
 }
 
@@ -26,13 +26,13 @@ func (m *Machine) openSession(s session) ref {
 func (m *Machine) setLife(r ref, ttlMS, deadlineMS int64) {
 	s := m.sessions.mut(r)
 	if s.ttlMS != ttlMS || s.deadlineMS != deadlineMS {
-		m.effect(Effect{Kind: EffectSessionRenewed, Session: s.id, TTLMS: ttlMS, DeadlineMS: deadlineMS})
+		m.emit(Effect{Kind: EffectSessionRenewed, Session: s.id, TTLMS: ttlMS, DeadlineMS: deadlineMS})
 	}
 	s.ttlMS, s.deadlineMS = ttlMS, deadlineMS
 	m.deadlines.set(r, s.id, deadlineMS)
 }
 
-// endIfDue makes settle end a session whose deadline is not in the future.
+// endIfDue makes finishCommand end a session whose deadline is not in the future.
 func (m *Machine) endIfDue(s *session) {
 	if s.deadlineMS <= m.nowMS {
 		m.endNow = append(m.endNow, s.id)
@@ -56,8 +56,9 @@ func (m *Machine) giveTTL(r ref, ttlMS int64) {
 	}
 }
 
-// waitOver reports whether a one-shot session was opened for a request, and records that the request no longer waits.
-func (m *Machine) waitOver(r *request) bool {
+// endFirstWait records that the request for which a one-shot was opened no longer waits. It returns false for any other
+// request.
+func (m *Machine) endFirstWait(r *request) bool {
 	if r.session == 0 || r.place == 0 || m.sessions.at(r.session).first != r.place {
 		return false
 	}
@@ -66,7 +67,7 @@ func (m *Machine) waitOver(r *request) bool {
 }
 
 // endSession withdraws the requests of a session, drops its leases and items and removes it. The caller must call
-// settle afterwards, because requests in other sessions may now be grantable.
+// finishCommand afterwards, because requests in other sessions may now be grantable.
 func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	for request := m.sessions.at(r).requests.first; request != 0; request = m.sessions.at(r).requests.first {
 		why := cause
@@ -82,7 +83,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 		m.dropEntry(e, !m.sessions.at(r).keep)
 	}
 	if s := m.sessions.at(r); s.terms != nil || s.items.length() > 0 {
-		m.endHolding(r, cause)
+		m.releaseItems(r, cause)
 	}
 	s := *m.sessions.at(r)
 	m.done.ended++
@@ -91,7 +92,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	m.sessions.remove(r)
 	m.bySession.Delete(s.id)
 	m.count(s.owner, owned{sessions: -1})
-	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Details: detailsOf("", 0, nil, reason)})
+	m.emit(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Details: detailsOf("", 0, nil, reason)})
 	if s.leased || !s.oneShot {
 		m.rememberEnded(ended{id: s.id, cause: cause, reason: reason, owner: s.owner})
 	}
@@ -128,11 +129,11 @@ func (m *Machine) endIfSpent(r ref, cause Cause) {
 // findSession returns the living session with an id. Otherwise result is the refusal, which says how the session ended
 // if the machine remembers the end.
 func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
-	if r, ok := m.ownSession(id); ok {
+	if r, ok := m.usableSession(id); ok {
 		return r, true
 	}
 	result.Code, result.Session = UnknownSession, id
-	if r, ok := m.byEnded[id]; ok && m.mayFind(m.ended.at(r).owner) {
+	if r, ok := m.byEnded[id]; ok && m.mayUse(m.ended.at(r).owner) {
 		switch e := m.ended.at(r); {
 		case e.cause == CauseExpired:
 			result.Code = ExpiredSession
@@ -145,11 +146,11 @@ func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
 
 // find returns the semaphore and the session that a command names. If one of them does not
 // exist, ok is false and result is the refusal.
-func (m *Machine) find(name string, epoch, session uint64, result *Result) (semaphore, owner ref, ok bool) {
+func (m *Machine) find(name string, epoch, sessionID uint64, result *Result) (semaphore, session ref, ok bool) {
 	if semaphore, ok = m.findSemaphore(name, epoch, result); ok {
-		owner, ok = m.findSession(session, result)
+		session, ok = m.findSession(sessionID, result)
 	}
-	return semaphore, owner, ok
+	return semaphore, session, ok
 }
 
 func (m *Machine) sessionID(r ref) uint64 {
@@ -180,8 +181,8 @@ func (m *Machine) roomToOpen(id uint64, result *Result) bool {
 }
 
 // roomToHold reports whether the limits allow the leases that a request asks for. Leases of waiting requests are
-// reserved, so that a later grant never exceeds a limit. owner is nil for a new one-shot session.
-func (m *Machine) roomToHold(owner *session, newcomer *request, result *Result) bool {
+// reserved, so that a later grant never exceeds a limit. session is nil for a new one-shot session.
+func (m *Machine) roomToHold(session *session, newcomer *request, result *Result) bool {
 	if !m.roomForLeases(newcomer.reserves(), result) {
 		return false
 	}
@@ -189,10 +190,10 @@ func (m *Machine) roomToHold(owner *session, newcomer *request, result *Result) 
 	if more == 0 {
 		return true
 	}
-	if !m.ownerHasRoom(owner, owned{leases: more}, result) {
+	if !m.ownerHasRoom(session, owned{leases: more}, result) {
 		return false
 	}
-	return owner == nil || within(int64(owner.leases.length())+int64(owner.reserved)+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
+	return session == nil || within(int64(session.leases.length())+int64(session.reserved)+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
 }
 
 // roomForLeases reports whether there is room for more leases and returns.
@@ -276,43 +277,43 @@ func (m *Machine) unlinkHolder(r ref) {
 // linkLease adds a lease to the indexes. Leases come in the order of their tokens.
 func (m *Machine) linkLease(r ref) {
 	l := m.leases.at(r)
-	owner := m.sessions.mut(l.session)
-	if owner.leases.length() > 0 { // the first lease needs no index, see leaseOf
+	session := m.sessions.mut(l.session)
+	if session.leases.length() > 0 { // the first lease needs no index, see leaseOf
 		m.byLease[leaseKey{l.session, l.target()}] = r
 	}
-	owner.leased = true
-	owner.leases.push(r, m.leaseInSession)
-	m.count(owner.owner, owned{leases: 1})
+	session.leased = true
+	session.leases.push(r, m.leaseInSession)
+	m.count(session.owner, owned{leases: 1})
 	m.linkHolder(r)
 	if l.lane != 0 {
 		m.useLane(l.lane)
-		m.hold(l.lane, l.holds())
+		m.addHeld(l.lane, l.holds())
 	}
-	m.joinEnd(r)
+	m.indexEnd(r)
 }
 
-// joinEnd files a lease by the time at which it ends.
-func (m *Machine) joinEnd(r ref) {
+// indexEnd files a lease by the time at which it ends.
+func (m *Machine) indexEnd(r ref) {
 	if l := m.leases.at(r); l.ends != 0 {
 		m.byReturn.ends.Set(leaseEnd{l.ends, l.token, r})
 	}
 }
 
-func (m *Machine) leaveEnd(r ref) {
+func (m *Machine) unindexEnd(r ref) {
 	if l := m.leases.at(r); l.ends != 0 {
 		m.byReturn.ends.Delete(leaseEnd{l.ends, l.token, r})
 	}
 }
 
 // leaseOf returns the lease of a session for a target.
-func (m *Machine) leaseOf(owner ref, on target) (ref, bool) {
-	if owner == 0 {
+func (m *Machine) leaseOf(session ref, on target) (ref, bool) {
+	if session == 0 {
 		return 0, false
 	}
-	if first := m.sessions.at(owner).leases.first; first != 0 && m.leases.at(first).target() == on {
+	if first := m.sessions.at(session).leases.first; first != 0 && m.leases.at(first).target() == on {
 		return first, true
 	}
-	r, ok := m.byLease[leaseKey{owner, on}]
+	r, ok := m.byLease[leaseKey{session, on}]
 	return r, ok
 }
 
@@ -324,11 +325,11 @@ func (m *Machine) leaseInSemaphore(r ref) *links { return &m.leases.mut(r).inSem
 func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	l := *m.leases.at(r)
 	m.rememberRevoked(&l, cause)
-	m.leaveEnd(r)
+	m.unindexEnd(r)
 	m.takeBack(&l, l.holds(), l.slots.all(), cause, reason)
-	owner := m.sessions.mut(l.session)
-	owner.leases.unlink(r, m.leaseInSession)
-	m.count(owner.owner, owned{leases: -1})
+	session := m.sessions.mut(l.session)
+	session.leases.unlink(r, m.leaseInSession)
+	m.count(session.owner, owned{leases: -1})
 	m.unlinkHolder(r)
 	delete(m.byLease, leaseKey{l.session, l.target()})
 	m.leases.remove(r)
@@ -342,27 +343,27 @@ func (m *Machine) takeBack(l *lease, count int64, named []SlotRun, cause Cause, 
 	s := m.semaphores.mut(l.semaphore)
 	s.held -= count
 	s.modified = m.index
-	m.hold(l.lane, -count)
+	m.addHeld(l.lane, -count)
 	dueMS, lost := int64(0), false
 	if count > 0 {
-		dueMS, lost = m.restOf(l, cause)
+		dueMS, lost = m.returnTime(l, cause)
 	}
-	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
+	m.emit(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
 		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS,
 		Details: detailsOf(m.groupOf(l.lane), dueMS, named, reason)})
 	switch {
 	case dueMS != 0:
-		m.rest(l, count, named, dueMS, lost)
+		m.scheduleReturn(l, count, named, dueMS, lost)
 	case count > 0:
 		m.freeSlots(l.semaphore, named)
 		m.touch(member{semaphore: l.semaphore, lane: l.lane})
 	}
 }
 
-// leaseMeant returns the lease of a session for a group of a semaphore if it has the token; token 0 matches any lease.
+// leaseWithToken returns the lease of a session for a group of a semaphore if it has the token; token 0 matches any lease.
 // A token is never reused, so a late command can't end a newer lease by mistake.
-func (m *Machine) leaseMeant(owner, semaphore ref, group string, token uint64) (ref, bool) {
-	held, ok := m.leaseNamed(owner, semaphore, group)
+func (m *Machine) leaseWithToken(session, semaphore ref, group string, token uint64) (ref, bool) {
+	held, ok := m.leaseNamed(session, semaphore, group)
 	if !ok || token != 0 && m.leases.at(held).token != token {
 		return 0, false
 	}
@@ -371,11 +372,11 @@ func (m *Machine) leaseMeant(owner, semaphore ref, group string, token uint64) (
 
 // wasRevoked reports whether an operator revoked one of the leases of a session that is to be restored. If so, result
 // is the refusal.
-func (m *Machine) wasRevoked(session uint64, members []member) (result Result, was bool) {
+func (m *Machine) wasRevoked(sessionID uint64, members []member) (result Result, was bool) {
 	for _, want := range members {
-		if r, ok := m.byRevoked[revokedKey{session, m.semaphores.at(want.semaphore).epoch, m.groupOf(want.lane)}]; ok {
+		if r, ok := m.byRevoked[revokedKey{sessionID, m.semaphores.at(want.semaphore).epoch, m.groupOf(want.lane)}]; ok {
 			m.refuseRevoked(&result, want, m.revoked.at(r).reason)
-			result.Session = session
+			result.Session = sessionID
 			return result, true
 		}
 	}

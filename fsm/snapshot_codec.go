@@ -50,13 +50,13 @@ func (e *encoder) semaphore(s *semaphore) {
 	e.uint(s.modified)
 	e.uint(s.version)
 	e.bool(s.deleted)
-	e.bool(s.shrunk)
+	e.bool(s.hasImpossible)
 	e.string(s.owner)
 }
 
 func (d *decoder) semaphore() semaphore {
 	return semaphore{name: d.Text(), epoch: d.Uint(), permits: d.Int(), offset: d.Int(), held: d.Int(), level: d.level(),
-		metadata: d.pairs(), modified: d.Uint(), version: d.Uint(), deleted: d.Bool(), shrunk: d.Bool(), owner: d.Text()}
+		metadata: d.pairs(), modified: d.Uint(), version: d.Uint(), deleted: d.Bool(), hasImpossible: d.Bool(), owner: d.Text()}
 }
 
 // hasSettings reports whether a semaphore has members that most semaphores lack.
@@ -66,7 +66,7 @@ func (s *semaphore) hasSettings() bool {
 
 func (e *encoder) semaphoreSettingsOf(s *semaphore) {
 	e.uint(s.epoch)
-	with := s.with()
+	with := s.settingsOrZero()
 	e.settings(&with)
 	e.uint(uint64(s.passed))
 	e.bool(s.sweep != nil)
@@ -97,16 +97,16 @@ func (e *encoder) lane(l *lane, epoch uint64) {
 	e.uint(epoch)
 	e.string(l.group)
 	e.int(l.limit)
-	e.bool(l.own)
-	if l.own {
+	e.bool(l.hasOwnLimit)
+	if l.hasOwnLimit {
 		e.string(l.owner)
 	}
 	e.uint(l.turn)
 }
 
 func (b *builder) readLaneRecord(d *decoder) lane {
-	l := lane{semaphore: b.semaphore(d), group: d.Text(), limit: d.Int(), own: d.Bool()}
-	if l.own {
+	l := lane{semaphore: b.semaphore(d), group: d.Text(), limit: d.Int(), hasOwnLimit: d.Bool()}
+	if l.hasOwnLimit {
 		l.owner = d.Text()
 	}
 	l.turn = d.Uint()
@@ -240,7 +240,7 @@ func (f *Frozen) encodeRequest(e *encoder, r *request) {
 		e.int(want.count)
 	}
 	e.byte(byte(r.mode))
-	e.bool(r.unowned)
+	e.bool(r.isDown)
 	e.bool(r.partial)
 	e.uint(r.listHash)
 	e.int(r.enqueuedMS)
@@ -263,7 +263,7 @@ func (b *builder) request(d *decoder) request {
 	for i := range r.members {
 		r.members[i] = member{semaphore: b.semaphore(d), count: d.Int()}
 	}
-	r.mode, r.unowned, r.partial = Mode(d.Byte()), d.Bool(), d.Bool()
+	r.mode, r.isDown, r.partial = Mode(d.Byte()), d.Bool(), d.Bool()
 	r.listHash, r.enqueuedMS = d.Uint(), d.Int()
 	if order := d.Uint(); order != 0 {
 		r.entry = b.orders[order]
@@ -407,8 +407,8 @@ func (f *Frozen) encodeItem(e *encoder, i *item) {
 	e.uint(i.created)
 	e.int(i.delayMS)
 	e.string(i.owner)
-	e.bool(i.shade)
-	if i.shade {
+	e.bool(i.tombstone)
+	if i.tombstone {
 		return
 	}
 	e.string(i.value)
@@ -422,8 +422,8 @@ func (f *Frozen) encodeItem(e *encoder, i *item) {
 }
 
 func (b *builder) item(d *decoder) item {
-	i := item{name: d.Text(), created: d.Uint(), delayMS: d.Int(), owner: d.Text(), shade: d.Bool()}
-	if i.shade {
+	i := item{name: d.Text(), created: d.Uint(), delayMS: d.Int(), owner: d.Text(), tombstone: d.Bool()}
+	if i.tombstone {
 		return i
 	}
 	i.value, i.flags, i.locks, i.version = d.Text(), d.Uint(), d.Uint(), d.Uint()

@@ -9,42 +9,42 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Standing is the part of a state outside of its records: counters, time, level and cluster id. It is immutable.
-type Standing struct{ of state }
+// StateHeader is the part of a state outside of its records: counters, time, level and cluster id. It is immutable.
+type StateHeader struct{ of state }
 
-// Standing returns the standing of the state.
-func (m *Machine) Standing() Standing { return Standing{m.state} }
+// StateHeader returns the header of the state.
+func (m *Machine) StateHeader() StateHeader { return StateHeader{m.state} }
 
-// Standing returns the standing of the copy.
-func (f *Frozen) Standing() Standing { return Standing{f.state} }
+// StateHeader returns the header of the copy.
+func (f *Frozen) StateHeader() StateHeader { return StateHeader{f.state} }
 
 // Index returns the index of the last entry applied.
-func (s Standing) Index() uint64 { return s.of.index }
+func (s StateHeader) Index() uint64 { return s.of.index }
 
 // Term returns the term of the last StartTerm.
-func (s Standing) Term() uint64 { return s.of.term }
+func (s StateHeader) Term() uint64 { return s.of.term }
 
 // Hash returns the hash of the state.
-func (s Standing) Hash() [16]byte { return s.of.hash }
+func (s StateHeader) Hash() [16]byte { return s.of.hash }
 
 // NowMS returns cluster time.
-func (s Standing) NowMS() int64 { return s.of.nowMS }
+func (s StateHeader) NowMS() int64 { return s.of.nowMS }
 
 // FeatureLevel returns the level in force.
-func (s Standing) FeatureLevel() uint32 { return s.of.feature }
+func (s StateHeader) FeatureLevel() uint32 { return s.of.feature }
 
 // ClusterID returns the id of the cluster.
-func (s Standing) ClusterID() ClusterID { return s.of.cluster }
+func (s StateHeader) ClusterID() ClusterID { return s.of.cluster }
 
-// Headless reports the same as [Machine.Headless].
-func (s Standing) Headless() bool { return s.of.term != 0 && s.of.leader == "" }
+// RestorePending reports the same as [Machine.RestorePending].
+func (s StateHeader) RestorePending() bool { return s.of.term != 0 && s.of.leader == "" }
 
 // Succession says how a state from a backup follows the state of a running cluster.
 type Succession struct {
-	Own         Standing // of the state of the running cluster
-	Index       uint64   // the index at which the new state takes effect, above the indexes of both states
-	NowMS       int64    // the earliest cluster time of the new state
-	EndSessions bool     // all sessions end, as if their deadlines had passed
+	Own         StateHeader // of the state of the running cluster
+	Index       uint64      // the index at which the new state takes effect, above the indexes of both states
+	NowMS       int64       // the earliest cluster time of the new state
+	EndSessions bool        // all sessions end, as if their deadlines had passed
 }
 
 // maxSucceeded bounds the index, the time and the counters that Succeed accepts. No cluster reaches it, but a damaged
@@ -64,7 +64,7 @@ const maxSucceeded = 1 << 52
 //     have had the same semaphore, its settings get a new version.
 //   - The numbers of changes of items skip 2^32 too, and each item gets a new version.
 //
-// The state has no leader until the next StartTerm, see [Machine.Headless].
+// The state has no leader until the next StartTerm, see [Machine.RestorePending].
 func (m *Machine) Succeed(by Succession) error {
 	followed := &by.Own.of
 	if by.Index <= max(m.index, followed.index) || by.Index > maxSucceeded {
@@ -90,7 +90,7 @@ func (m *Machine) Succeed(by Succession) error {
 	}
 	m.jumpChanges(max(m.changes, followed.changes) - m.changes + succeededJump)
 	changeEach(&m.items, func(i *item) {
-		if !i.shade {
+		if !i.tombstone {
 			i.version = m.changes
 		}
 	})
@@ -117,9 +117,9 @@ func sum128(parts ...[]byte) (sum [16]byte) {
 	return sum
 }
 
-// Headless reports whether the state came from a backup and no leader has begun a term on it yet. Until then the
+// RestorePending reports whether the state came from a backup and no leader has begun a term on it yet. Until then the
 // cluster may return to the state that this state was to replace.
-func (m *Machine) Headless() bool { return m.Standing().Headless() }
+func (m *Machine) RestorePending() bool { return m.StateHeader().RestorePending() }
 
 // endAll ends all sessions in one step, without a budget.
 func (m *Machine) endAll() {
@@ -129,9 +129,9 @@ func (m *Machine) endAll() {
 		m.endSession(m.deadlines.due.at(0).session, CauseExpired, "")
 	}
 	m.sweep()
-	m.settle()
+	m.finishCommand()
 	m.dropFresh()
-	m.keepUnserved()
+	m.trimUnserved()
 	m.budget = defaultBudget()
 	m.applied, m.conclusions, m.effects = nil, nil, nil // not reported, because the state begins a new history
 }
@@ -215,7 +215,7 @@ func (m *Machine) moveReturns(move func(*int64)) {
 		m.fileReturn(r)
 	}
 	for r := range m.leases.all() {
-		m.joinEnd(r)
+		m.indexEnd(r)
 	}
 }
 
@@ -244,10 +244,10 @@ func (m *Machine) moveLines(by int64) {
 	}
 	for r, l := range m.lanes.all() {
 		moveLine(l.line)
-		m.refile(r)
+		m.updateHead(r)
 	}
 	m.unserved = moved(m.unserved) // state: as the lines
-	m.touched, m.freed = m.touched[:0], m.freed[:0]
+	m.touched, m.noticeChecks = m.touched[:0], m.noticeChecks[:0]
 }
 
 func changeEach[T any](records *table[T], change func(*T)) {

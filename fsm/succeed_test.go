@@ -43,28 +43,28 @@ func TestSucceededStateContinuesBoth(t *testing.T) {
 		AcquireOnce{Session: 5, Name: "b", Count: 1, TTLMS: 1000, WaitMS: 1000})
 	for name, c := range map[string]struct{ own, file *Machine }{"an older cluster": {old, young}, "a younger cluster": {young, old}} {
 		m := reread(t, c.file)
-		err := m.Succeed(Succession{Own: c.own.Standing(), Index: 701})
+		err := m.Succeed(Succession{Own: c.own.StateHeader(), Index: 701})
 		if err != nil {
 			t.Fatal(name, err)
 		}
 		if m.tokens != 2+1<<32 || m.places != 1+1<<32 || m.epochs != 2+1<<32 {
 			t.Errorf("%s: token %d, place %d, epoch %d", name, m.tokens, m.places, m.epochs)
 		}
-		if m.Index() != 701 || m.NowMS() != 900_000 || m.ClusterID() != c.own.ClusterID() || m.Term() != c.own.Term() || !m.Headless() {
+		if m.Index() != 701 || m.NowMS() != 900_000 || m.ClusterID() != c.own.ClusterID() || m.Term() != c.own.Term() || !m.RestorePending() {
 			t.Errorf("%s: index %d, time %d, cluster %v, term %d of %q", name, m.Index(), m.NowMS(), m.ClusterID(), m.Term(), m.Leader())
 		}
 		if m.Hash() == c.own.Hash() || m.Hash() == c.file.Hash() {
 			t.Errorf("%s: the hash is that of another state", name)
 		}
 		m.Apply(702, EncodeEntry(0, encodeAll(plain(StartTerm{Term: c.own.Term(), Leader: "n2", Limits: DefaultLimits(), Cluster: c.own.ClusterID()}))))
-		if m.Headless() || m.NowMS() != 900_000 {
+		if m.RestorePending() || m.NowMS() != 900_000 {
 			t.Errorf("%s: after the first entry: time %d, leader %q", name, m.NowMS(), m.Leader())
 		}
 	}
-	if reread(t, old).Succeed(Succession{Own: young.Standing(), Index: 700}) == nil || reread(t, young).Succeed(Succession{Own: old.Standing(), Index: 700}) == nil {
+	if reread(t, old).Succeed(Succession{Own: young.StateHeader(), Index: 700}) == nil || reread(t, young).Succeed(Succession{Own: old.StateHeader(), Index: 700}) == nil {
 		t.Error("a state has taken its place at an index that one of the two has come to")
 	}
-	if reread(t, young).Succeed(Succession{Own: old.Standing(), Index: math.MaxUint64}) == nil {
+	if reread(t, young).Succeed(Succession{Own: old.StateHeader(), Index: math.MaxUint64}) == nil {
 		t.Error("an index at which no log could go on")
 	}
 }
@@ -73,15 +73,15 @@ func TestSucceededStateContinuesBoth(t *testing.T) {
 // them has given out, though that one was a restored one, or had jumped itself.
 func TestJumpsPassLostJumps(t *testing.T) {
 	before, _ := lived(1, 5, 0, CreateSemaphore{Name: "db", Permits: 9})
-	then := func(change func(m *Machine)) Standing {
+	then := func(change func(m *Machine)) StateHeader {
 		m := reread(t, before)
 		change(m)
 		m.Apply(m.Index()+1, EncodeEntry(0, encodeAll(plain(CreateSemaphore{Name: "next", Permits: 1}))))
-		return m.Standing()
+		return m.StateHeader()
 	}
 	succeeded := then(func(m *Machine) {
 		for i := range uint64(100) { // so many restores
-			if err := m.Succeed(Succession{Own: m.Standing(), Index: 100 + i}); err != nil {
+			if err := m.Succeed(Succession{Own: m.StateHeader(), Index: 100 + i}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -92,7 +92,7 @@ func TestJumpsPassLostJumps(t *testing.T) {
 	})
 	recovered := reread(t, before)
 	recovered.Recovered(ClusterID{2})
-	for _, c := range []struct{ lost, now Standing }{{succeeded, putBack}, {succeeded, recovered.Standing()}, {putBack, recovered.Standing()}} {
+	for _, c := range []struct{ lost, now StateHeader }{{succeeded, putBack}, {succeeded, recovered.StateHeader()}, {putBack, recovered.StateHeader()}} {
 		if lost, now := c.lost.of, c.now.of; lost.tokens >= now.tokens || lost.places >= now.places || lost.epochs >= now.epochs {
 			t.Errorf("lost: token %d, place %d, epoch %d; now: %d, %d, %d", lost.tokens, lost.places, lost.epochs, now.tokens, now.places, now.epochs)
 		}
@@ -110,17 +110,17 @@ func TestStatesThatNoClusterComesToAreRefused(t *testing.T) {
 		for value, sound := range map[uint64]bool{1 << 52: true, 1<<52 + 1: false, math.MaxUint64: false} {
 			m, _ := lived(2, 5, 0)
 			*counter(m) = value
-			if err := m.Succeed(Succession{Own: followed.Standing(), Index: 20}); (err == nil) != sound {
+			if err := m.Succeed(Succession{Own: followed.StateHeader(), Index: 20}); (err == nil) != sound {
 				t.Errorf("%s %d: %v", name, value, err)
 			}
 		}
 	}
 	late, _ := lived(2, 5, 1<<52+1)
-	if late.Succeed(Succession{Own: followed.Standing(), Index: 20}) == nil {
+	if late.Succeed(Succession{Own: followed.StateHeader(), Index: 20}) == nil {
 		t.Error("a time that no cluster comes to")
 	}
 	far, _ := lived(2, 1<<52+1, 0)
-	if far.Succeed(Succession{Own: followed.Standing(), Index: 1<<52 + 2}) == nil {
+	if far.Succeed(Succession{Own: followed.StateHeader(), Index: 1<<52 + 2}) == nil {
 		t.Error("an index that no log comes to")
 	}
 }
@@ -131,7 +131,7 @@ func TestSettingsOfSucceededSemaphoresAreNew(t *testing.T) {
 	file, _ := lived(1, 5, 0, CreateSemaphore{Name: "first", Permits: 3}, CreateSemaphore{Name: "second", Permits: 3})
 	followed, _ := lived(1, 9, 0, CreateSemaphore{Name: "first", Permits: 3}, PutSemaphore{Name: "first", Permits: Change[int64]{true, 4}})
 	m := reread(t, file)
-	if err := m.Succeed(Succession{Own: followed.Standing(), Index: 20}); err != nil {
+	if err := m.Succeed(Succession{Own: followed.StateHeader(), Index: 20}); err != nil {
 		t.Fatal(err)
 	}
 	for name, version := range map[string]uint64{"first": 1 + 1<<32, "second": 1} {
@@ -157,7 +157,7 @@ func TestSucceededTimesKeepTheirDistance(t *testing.T) {
 	keyed := Envelope{Key: "k"}.Encode(AcquireOnce{Session: 7, Name: "new", Count: 1, TTLMS: 900})
 	file.Apply(10, EncodeEntry(500, append(encodeAll(plain(CreateSemaphore{Name: "new", Permits: 2})), keyed)))
 	m := reread(t, file)
-	if err := m.Succeed(Succession{Own: followed.Standing(), Index: 50}); err != nil {
+	if err := m.Succeed(Succession{Own: followed.StateHeader(), Index: 50}); err != nil {
 		t.Fatal(err)
 	}
 	before, after := timesOf(file), timesOf(m)
@@ -172,7 +172,7 @@ func TestSucceededTimesKeepTheirDistance(t *testing.T) {
 	if k := m.keys.at(m.byKey[keyName{text: "k"}]); decodeResult(k.result).Grants[0].GrantedMS != gap+500 {
 		t.Errorf("a stored outcome has a grant at %d", decodeResult(k.result).Grants[0].GrantedMS)
 	}
-	if reread(t, file).Succeed(Succession{Own: followed.Standing(), Index: 50, NowMS: math.MaxInt64 - 10}) == nil {
+	if reread(t, file).Succeed(Succession{Own: followed.StateHeader(), Index: 50, NowMS: math.MaxInt64 - 10}) == nil {
 		t.Error("a deadline beyond the end of time")
 	}
 }
@@ -208,7 +208,7 @@ func TestSucceededStateCanEndAllSessions(t *testing.T) {
 	}
 	file, _ := lived(2, 9, 500, commands...)
 	m := reread(t, file)
-	if err := m.Succeed(Succession{Own: followed.Standing(), Index: 50, EndSessions: true}); err != nil {
+	if err := m.Succeed(Succession{Own: followed.StateHeader(), Index: 50, EndSessions: true}); err != nil {
 		t.Fatal(err)
 	}
 	if semaphores, sessions, leases, waiting := m.Counts(); semaphores != 1 || sessions+leases+waiting != 0 || m.MoreDue() {
@@ -235,7 +235,7 @@ func TestPropertySucceededStatesAreSound(t *testing.T) {
 		file.run(60, nil)
 		index := max(followed.machine.Index(), file.machine.Index()) + 7
 		m := reread(t, file.machine)
-		by := Succession{Own: followed.machine.Standing(), Index: index, NowMS: followed.machine.NowMS() + int64(followed.g.below(5000)), EndSessions: followed.g.chance(3)}
+		by := Succession{Own: followed.machine.StateHeader(), Index: index, NowMS: followed.machine.NowMS() + int64(followed.g.below(5000)), EndSessions: followed.g.chance(3)}
 		if err := m.Succeed(by); err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func TestNoTokenIsGivenTwiceAfterASuccession(t *testing.T) {
 	index := uint64(20)
 	for range 3 { // the same file again and again
 		m := reread(t, file)
-		if err := m.Succeed(Succession{Own: followed.Standing(), Index: index}); err != nil {
+		if err := m.Succeed(Succession{Own: followed.StateHeader(), Index: index}); err != nil {
 			t.Fatal(err)
 		}
 		var results []Result

@@ -37,9 +37,9 @@ func (m *Machine) sweepGroups(r ref, limit int) bool {
 // requests have ended.
 func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
 	l := m.lanes.mut(r)
-	if groupLimit := m.semaphores.at(semaphore).groupLimit(); !l.own && l.limit != groupLimit {
+	if groupLimit := m.semaphores.at(semaphore).groupLimit(); !l.hasOwnLimit && l.limit != groupLimit {
 		l.limit = groupLimit
-		m.refile(r)
+		m.updateHead(r)
 		m.touch(member{semaphore: semaphore, lane: r}) // also serves a family's line
 	}
 	if l.limit == NoLimit || l.line == nil {
@@ -55,7 +55,7 @@ func (m *Machine) sweepLane(semaphore, r ref, limit int) bool {
 			if m.done.ended >= limit {
 				break
 			}
-			m.loseMember(waiting, t, CauseNever, Never)
+			m.endMemberWait(waiting, t, CauseNever, Never)
 		}
 		if l = m.lanes.at(r); l.semaphore == 0 {
 			break // the lane was removed with its last request

@@ -149,11 +149,11 @@ func TestHeadsThatCantBeGrantedAreNotLeftOver(t *testing.T) {
 	l.openMore(due + 1)
 	l.line(due + 1)
 	for i := range lines {
-		name, session := nameOf(i+1), uint64(3*i)+1_000_000
+		name, sessionID := nameOf(i+1), uint64(3*i)+1_000_000
 		l.add(CreateSemaphore{Name: name, Permits: 2})
-		l.add(AcquireOnce{Name: name, Count: 1, TTLMS: MaxTTLMS, Session: session})
-		l.add(AcquireOnce{Name: name, Count: 1, TTLMS: 1000, Session: session + 1})
-		l.add(AcquireOnce{Name: name, Count: 2, TTLMS: 1000, WaitMS: MaxTTLMS, Session: session + 2})
+		l.add(AcquireOnce{Name: name, Count: 1, TTLMS: MaxTTLMS, Session: sessionID})
+		l.add(AcquireOnce{Name: name, Count: 1, TTLMS: 1000, Session: sessionID + 1})
+		l.add(AcquireOnce{Name: name, Count: 2, TTLMS: 1000, WaitMS: MaxTTLMS, Session: sessionID + 2})
 	}
 	l.flush()
 	l.m.budget.served = served
@@ -242,7 +242,7 @@ func fullEntries() []fullEntry {
 		{worstCase{name: "ends of sessions with 4,096 items", fill: func(l *loader) { l.itemHolders(3) }, commands: 3,
 			command: func(i int) Command { return EndSession{Session: uint64(i) + 1} }}, 40 * maxSessionItems},
 		{worstCase{name: "a tick with 20,480 shades that are due", fill: func(l *loader) { l.shades(5 * maxSessionItems) },
-			commands: -1, stampMS: 2_000}, 4 * maxShadesDropped},
+			commands: -1, stampMS: 2_000}, 4 * maxTombstonesDropped},
 	}
 }
 

@@ -156,7 +156,7 @@ func (m *Machine) viewSemaphore(r ref) SemaphoreView {
 		Name: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Held: s.held, Available: s.shownTotal(s.available()),
 		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified, Version: s.version,
 		Holders: int64(s.holders.length()), Waiters: int64(s.waiting()),
-		Settings: s.with(), Groups: s.groupCount(), Sweeping: s.sweep != nil,
+		Settings: s.settingsOrZero(), Groups: s.groupCount(), Sweeping: s.sweep != nil,
 		Returning: s.returning, Returns: int64(s.returns), NextReturnMS: m.nextReturn(s), Lost: int64(s.lost),
 	}
 }
@@ -374,7 +374,7 @@ func (m *Machine) viewRequest(waiting ref, in target, position int64) RequestVie
 	r := m.requests.at(waiting)
 	s := m.sessions.at(r.session)
 	here := memberOf(r.members, in)
-	view := RequestView{Place: r.place, Session: s.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
+	view := RequestView{Place: r.place, Session: s.id, Mode: r.mode, Unowned: r.isDown, Partial: r.partial,
 		Position: position, EnqueuedMS: r.enqueuedMS, RankMS: r.rankMS, DeadlineMS: s.deadlineMS, Metadata: s.metadata,
 		BlockedBy: m.blockOf(r, here), Obstacles: m.obstacles(r), Group: m.groupOf(here.lane)}
 	if here.lane != 0 {
@@ -389,7 +389,7 @@ func (m *Machine) viewRequest(waiting ref, in target, position int64) RequestVie
 // blockOf returns why a request, new or waiting, can't be granted in the line of one member.
 func (m *Machine) blockOf(r *request, w member) Block {
 	s := m.semaphores.at(w.semaphore)
-	if s.with().Paused != "" {
+	if s.settingsOrZero().Paused != "" {
 		return BlockPaused
 	}
 	if in := m.lineOf(w.target()); in != nil {
@@ -398,7 +398,7 @@ func (m *Machine) blockOf(r *request, w member) Block {
 				return BlockElsewhere
 			}
 		}
-		if first, ok := in.first(); ok && first.rank.before(r.rank()) {
+		if first, ok := in.firstInOrder(); ok && first.rank.before(r.rank()) {
 			return BlockAhead
 		}
 	}
@@ -525,10 +525,10 @@ func (m *Machine) Groups(name, from string, waiting bool, limit int) (found []Gr
 
 func (m *Machine) viewGroup(r ref) GroupView {
 	l := m.lanes.at(r)
-	view := GroupView{Group: l.group, Limit: l.limit, Own: l.own, Used: l.used(), Held: l.held, Waiting: int64(l.line.length()),
+	view := GroupView{Group: l.group, Limit: l.limit, Own: l.hasOwnLimit, Used: l.used(), Held: l.held, Waiting: int64(l.line.length()),
 		Ahead: m.groupsAhead(r)}
 	if l.line != nil {
-		view.OldestMS = m.requests.at(l.line.lowest().request).enqueuedMS
+		view.OldestMS = m.requests.at(l.line.lowestOfAll().request).enqueuedMS
 	}
 	return view
 }

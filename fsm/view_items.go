@@ -94,9 +94,9 @@ func (m *Machine) DeletesIndex(prefix, from string) (index uint64, next string) 
 }
 
 // Holder returns the terms of a living session; ok is false unless open-holder opened it.
-func (m *Machine) Holder(session uint64) (view HolderView, ok bool) {
-	r, lives := m.bySession.Get(session)
-	if !lives || m.sessions.at(r).terms == nil {
+func (m *Machine) Holder(sessionID uint64) (view HolderView, ok bool) {
+	r, ok := m.bySession.Get(sessionID)
+	if !ok || m.sessions.at(r).terms == nil {
 		return HolderView{}, false
 	}
 	on := m.sessions.at(r).terms
@@ -104,9 +104,9 @@ func (m *Machine) Holder(session uint64) (view HolderView, ok bool) {
 }
 
 // HeldItems returns the names of the items that a session holds, the oldest item first.
-func (m *Machine) HeldItems(session uint64) (names []string) {
-	r, lives := m.bySession.Get(session)
-	if !lives {
+func (m *Machine) HeldItems(sessionID uint64) (names []string) {
+	r, ok := m.bySession.Get(sessionID)
+	if !ok {
 		return nil
 	}
 	for _, held := range m.itemsOf(m.sessions.at(r)) {
@@ -126,6 +126,6 @@ type ItemsView struct {
 
 // ItemCounts returns how many items and bytes are in use.
 func (m *Machine) ItemCounts() ItemsView {
-	return ItemsView{Items: int64(m.itemNames.Len()), Shades: int64(len(m.byShade)), MostItems: maxItems,
+	return ItemsView{Items: int64(m.itemNames.Len()), Shades: int64(len(m.tombstoneOf)), MostItems: maxItems,
 		Bytes: m.itemBytes, MostBytes: maxItemBytes, Deletes: int64(m.deletedNames), Folders: int64(m.folders.live)}
 }

@@ -92,8 +92,8 @@ func (m *Machine) SessionIDs(after uint64, limit int) []uint64 {
 }
 
 // Leases returns the leases of a session, including revoked leases. Its cost depends on their number alone.
-func (m *Machine) Leases(session uint64) (held []LeaseView) {
-	for l := range m.LeasesAfter(session, 0) {
+func (m *Machine) Leases(sessionID uint64) (held []LeaseView) {
+	for l := range m.LeasesAfter(sessionID, 0) {
 		held = append(held, l)
 	}
 	return held
@@ -101,13 +101,13 @@ func (m *Machine) Leases(session uint64) (held []LeaseView) {
 
 // LeasesAfter returns the leases of a session, oldest first, including revoked leases, whose tokens are higher than
 // after; a lease with that token need not exist. It walks through the earlier leases, at most Limits.SessionLeases.
-func (m *Machine) LeasesAfter(session, after uint64) func(yield func(LeaseView) bool) {
+func (m *Machine) LeasesAfter(sessionID, after uint64) func(yield func(LeaseView) bool) {
 	return func(yield func(LeaseView) bool) {
-		owner, known := m.bySession.Get(session)
+		session, known := m.bySession.Get(sessionID)
 		if !known {
 			return
 		}
-		for l := m.sessions.at(owner).leases.first; l != 0; l = m.leases.at(l).inSession.next {
+		for l := m.sessions.at(session).leases.first; l != 0; l = m.leases.at(l).inSession.next {
 			if lease := m.leases.at(l); lease.token > after && !m.gone(lease.semaphore) && !yield(m.viewLease(l)) {
 				return
 			}
@@ -116,10 +116,10 @@ func (m *Machine) LeasesAfter(session, after uint64) func(yield func(LeaseView) 
 }
 
 // Lease returns the lease of a session in a group of a semaphore, even if it is revoked, at constant cost.
-func (m *Machine) Lease(session uint64, name, group string) (LeaseView, bool) {
-	owner, known := m.bySession.Get(session)
+func (m *Machine) Lease(sessionID uint64, name, group string) (LeaseView, bool) {
+	session, known := m.bySession.Get(sessionID)
 	semaphore, exists := m.byName[name]
-	held, holds := m.leaseNamed(owner, semaphore, group)
+	held, holds := m.leaseNamed(session, semaphore, group)
 	if !known || !exists || !holds {
 		return LeaseView{}, false
 	}
@@ -128,13 +128,13 @@ func (m *Machine) Lease(session uint64, name, group string) (LeaseView, bool) {
 
 // Request returns the request of a session that waits for a lease in a group of a semaphore. Its Position is the
 // position in the first line of its list.
-func (m *Machine) Request(session uint64, name, group string) (RequestView, bool) {
-	owner, known := m.bySession.Get(session)
+func (m *Machine) Request(sessionID uint64, name, group string) (RequestView, bool) {
+	session, known := m.bySession.Get(sessionID)
 	semaphore, exists := m.byName[name]
 	if !known || !exists {
 		return RequestView{}, false
 	}
-	waiting, _ := m.waitNamed(owner, semaphore, group)
+	waiting, _ := m.waitNamed(session, semaphore, group)
 	if waiting == 0 {
 		return RequestView{}, false
 	}
@@ -151,11 +151,11 @@ func (m *Machine) viewRequestOf(waiting ref) RequestView {
 // WaitList returns the wait list of a session in the order of its entries.
 func (m *Machine) WaitList(id uint64) []WaitListView {
 	var list []WaitListView
-	owner, ok := m.bySession.Get(id)
+	session, ok := m.bySession.Get(id)
 	if !ok {
 		return nil
 	}
-	for r := m.sessions.at(owner).entries.first; r != 0; r = m.entries.at(r).inSession.next {
+	for r := m.sessions.at(session).entries.first; r != 0; r = m.entries.at(r).inSession.next {
 		e := m.entries.at(r)
 		view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: m.wanted(e), Deleted: m.orphaned(e), Group: e.group}
 		if !view.Deleted {
@@ -172,7 +172,7 @@ func (m *Machine) WaitList(id uint64) []WaitListView {
 
 // OwnerOf returns the owner of a session that is alive, or whose end is remembered.
 func (m *Machine) OwnerOf(id uint64) (owner string, known bool) {
-	if r, lives := m.bySession.Get(id); lives {
+	if r, ok := m.bySession.Get(id); ok {
 		return m.sessions.at(r).owner, true
 	}
 	if r, remembered := m.byEnded[id]; remembered {
@@ -191,27 +191,27 @@ func (m *Machine) Ended(id uint64) (cause Cause, reason string, ok bool) {
 	return e.cause, e.reason, true
 }
 
-// Outcome returns the outcome of a request for a reader that missed its conclusion: still waiting, or granted to its
-// session. Otherwise ok is false.
-func (m *Machine) Outcome(session, place uint64, wants []Want) (Result, bool) {
-	if waiting, ok := m.requestAt(session, place); ok {
+// Outcome returns what became of a request, for a reader that missed its conclusion: it still waits, it was granted, or
+// its session has ended, and the result says why. ok is false if the state does not show it.
+func (m *Machine) Outcome(sessionID, place uint64, wants []Want) (Result, bool) {
+	if waiting, ok := m.requestAt(sessionID, place); ok {
 		return m.waitingResult(waiting), true
 	}
-	owner, ok := m.bySession.Get(session)
+	session, ok := m.bySession.Get(sessionID)
 	if !ok {
 		var result Result
-		m.findSession(session, &result)
-		_, remembered := m.byEnded[session]
+		m.findSession(sessionID, &result)
+		_, remembered := m.byEnded[sessionID]
 		return result, remembered
 	}
 	result := Result{Code: OK, Place: place}
 	for _, want := range wants {
 		semaphore, known := m.byName[want.Semaphore]
-		held, holds := m.leaseNamed(owner, semaphore, want.Group)
+		held, holds := m.leaseNamed(session, semaphore, want.Group)
 		if known && holds && !m.leases.at(held).revoked() && m.leases.at(held).count == want.Count {
 			result.Grants = append(result.Grants, m.grantOf(m.leases.at(held)))
 		}
 	}
-	m.describeSession(&result, owner)
+	m.describeSession(&result, session)
 	return result, len(result.Grants) > 0
 }

@@ -52,9 +52,9 @@ func TestViewSums(t *testing.T) {
 // TestJoinsQueue: behind others, and without a lease.
 func TestJoinsQueue(t *testing.T) {
 	m, index := New(), uint64(0)
-	joins := func(step, name string, session uint64, want bool) {
+	joins := func(step, name string, sessionID uint64, want bool) {
 		t.Helper()
-		if got := m.JoinsQueue(Want{Semaphore: name}, session); got != want {
+		if got := m.JoinsQueue(Want{Semaphore: name}, sessionID); got != want {
 			t.Errorf("%s: %v", step, got)
 		}
 	}

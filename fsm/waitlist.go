@@ -6,10 +6,10 @@ import "slices"
 // like a partial down, in the same line as other requests. The session fetches granted permits with ListDeliver.
 
 // addEntry adds a semaphore at the end of a session's wait list.
-func (m *Machine) addEntry(owner ref, w member) ref {
+func (m *Machine) addEntry(session ref, w member) ref {
 	m.orders++
 	s := m.semaphores.at(w.semaphore)
-	r := m.entries.add(entry{order: m.orders, session: owner, semaphore: w.semaphore, lane: w.lane, name: s.name, epoch: s.epoch,
+	r := m.entries.add(entry{order: m.orders, session: session, semaphore: w.semaphore, lane: w.lane, name: s.name, epoch: s.epoch,
 		group: m.groupOf(w.lane)})
 	m.linkEntry(r)
 	return r
@@ -39,7 +39,7 @@ func (m *Machine) dropEntry(r ref, giveBack bool) {
 		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: m.sessionID(e.session), Place: place})
 	}
 	m.sessions.mut(e.session).entries.unlink(r, m.entryInSession)
-	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: m.sessionID(e.session), Details: detailsOf(e.group, 0, nil, "")})
+	m.emit(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: m.sessionID(e.session), Details: detailsOf(e.group, 0, nil, "")})
 	if e.semaphore != 0 {
 		m.detachEntry(r, e)
 		if giveBack && e.granted > e.spent && !m.gone(e.semaphore) {
@@ -67,10 +67,10 @@ func (m *Machine) orphanEntry(r ref) {
 	m.endEntry(r, CauseDeleted)
 }
 
-// endEntry tells that an entry has ended without a grant, and can be delivered.
+// endEntry emits the effect that tells listeners that an entry has ended without a grant, and can be delivered.
 func (m *Machine) endEntry(r ref, cause Cause) {
 	e := m.entries.at(r)
-	m.effect(Effect{Kind: EffectListReady, Cause: cause, Semaphore: e.name, Epoch: e.epoch,
+	m.emit(Effect{Kind: EffectListReady, Cause: cause, Semaphore: e.name, Epoch: e.epoch,
 		Session: m.sessionID(e.session), Details: detailsOf(e.group, 0, nil, "")})
 }
 

@@ -63,13 +63,13 @@ func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool)
 	if open = open && l.due > m.nowMS && l.token > s.forgotten; !open || by == 0 {
 		return by == 0
 	}
-	if by > 0 && !m.fits(member{l.semaphore, l.lane, count}, by) {
+	if by > 0 && !m.countersFit(member{l.semaphore, l.lane, count}, by) {
 		m.refuse(result, Overflow, member{l.semaphore, l.lane, count})
 		return false
 	}
 	m.leases.mut(held).count = count
 	m.changeReturn(spends, by)
-	m.effect(Effect{Kind: EffectSettled, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(l.session), Token: l.token,
+	m.emit(Effect{Kind: EffectSettled, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(l.session), Token: l.token,
 		Count: count, Details: detailsOf(m.groupOf(l.lane), l.due, nil, "")})
 	return true
 }
@@ -81,7 +81,7 @@ const returnsWalked = 128
 // in a window by returns alone, or 0 if returns are not enough.
 func (m *Machine) returnsIn(r *request, w member) (ms int64) {
 	s := m.semaphores.at(w.semaphore)
-	if s.with().WindowMS == 0 || s.pool() && m.otherBefore(s, r, w) {
+	if s.settingsOrZero().WindowMS == 0 || s.pool() && m.otherBefore(s, r, w) {
 		return 0
 	}
 	least, walked := r.atLeast(w.count), 0

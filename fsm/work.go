@@ -8,7 +8,7 @@ import (
 // Later entries continue the remaining work, see MoreDue and ADR 9.
 type budget struct {
 	ended  int // bounds work.ended
-	swept  int // the part of ended reserved for deleted semaphores and sessions with ttl 0, so that a mass expiry does not delay them
+	swept  int // ended records reserved for deleted semaphores and sessions that end at once: a mass expiry must not delay them
 	served int // bounds work.served
 	kept   int // remembered ended sessions, of one kind
 	lanes  int // bounds work.lanes
@@ -32,21 +32,22 @@ func (m *Machine) mayServe() bool { return m.done.served < m.budget.served }
 // mayEnd reports whether this entry may end further records.
 func (m *Machine) mayEnd() bool { return m.done.ended < m.budget.ended }
 
-// mayEndAtOnce reports whether this entry may end another session whose deadline a command moved into the past. A mass
-// expiry leaves a part of the budget for these sessions, so that they do not wait behind it.
+// mayEndAtOnce reports whether this entry may end another session whose deadline a command moved into the past, for
+// example a renewal with ttl 0. A mass expiry leaves a part of the budget for these sessions, so that they do not wait
+// behind it.
 func (m *Machine) mayEndAtOnce() bool {
 	return m.done.ended < max(m.budget.ended, m.done.before+m.budget.swept)
 }
 
 // MoreDue reports whether work is left for the next entry, which may be without commands: sessions past their deadline,
-// deleted semaphores, waiting requests that can be granted or must end, or shades past their delay.
+// deleted semaphores, waiting requests that can be granted or must end, or tombstones past their delay.
 func (m *Machine) MoreDue() bool {
-	return m.expired() || m.unswept.Len() > 0 || m.unserved.Len() > 0 || m.shadesDue()
+	return m.expired() || m.unswept.Len() > 0 || m.unserved.Len() > 0 || m.tombstonesDue()
 }
 
-// shadesDue reports whether the delay of a shade is over.
-func (m *Machine) shadesDue() bool {
-	first, ok := m.shades.Min()
+// tombstonesDue reports whether the delay of a tombstone is over.
+func (m *Machine) tombstonesDue() bool {
+	first, ok := m.tombstones.Min()
 	return ok && first.delayMS <= m.nowMS
 }
 
@@ -81,13 +82,13 @@ func (m *Machine) expire() {
 	}
 	m.forget()
 	m.sweep()
-	m.settle()
+	m.finishCommand()
 	m.dropFresh()
 	m.done.before = m.done.ended
 }
 
 // forget drops records whose time has passed: up to forgetKeys each of ended sessions, keys, marks, revoked leases,
-// notices and folders of deleted items, and up to maxShadesDropped shades.
+// notices and folders of deleted items, and up to maxTombstonesDropped tombstones.
 func (m *Machine) forget() {
 	drop := func(l *list, over func(ref) bool, remove func(ref)) {
 		for n := 0; n < forgetKeys && l.first != 0 && over(l.first); n++ {
@@ -104,10 +105,10 @@ func (m *Machine) forget() {
 	for kind := range m.revokedOrder {
 		drop(&m.revokedOrder[kind], func(r ref) bool { return m.revoked.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetRevoked)
 	}
-	drop(&m.patience, func(r ref) bool { return m.notices.at(r).endsMS <= m.nowMS }, m.endNotice)
+	drop(&m.timedNotices, func(r ref) bool { return m.notices.at(r).endsMS <= m.nowMS }, m.endNotice)
 	drop(&m.folderOrder, func(r ref) bool { return m.folders.at(r).atMS+deletesKeptMS <= m.nowMS }, m.forgetFolder)
-	if m.shadesDue() {
-		m.dropShades()
+	if m.tombstonesDue() {
+		m.dropTombstones()
 	}
 }
 
@@ -145,15 +146,15 @@ func (m *Machine) empty(r ref, limit int) bool {
 		case m.done.ended >= limit:
 			return false
 		case s.line != nil:
-			m.loseMember(s.line.lowest().request, target(r), CauseDeleted, Deleted)
+			m.endMemberWait(s.line.lowestOfAll().request, target(r), CauseDeleted, Deleted)
 		case s.holders.first != 0:
-			owner := m.leases.at(s.holders.first).session
+			session := m.leases.at(s.holders.first).session
 			m.dropLease(s.holders.first, CauseDeleted, "")
-			m.endIfSpent(owner, CauseDeleted)
+			m.endIfSpent(session, CauseDeleted)
 		case s.entries.first != 0:
 			e := m.entries.at(s.entries.first)
 			if e.waiting != 0 {
-				m.loseMember(e.waiting, m.requests.at(e.waiting).members[0].target(), CauseDeleted, Deleted)
+				m.endMemberWait(e.waiting, m.requests.at(e.waiting).members[0].target(), CauseDeleted, Deleted)
 			}
 			m.orphanEntry(s.entries.first)
 		case s.returns > 0:
@@ -169,7 +170,7 @@ func (m *Machine) empty(r ref, limit int) bool {
 func (m *Machine) emptyLane(r ref) {
 	_, first, _ := m.semaphores.at(r).groups.byName.Min()
 	if waiting := m.lanes.at(first).line; waiting != nil {
-		m.loseMember(waiting.lowest().request, targetOf(r, first), CauseDeleted, Deleted)
+		m.endMemberWait(waiting.lowestOfAll().request, targetOf(r, first), CauseDeleted, Deleted)
 		return
 	}
 	m.setOwnLimit(first, false, NoLimit)
@@ -187,10 +188,10 @@ func (m *Machine) removeSemaphore(r ref) {
 func (m *Machine) endImpossible(r ref, limit int) bool {
 	for {
 		s := m.semaphores.at(r)
-		counts := s.asked()
+		counts := s.countIndex()
 		left := counts != nil && counts.largest() > s.full()
-		if s.shrunk != left {
-			m.semaphores.mut(r).shrunk = left
+		if s.hasImpossible != left {
+			m.semaphores.mut(r).hasImpossible = left
 			m.fileUnswept(r)
 		}
 		if !left || m.done.ended >= limit {
@@ -206,8 +207,8 @@ func (m *Machine) endImpossible(r ref, limit int) bool {
 	}
 }
 
-// asked returns the index of the requests for leases of a semaphore's permits, nil if no request waits.
-func (s *semaphore) asked() *askedCounts {
+// countIndex returns the index of the requests for leases of a semaphore's permits, nil if no request waits.
+func (s *semaphore) countIndex() *askedCounts {
 	switch {
 	case s.pool() && s.groups != nil:
 		return &s.groups.asked
@@ -222,7 +223,7 @@ func (m *Machine) loseMembers(waiting, semaphore ref, bound int64) {
 	r := *m.requests.at(waiting)
 	for _, want := range r.members {
 		if want.semaphore == semaphore && want.count > bound {
-			m.loseMember(waiting, want.target(), CauseNever, Never)
+			m.endMemberWait(waiting, want.target(), CauseNever, Never)
 			if m.byPlace[r.place] == 0 {
 				return
 			}
@@ -232,7 +233,7 @@ func (m *Machine) loseMembers(waiting, semaphore ref, bound int64) {
 
 // fileUnswept marks a semaphore for sweep.
 func (m *Machine) fileUnswept(r ref) {
-	if s := m.semaphores.at(r); s.deleted || s.shrunk || s.sweep != nil {
+	if s := m.semaphores.at(r); s.deleted || s.hasImpossible || s.sweep != nil {
 		m.unswept.Set(s.epoch, r)
 	} else {
 		m.unswept.Delete(s.epoch)
@@ -241,8 +242,8 @@ func (m *Machine) fileUnswept(r ref) {
 
 // endOrphan ends a session's request for a list that deleted semaphores have made impossible. It does not wait for
 // sweep, so that a repeat of the request is new.
-func (m *Machine) endOrphan(owner ref, listHash uint64) {
-	waiting, ok := m.byList[listKey{owner, listHash}]
+func (m *Machine) endOrphan(session ref, listHash uint64) {
+	waiting, ok := m.byList[listKey{session, listHash}]
 	if !ok {
 		return
 	}
@@ -252,13 +253,13 @@ func (m *Machine) endOrphan(owner ref, listHash uint64) {
 	}
 	for _, want := range r.members {
 		if m.gone(want.semaphore) {
-			m.loseMember(waiting, want.target(), CauseDeleted, Deleted)
+			m.endMemberWait(waiting, want.target(), CauseDeleted, Deleted)
 			if r.mode == All {
 				break
 			}
 		}
 	}
-	m.settle()
+	m.finishCommand()
 }
 
 func (m *Machine) gone(semaphore ref) bool { return m.semaphores.at(semaphore).deleted }
@@ -281,8 +282,8 @@ func (m *Machine) left(members []member) []member {
 }
 
 // has counts the leases and requests of a session, except for deleted semaphores.
-func (m *Machine) has(owner ref) (leases, requests int) {
-	s := m.sessions.at(owner)
+func (m *Machine) has(session ref) (leases, requests int) {
+	s := m.sessions.at(session)
 	if m.unswept.Len() == 0 {
 		return s.leases.length(), s.requests.length()
 	}
@@ -348,18 +349,18 @@ func (d *deadlines) set(session ref, id uint64, ms int64) {
 		d.due.push(deadline{id: id, session: session})
 		*d.index.at(int(session)) = int32(d.due.length)
 	}
-	i := d.place(session)
+	i := d.indexOf(session)
 	d.due.at(i).ms = ms
 	heap.Fix((*deadlineHeap)(d), i)
 }
 
 // remove removes a session, which must be present.
 func (d *deadlines) remove(session ref) {
-	heap.Remove((*deadlineHeap)(d), d.place(session))
+	heap.Remove((*deadlineHeap)(d), d.indexOf(session))
 }
 
-// place returns the index in due of a session, which must be present.
-func (d *deadlines) place(session ref) int { return int(*d.index.at(int(session)) - 1) }
+// indexOf returns the index in due of a session, which must be present.
+func (d *deadlines) indexOf(session ref) int { return int(*d.index.at(int(session)) - 1) }
 
 // deadlineHeap implements heap.Interface for deadlines.
 type deadlineHeap deadlines
@@ -410,11 +411,9 @@ func Weight(c Command) int {
 }
 
 const (
-	// costRelease and costList allow for a request for 64 semaphores that a release withdraws, and for a wait list with
-	// fewer than 64 delivered or removed records. costSet allows for the hundred returns of a window that a set drops.
-	costRelease = 3
-	costList    = 4
-	costSet     = 5
+	costRelease = 3 // allows for a request for 64 semaphores that a release withdraws
+	costList    = 4 // allows for a wait list with fewer than 64 delivered or removed records
+	costSet     = 5 // allows for the hundred returns of a window that a set drops
 	// A machine ends or reads this many records, or stores this many outcomes for idempotency keys, in the time of one
 	// acquire.
 	recordsPerUnit = 4

@@ -304,12 +304,12 @@ func (l *loader) oneShots(n, keys int) {
 	requests := keys / maxRequestKeys
 	l.full(requests)
 	for i := range n {
-		name, session := nameOf(requests+1+i), uint64(i)+2
+		name, sessionID := nameOf(requests+1+i), uint64(i)+2
 		l.add(CreateSemaphore{Name: name, Permits: 1})
-		l.add(AcquireOnce{Name: name, Count: 1, TTLMS: MaxTTLMS, Session: session})
+		l.add(AcquireOnce{Name: name, Count: 1, TTLMS: MaxTTLMS, Session: sessionID})
 		for k := range keys {
-			ask := Acquire{Session: session, Name: nameOf(k / maxRequestKeys), Count: 1, TTLMS: KeepTTL}
-			l.addBy(Envelope{Key: fmt.Sprint("key ", session, " ", k)}, ask)
+			ask := Acquire{Session: sessionID, Name: nameOf(k / maxRequestKeys), Count: 1, TTLMS: KeepTTL}
+			l.addBy(Envelope{Key: fmt.Sprint("key ", sessionID, " ", k)}, ask)
 		}
 	}
 }
@@ -491,7 +491,7 @@ func (l *loader) itemHolders(n int) {
 	}
 }
 
-// shades makes so many shades whose delay ends at 2 s.
+// tombstones makes so many tombstones whose delay ends at 2 s.
 func (l *loader) shades(n int) {
 	l.itemHolders(n / maxSessionItems)
 	for s := range n / maxSessionItems {

@@ -45,7 +45,7 @@ func endingTokens(t *testing.T) (a *apitest.API, end func(client string)) {
 }
 
 // TestEndOfATokenEndsItsRequests: waits and streams of a token end when the file no longer
-// has it, and those of others go on.
+// has it, and the requests of others go on.
 func TestEndOfATokenEndsItsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, end := endingTokens(t)

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/access"
@@ -281,7 +281,7 @@ func (s scene) set(a *apitest.API, name, owner string) {
 	a.Node.Clear()
 	do := func(command fsm.Command) {
 		a.Helper()
-		if reply, err := a.Node.Do(a.Context(), cluster.Call{Command: command, Owner: owner}); err != nil || reply.Code != fsm.OK {
+		if reply, err := a.Node.Do(a.Context(), calls.Call{Command: command, Owner: owner}); err != nil || reply.Code != fsm.OK {
 			a.Fatalf("%+v: %v, %v", command, reply.Code, err)
 		}
 	}

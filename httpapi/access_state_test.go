@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/test/apitest"
@@ -77,7 +77,7 @@ func TestNoForeignSession(t *testing.T) {
 		id := binary.BigEndian.Uint64(sum[:]) | fsm.DerivedSessions
 		if held {
 			command := fsm.AcquireOnce{Session: id, Name: "fleetlock/g", Count: 1, TTLMS: fsm.MaxTTLMS}
-			if reply, err := a.Node.Do(t.Context(), cluster.Call{Command: command}); err != nil || reply.Code != fsm.OK {
+			if reply, err := a.Node.Do(t.Context(), calls.Call{Command: command}); err != nil || reply.Code != fsm.OK {
 				t.Fatal(reply.Code, err)
 			}
 		}

@@ -55,7 +55,7 @@ func TestSessionsOfOthersAreUnknown(t *testing.T) {
 }
 
 // TestEventsAreNarrowed: a stream has the events of the names that the client's prefixes
-// cover, and of its own sessions; those of sessions without an owner, and their ids, go to
+// cover, and of the sessions that it owns; events of sessions without an owner, and their ids, go to
 // admins.
 func TestEventsAreNarrowed(t *testing.T) {
 	a, _, address := apitest.Serve(t, withTokens(t, twoTeams...))

@@ -68,7 +68,7 @@ type Handler struct {
 	x       *exchange.Exchange
 	native  *v1.API
 	echo    *echo.Echo
-	owners  map[string]*exchange.Dialect // the dialect of each path of a dialect's route
+	owners  map[string]*exchange.Dialect // dialects by route path: their errors have the dialect's form
 	metrics *metrics
 	hosts   *hosts // allowed values of Host
 
@@ -103,7 +103,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Trace != nil {
 		h.echo.Use(traced(cfg.Trace))
 	}
-	h.echo.Use(h.observe, h.recover(), h.keepForProbes, h.refuseMisdirected)
+	h.echo.Use(h.observe, h.recover(), h.refuseAllButProbes, h.refuseMisdirected)
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}
@@ -195,7 +195,7 @@ func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		h.metrics.open.Dec()
 		h.metrics.count(c, elapsed)
 		if log := h.x.Config.Logger; log.IsDebug() {
-			log.Debug("request", exchange.Named(c, "method", c.Request().Method, "path", exchange.Ellipsis(c.Request().URL.Path),
+			log.Debug("request", exchange.LogPairs(c, "method", c.Request().Method, "path", exchange.Ellipsis(c.Request().URL.Path),
 				"status", c.Response().Status, "bytes", c.Response().Size, "took", elapsed)...)
 		}
 		return nil
@@ -270,17 +270,17 @@ func (l *connections) begin() (end func()) {
 }
 
 // deliver blocks until the client has taken a reply over HTTP/2, so that the request counts until then. Without the
-// flush, net/http would wait for the client only after the request has ended. deliver does not flush while the open
-// connections can't have more streams than the bound, to save a frame.
+// flush, net/http would wait for the client only after the request has ended. deliver skips the flush, to save a frame,
+// while the open connections together can't have more streams than the bound.
 func (l *connections) deliver(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor >= 2 && l.open.Load()*exchange.StreamsPerConnection > l.limit {
 		_ = http.NewResponseController(w).Flush() // ignore the error: the client is gone
 	}
 }
 
-// keepForProbes refuses all requests but probes on a connection that is reserved for probes, and closes the connection
-// after the reply. On the other connections it refuses them while too many requests are under way.
-func (h *Handler) keepForProbes(next echo.HandlerFunc) echo.HandlerFunc {
+// refuseAllButProbes refuses all requests but probes on a connection that is reserved for probes, and closes the
+// connection after the reply. While too many requests are under way, it refuses them on every connection.
+func (h *Handler) refuseAllButProbes(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if c.Request().Context().Value(keptKey{}) != nil {
 			c.Response().Header().Set("Connection", "close")
@@ -304,7 +304,7 @@ func (h *Handler) recover() echo.MiddlewareFunc {
 	return middleware.RecoverWithConfig(middleware.RecoverConfig{
 		StackSize: 16 << 10, DisableStackAll: true, DisableErrorHandler: true,
 		LogErrorFunc: func(c echo.Context, broken error, stack []byte) error {
-			h.x.Config.Logger.Error("handler panicked", append(exchange.Named(c, "method", c.Request().Method, "route", c.Path(), "panic", broken),
+			h.x.Config.Logger.Error("handler panicked", append(exchange.LogPairs(c, "method", c.Request().Method, "route", c.Path(), "panic", broken),
 				"stack", string(stack))...) // at the end, because it has many lines
 			return exchange.ErrInternal
 		},

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/test/hostile"
 )
 
-// fields encodes the fields of a head, in pairs, behind those of a request that succeeds.
+// fields encodes the fields of a head, in pairs, behind the fields of a request that succeeds.
 func fields(pairs ...string) []byte {
 	all := append([]string{":method", "GET", ":scheme", "https", ":authority", "n1", ":path", "/livez"}, pairs...)
 	return bareFields(all...)

@@ -180,8 +180,8 @@ func firstReply(t *testing.T, conn net.Conn, request string) (status int, body s
 	return response.StatusCode, string(text)
 }
 
-// TestHostileHandshakes: what does not begin with a handshake gets no reply but that of
-// plain HTTP, and its connection ends by itself.
+// TestHostileHandshakes: a connection that does not begin with a handshake gets the reply of
+// plain HTTP alone, and ends.
 func TestHostileHandshakes(t *testing.T) {
 	list := hostile.Begin(t, "handshakes")
 	first, err := hostile.Handshakes()

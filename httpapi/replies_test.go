@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
@@ -92,7 +92,7 @@ func (p *provoked) set(commands ...fsm.Command) {
 func (p *provoked) do(commands ...fsm.Command) {
 	p.a.Helper()
 	for _, command := range commands {
-		if _, err := p.a.Node.Do(p.a.Context(), cluster.Call{Command: command, Owner: "admin"}); err != nil {
+		if _, err := p.a.Node.Do(p.a.Context(), calls.Call{Command: command, Owner: "admin"}); err != nil {
 			p.a.Fatalf("%s: %+v: %v", p.route, command, err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -88,9 +89,9 @@ var leaseWithKey = fsm.AcquireOnce{Session: 112, Name: "other/many", Count: 1, T
 func fillAll(t *testing.T, c *apitest.Cluster) (names []string, sessions []uint64) {
 	t.Helper()
 	node := c.Nodes[c.Leader()]
-	do := func(owner string, want fsm.Code, command fsm.Command, key ...string) cluster.Reply {
+	do := func(owner string, want fsm.Code, command fsm.Command, key ...string) calls.Reply {
 		t.Helper()
-		reply, err := node.Do(t.Context(), cluster.Call{Command: command, Owner: owner, Key: strings.Join(key, "")})
+		reply, err := node.Do(t.Context(), calls.Call{Command: command, Owner: owner, Key: strings.Join(key, "")})
 		if err != nil || reply.Code != want {
 			t.Fatalf("%+v: %v, want %v, %v", command, reply.Code, want, err)
 		}
@@ -262,7 +263,7 @@ func gaugesOfTheState(text string) (kept string) {
 	return kept
 }
 
-// mayDiffer are the members that a restored state has of its own: indexes, the term, and who
+// mayDiffer are the members that only a restored state has: indexes, the term, and who
 // the cluster is; who a node is, and its connections; the bytes of keys, whose outcomes have times.
 var mayDiffer = []string{"index", "NodeName", "Member", "modified_index", "ModifiedIndex", "ModifyIndex", "version", "term", "cluster", "commit_index", "applied_index", "cluster_time_ms", "state_hash", "node", "leader", "lag", "Bytes"}
 
@@ -407,7 +408,7 @@ func TestRestoredReadsAreAlike(t *testing.T) {
 				}
 			}
 		}
-		keyed := cluster.Call{Command: leaseWithKey, Owner: "uses", Key: "a-key-of-a-lease-0123"}
+		keyed := calls.Call{Command: leaseWithKey, Owner: "uses", Key: "a-key-of-a-lease-0123"}
 		first, err := from.Nodes[from.Leader()].Do(t.Context(), keyed)
 		again, failed := to.Nodes[to.Leader()].Do(t.Context(), keyed)
 		if err != nil || failed != nil || !first.Replayed || !again.Replayed || again.Session != 112 || again.Grants[0].Token != first.Grants[0].Token {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/audit"
@@ -117,7 +117,7 @@ func performOld(s *apitest.Site, values []string) {
 		"list-add":     fsm.ListAdd{Session: id, Name: name, Count: count},
 		"release":      fsm.Release{Session: id, Name: name},
 	}
-	reply, err := s.Node.Do(s.Context(), cluster.Call{Command: commands[values[0]]})
+	reply, err := s.Node.Do(s.Context(), calls.Call{Command: commands[values[0]]})
 	if err != nil || reply.Code != fsm.OK && reply.Code != fsm.Waiting {
 		s.Fatalf("%v: %v, %v", values, reply.Code, err)
 	}

@@ -25,7 +25,7 @@ else
   make --no-print-directory -s man MAN="$work/man" >/dev/null
 fi
 NUMBER=$("$work/own" --version)
-NUMBER=${NUMBER#signalbox }
+NUMBER=${NUMBER##* }
 export NUMBER
 mkdir "$work/completions"
 "$work/own" completion bash >"$work/completions/signalbox.bash"

@@ -51,7 +51,7 @@ if ! command -v mmdebstrap >/dev/null || ! timeout 300 mmdebstrap --quiet --mode
   echo 'NOT CHECKED: installation and removal: a Debian to install into could not be made here'
   if command -v dpkg-deb >/dev/null; then
     dpkg-deb -x "$work/first"/*.deb "$work/tree"
-    [ "$("$work/tree/usr/bin/signalbox" --version)" = 'signalbox 9.8.7' ] || fail 'the program of the deb is of another version'
+    [ "$("$work/tree/usr/bin/signalbox" --version)" = 'signalbox version 9.8.7' ] || fail 'the program of the deb is of another version'
   fi
   exit 0
 fi
@@ -121,7 +121,7 @@ life() {
   for file in $files; do [ -s "$root$file" ] || fail "the $kind has no $file"; done
   grep -Rqs _signalbox "$root"/usr/share/zsh || fail "the $kind has no completion for zsh"
   if grep -v '^#' "$root/etc/signalbox/node.env" | grep .; then fail 'the settings are not empty'; fi
-  [ "$(inside signalbox --version)" = 'signalbox 9.8.7' ] || fail 'another version was installed'
+  [ "$(inside signalbox --version)" = 'signalbox version 9.8.7' ] || fail 'another version was installed'
   [ ! -e "$root/var/lib/signalbox" ] || fail 'the installation has made a data folder'
 
   inside signalbox cert cluster n1=127.0.0.1 --dir /tmp/certs >/dev/null
@@ -136,7 +136,7 @@ life() {
   rm "$root/run/active"
   calls daemon-reload # and neither restart nor disable
   grep -q 'One node at a time' "$work/said" || fail "the upgrade does not say that the earlier program goes on"
-  [ "$(inside signalbox --version)" = 'signalbox 9.10.0' ] || fail 'the upgrade has left the earlier program'
+  [ "$(inside signalbox --version)" = 'signalbox version 9.10.0' ] || fail 'the upgrade has left the earlier program'
   grep -q '^SIGNALBOX_NODE_ID=n1' "$root/etc/signalbox/node.env" || fail 'the upgrade has replaced the settings'
   start
   grep -q '"permits": *3' <<<"$(ask show db -o json)" || fail 'the upgraded node has lost its state'

@@ -32,7 +32,7 @@ program() {
   local built
   built=$(go version -m "$1")
   grep -q "GOOS=$2$" <<<"$built" && grep -q "GOARCH=$3$" <<<"$built" || fail "$1 is not for $2 on $3"
-  [ "$2/$3" != "$(go env GOHOSTOS)/$(go env GOHOSTARCH)" ] || [ "$("$1" --version)" = "signalbox $number" ] || fail "$1 is of another version"
+  [ "$2/$3" != "$(go env GOHOSTOS)/$(go env GOHOSTARCH)" ] || [ "$("$1" --version)" = "signalbox version $number" ] || fail "$1 is of another version"
 }
 for archive in signalbox-"$number"-*-*.tar.gz; do
   platform=${archive#signalbox-"$number"-} platform=${platform%.tar.gz}
@@ -43,25 +43,25 @@ for archive in signalbox-"$number"-*-*.tar.gz; do
 done
 for package in *.deb *.rpm; do
   [ -e "$package" ] || continue
-  mkdir "$work/root"
+  mkdir "$work/installed"
   case $package in
     *_amd64.deb | *.x86_64.rpm) arch=amd64 ;;
     *_arm64.deb | *.aarch64.rpm) arch=arm64 ;;
     *) fail "$package is for no known machine" ;;
   esac
   case $package in
-    *.deb) if has dpkg-deb; then dpkg-deb -x "$package" "$work/root"; fi ;;
+    *.deb) if has dpkg-deb; then dpkg-deb -x "$package" "$work/installed"; fi ;;
     # rpm2cpio of rpm 4.18 writes everything and then fails, since nfpm counts the bytes of the files alone. Names are absolute.
-    *.rpm) if has rpm2cpio && has cpio; then { rpm2cpio "$package" || true; } | cpio -idm --quiet --no-absolute-filenames -D "$work/root" 2>/dev/null; fi ;;
+    *.rpm) if has rpm2cpio && has cpio; then { rpm2cpio "$package" || true; } | cpio -idm --quiet --no-absolute-filenames -D "$work/installed" 2>/dev/null; fi ;;
   esac
-  if [ -e "$work/root/usr" ]; then
-    for file in usr/lib/systemd/system/signalbox.service etc/signalbox/node.env; do [ -s "$work/root/$file" ] || fail "$package has no $file"; done
-    program "$work/root/usr/bin/signalbox" linux $arch
+  if [ -e "$work/installed/usr" ]; then
+    for file in usr/lib/systemd/system/signalbox.service etc/signalbox/node.env; do [ -s "$work/installed/$file" ] || fail "$package has no $file"; done
+    program "$work/installed/usr/bin/signalbox" linux $arch
     echo "$package: unpacked (make packages-test installs and removes it)"
   else
     echo "NOT CHECKED: $package: dpkg-deb, or rpm2cpio and cpio, is missing"
   fi
-  rm -rf "$work/root"
+  rm -rf "$work/installed"
 done
 
 wheel=signalbox-$number-py3-none-any.whl

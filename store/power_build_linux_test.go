@@ -25,7 +25,7 @@ const recordedBuild = "SIGNALBOX_STORE_RECORDED"
 // each write and each sync that they ask for is known, and one that is missing is found.
 // It does not cover package os, the file system, a disk that loses what it said was synced (see
 // TestDamagedFilesAreNeverBelieved), and a full disk (package store/logs has a test of that for the
-// journal). The seed gives changes and losses; the journal's own goroutine drains it at times of its own.
+// journal). The seed gives changes and losses; the journal's own goroutine drains it at any time.
 //
 // SIGNALBOX_STORE_CRASHES and SIGNALBOX_STORE_CRASH_SEED override the number of losses and the seed.
 func TestPowerLoss(t *testing.T) {

@@ -331,11 +331,11 @@ func TestEntriesThatASnapshotCoversAreRefused(t *testing.T) {
 		storeEntries(t, s, 1, 5, 1)
 		storetest.TakeSnapshot(t, s.Snapshots(), 20, 2, nil)
 		check(3)
-		var headless atomic.Bool
-		s.RefuseCovered(headless.Load)
+		var restorePending atomic.Bool
+		s.RefuseCovered(restorePending.Load)
 		storeEntries(t, s, 6, 9, 1) // the state is in force
 		storetest.Must(t, s.Logs().DeleteRange(6, 9))
-		headless.Store(true)
+		restorePending.Store(true)
 		check(3)
 		if path := s.Path(); path != "" {
 			closeStore(t, s)

@@ -11,8 +11,8 @@ import (
 const (
 	// MaxNumber is the highest number of a cell.
 	MaxNumber = 62
-	// IDs is the number of session ids of a cell: its number is the top 6 of the 53 bits of a drawn id.
-	IDs = 1 << 47
+	// IDsPerCell is the number of session ids that one cell draws: the top 6 of a drawn id's 53 bits are the cell's number.
+	IDsPerCell = 1 << 47
 	// Header of a request has the number of the cell that it is for, so that the nodes of another cell refuse it.
 	Header = "X-Signalbox-Cell"
 )
@@ -36,8 +36,8 @@ type prefix struct {
 	cell *Cell
 }
 
-// New returns a Map over a copy of the cells. It fails for numbers that are not 1 to MaxNumber or that two cells have,
-// for a cell without nodes or without prefixes, for a prefix that is there twice, and if no cell has the prefix "".
+// New returns a Map over a copy of the cells. It fails if a number is not from 1 to MaxNumber, if two cells have the
+// same number or the same prefix, if a cell has no nodes or no prefixes, and if no cell has the prefix "".
 func New(list []Cell) (*Map, error) {
 	if len(list) == 0 {
 		return nil, errors.New("there is no cell")
@@ -106,20 +106,21 @@ func (m *Map) OfName(name string) *Cell {
 	return nil // impossible: New requires the prefix ""
 }
 
-// OfSession returns the cell that has a session: the only cell, or the cell that the id tells. It returns nil if the id
-// tells no cell, as an id that a client chose, or that a dialect derived from a name.
+// OfSession returns the cell that has a session. If there is only one cell, it returns this cell, else the cell whose
+// number is in the id. It returns nil if no number of a cell is in the id, for example because a client chose the id, or
+// a dialect derived it from a name.
 func (m *Map) OfSession(id uint64) *Cell {
 	switch {
 	case len(m.cells) == 1:
 		return &m.cells[0]
-	case id/IDs > MaxNumber:
+	case id/IDsPerCell > MaxNumber:
 		return nil
 	}
-	return m.Numbered(int(id / IDs))
+	return m.Numbered(int(id / IDsPerCell))
 }
 
-// OfNamesBelow returns the cell that has all names with this beginning. If two cells have such names, it returns nil
-// and a prefix of another cell than the beginning's.
+// OfNamesBelow returns the cell that has all names with this beginning. If several cells have such names, it returns nil
+// and a prefix of a cell other than OfName(beginning).
 func (m *Map) OfNamesBelow(beginning string) (c *Cell, other string) {
 	c = m.OfName(beginning)
 	for _, p := range m.prefixes {

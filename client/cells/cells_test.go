@@ -31,7 +31,7 @@ func TestLongestPrefixDecides(t *testing.T) {
 	}
 }
 
-// TestNamesBelow: a beginning has one cell only if no longer prefix leads elsewhere.
+// TestNamesBelow: a beginning belongs to one cell only if no longer prefix belongs to another cell.
 func TestNamesBelow(t *testing.T) {
 	m := newMap(t)
 	for beginning, want := range map[string]int{"": 0, "d": 1, "e": 0, "eu/": 0, "eu/b": 7, "eu/paris/x": 62, "tenant/": 0, "tenant/a/": 7, "tenant/b": 62} {
@@ -45,10 +45,10 @@ func TestNamesBelow(t *testing.T) {
 	}
 }
 
-// TestIDsTellTheirCell: the top 6 of 53 bits, and no other ids.
+// TestIDsTellTheirCell: the number of the cell is the top 6 of the 53 bits of an id. Other ids belong to no cell.
 func TestIDsTellTheirCell(t *testing.T) {
 	m := newMap(t)
-	for id, want := range map[uint64]int{1: 0, IDs - 1: 0, IDs: 1, 2*IDs - 1: 1, 2 * IDs: 0, 7*IDs + 5: 7, 63*IDs - 1: 62, 63 * IDs: 0, 1<<53 + 7*IDs: 0, 1<<63 | 5: 0} {
+	for id, want := range map[uint64]int{1: 0, IDsPerCell - 1: 0, IDsPerCell: 1, 2*IDsPerCell - 1: 1, 2 * IDsPerCell: 0, 7*IDsPerCell + 5: 7, 63*IDsPerCell - 1: 62, 63 * IDsPerCell: 0, 1<<53 + 7*IDsPerCell: 0, 1<<63 | 5: 0} {
 		if got := m.OfSession(id); (got == nil) != (want == 0) || got != nil && got.Number != want {
 			t.Errorf("session %d is of cell %v, want %d", id, got, want)
 		}
@@ -59,7 +59,7 @@ func TestIDsTellTheirCell(t *testing.T) {
 	}
 }
 
-// TestListsAreRefused: in each of these lists a name or an id would have no cell, or two.
+// TestListsAreRefused: in each of these lists a name or an id would belong to no cell, or to two cells.
 func TestListsAreRefused(t *testing.T) {
 	all, nodes := []string{""}, []string{"n"}
 	for want, list := range map[string][]Cell{

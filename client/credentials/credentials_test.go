@@ -28,7 +28,7 @@ import (
 
 const secret = "kG7-the-secret-token"
 
-// node is a server that takes one token, and keeps the requests.
+// node is a server that accepts one token, and records the requests.
 type node struct {
 	*httptest.Server
 	takes atomic.Pointer[string]
@@ -157,8 +157,7 @@ func (s seen) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-// While nodes turn to HTTPS, an address is listed with both schemes: the token goes to that
-// of https:// alone.
+// While nodes move to HTTPS, an address is listed with both schemes. The token is sent only to the https:// address.
 func TestTokenWaitsForHTTPS(t *testing.T) {
 	both := []*url.URL{parse(t, "http://n1:8701"), parse(t, "https://n1:8701")}
 	for _, plain := range []bool{false, true} {
@@ -176,7 +175,7 @@ func TestTokenWaitsForHTTPS(t *testing.T) {
 	}
 }
 
-// The token goes to the given addresses alone, and the caller's request stays as it is.
+// The token is sent only to the given addresses. The caller's request is not changed.
 func TestTokenStaysAtItsAddresses(t *testing.T) {
 	elsewhere, at := newNode(t), newNode(t)
 	elsewhere.Start()
@@ -193,8 +192,8 @@ func TestTokenStaysAtItsAddresses(t *testing.T) {
 	}
 }
 
-// A file that changes is read before the next request, also if its time and size stay
-// the same: then the node's 401 is the reason.
+// A changed token file is read before the next request. If its time and size stay the same, the file is read again after
+// the node's 401.
 func TestTokenFileIsFollowed(t *testing.T) {
 	n := newNode(t)
 	n.Start()
@@ -259,7 +258,8 @@ func TestSpentBodyIsNotRepeated(t *testing.T) {
 	}
 }
 
-// authority makes a certificate authority, a certificate of a node on this machine and a client's, and returns their folder.
+// authority makes an authority, a certificate for a node on this machine and a certificate for a client. It returns
+// their folder.
 func authority(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -290,8 +290,8 @@ func authority(t *testing.T) string {
 	return dir
 }
 
-// serve starts HTTPS with the node's certificate of a folder; it wants clients of the
-// same authority.
+// serve starts HTTPS with the node's certificate in a folder. It requires that clients have a certificate of the same
+// authority.
 func (n *node) serve(t *testing.T, dir string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "node-n1.pem"), filepath.Join(dir, "node-n1-key.pem"))
@@ -306,8 +306,8 @@ func (n *node) serve(t *testing.T, dir string) {
 	n.StartTLS()
 }
 
-// Both ends are who they say, over HTTP/2. The files are read again when they change: an
-// authority is replaced by way of a bundle with two.
+// Client and node verify each other's certificate, over HTTP/2. They read their files again when these change. To
+// replace an authority, a file with both authorities is used for a while.
 func TestCertificatesAreFollowed(t *testing.T) {
 	old, new := authority(t), authority(t)
 	first, second := newNode(t), newNode(t)

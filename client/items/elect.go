@@ -28,9 +28,9 @@ type Leadership struct {
 	cancel context.CancelCauseFunc
 }
 
-// Elect waits until this process leads, that is, until no other session holds the item. The item then has the value,
-// which tells other processes who leads. Waiting processes are not served in order: for that, use a semaphore of one
-// permit.
+// Elect waits until no other session holds the item, and then acquires it: this process now leads. The item then has the
+// value, which tells other processes who leads. Waiting processes are not served in order: for that, use a semaphore of
+// one permit.
 //
 // Elect opens a new session if its session is lost during the wait. It fails when ctx ends.
 func (i *Items) Elect(ctx context.Context, name string, value []byte, o client.SessionOptions) (*Leadership, error) {
@@ -164,7 +164,7 @@ func (l *Leadership) Deadline() time.Time { return l.held.Deadline() }
 // Context returns a ctx for the leader's work. It ends with parent and with the leadership, in the latter case with
 // Err as its cause. The cancel function must be called.
 func (l *Leadership) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	return calls.Both(parent, l.ctx)
+	return calls.WithEither(parent, l.ctx)
 }
 
 // Set gives the item another value. If the item was taken from this process before, Set ends the leadership. It blocks

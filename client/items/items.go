@@ -135,7 +135,7 @@ func call(method, name string) calls.Call {
 	return k
 }
 
-// errNoName refuses an empty name, because its path would be the route of the list.
+// errNoName refuses an empty name, because the path of an item without a name is the path of the list.
 var errNoName = &client.Error{Status: http.StatusBadRequest, Code: "invalid-request", Title: "The request is not valid",
 	Detail: "An item's name has 1 to 512 bytes.", Field: "name"}
 
@@ -162,9 +162,13 @@ func (i *Items) List(ctx context.Context, prefix string) iter.Seq2[*Item, error]
 		var page struct {
 			Items []*Item `json:"items"`
 			Next  string  `json:"next"`
+			Index uint64  `json:"index"`
 		}
 		k.Query = query
 		_, err := i.calls.Read(ctx, k, &page)
+		for _, item := range page.Items {
+			item.Index = page.Index
+		}
 		return page.Items, page.Next, err
 	})
 }

@@ -12,7 +12,7 @@
 // with client.ErrForbidden, and lists show only what the token may see.
 //
 // The package opens no session and holds no lease. It imports package client and its
-// internal packages. Programs that operate a cluster call it, and cmd/signalbox/verbs.
+// internal packages. cmd/signalbox/verbs and programs that operate a cluster call it.
 //
 //   - operator.go: New, the options of reads; members, leadership, the feature level
 //   - backup.go: backups of the whole state, and their restore

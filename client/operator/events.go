@@ -59,8 +59,9 @@ type Event struct {
 // ErrHistoryGone is the refusal of events that a node no longer has. Compare with errors.Is.
 var ErrHistoryGone error = calls.Code("history-gone")
 
-// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfGroup, OfSession, WithoutRenewals. If some are
-// given, an event must match one of the OfSemaphore and OfPrefix options, and OfGroup, and OfSession.
+// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfGroup, OfSession, WithoutRenewals. An event must
+// match one of the OfSemaphore and OfPrefix options if there are any; it must also match OfGroup and OfSession if they
+// are given.
 type EventOption func(url.Values)
 
 // Since makes Events begin after the event with this id, or after all events of a log index. Without it Events begins

@@ -188,7 +188,7 @@ func (o *Operator) TransferLeadership(ctx context.Context, id string) error {
 		body["id"] = id
 	}
 	k := clusterCall(http.MethodPost, body, "leader")
-	k.Once = id == ""
+	k.NoRepeat = id == ""
 	_, err := o.calls.Do(ctx, k)
 	return err
 }

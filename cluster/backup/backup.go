@@ -19,10 +19,10 @@ type Backup struct {
 
 // Of returns the backup of a state. began is the wall-clock time of this node at which the state was taken.
 func Of(state *fsm.Frozen, began time.Time) *Backup {
-	standing := state.Standing()
+	header := state.StateHeader()
 	return &Backup{state: state, Header: archive.Header{
-		Index: standing.Index(), Term: standing.Term(), ClusterTimeMS: standing.NowMS(), WallTime: time.UnixMilli(began.UnixMilli()).UTC(),
-		Level: standing.FeatureLevel(), Cluster: standing.ClusterID(),
+		Index: header.Index(), Term: header.Term(), ClusterTimeMS: header.NowMS(), WallTime: time.UnixMilli(began.UnixMilli()).UTC(),
+		Level: header.FeatureLevel(), Cluster: header.ClusterID(),
 	}}
 }
 
@@ -62,11 +62,11 @@ func Check(a *archive.Reader) (*fsm.Machine, error) {
 		}
 		return nil, refused(err)
 	}
-	standing := state.Standing()
-	if h.Index != standing.Index() || h.Term != standing.Term() || h.ClusterTimeMS != standing.NowMS() || h.Level != standing.FeatureLevel() || h.Cluster != standing.ClusterID() {
+	header := state.StateHeader()
+	if h.Index != header.Index() || h.Term != header.Term() || h.ClusterTimeMS != header.NowMS() || h.Level != header.FeatureLevel() || h.Cluster != header.ClusterID() {
 		return nil, refused(fmt.Errorf("%w: its header is that of another state", archive.ErrDamaged))
 	}
-	if standing.Term() == 0 || state.Headless() {
+	if header.Term() == 0 || state.RestorePending() {
 		return nil, refused(fmt.Errorf("%w: no leader has begun a term in its state", archive.ErrDamaged))
 	}
 	return state, nil

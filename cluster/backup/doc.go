@@ -7,6 +7,7 @@
 //  3. A restored state comes into force on all nodes at the same index of the log, or on no
 //     node. No caller sees it before a majority has it.
 //  4. No token, place or epoch is given out twice, neither before the restore nor after it.
+//  5. A [Keeper] leaves only complete files under their names, and removes the
 //     oldest file only after a newer file is complete.
 //
 // Package store/archive defines the format of the files. fsm.Machine.Succeed defines how a restored state follows the
@@ -16,6 +17,6 @@
 //
 //   - backup.go: Backup, and Read, which checks and reads a backup
 //   - restore.go: Restorer: replaces the cluster's state
-//   - headless.go: GiveUp, which removes a restored state that never came into force
+//   - uncommitted_restore.go: DropUncommittedRestore, which removes a restored state that never came into force
 //   - keep.go: Keeper: scheduled backups in a folder
 package backup

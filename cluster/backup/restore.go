@@ -151,7 +151,7 @@ type newState struct {
 // failed. After an error other than ErrOutcomeUnknown, Raft has not accepted the state.
 func (n *newState) giveToRaft(nowMS int64) error {
 	successor := fsm.Succession{NowMS: nowMS, EndSessions: n.endSessions}
-	n.replica.View(func(m *fsm.Machine) { successor.Own = m.Standing() })
+	n.replica.View(func(m *fsm.Machine) { successor.Own = m.StateHeader() })
 	// Raft gives the state the index after the index in the metadata, unless its log is longer.
 	before := max(n.raft.LastIndex(), successor.Own.Index(), n.machine.Index()) + skipped
 	successor.Index = before + 1
@@ -226,7 +226,7 @@ func (n *newState) awaitSuccessor() error {
 	if err := n.replica.Await(ctx, n.index+1); err != nil {
 		return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
 	}
-	if !n.replica.Succeeded(n.index, n.hash) {
+	if !n.replica.RestoreInForce(n.index, n.hash) {
 		return fmt.Errorf("%w: at index %d this node has another state", outcome.ErrOutcomeUnknown, n.index)
 	}
 	return nil

@@ -22,7 +22,7 @@ import (
 // scene is a restorer on the leader of term 3, whose Raft is the test.
 type scene struct {
 	*replica.Replica
-	feed   *replica.Feed
+	feed   *replica.FSM
 	term   uint64
 	last   atomic.Uint64  // index of the log
 	next   uint64         // index of the log when the next term may begin
@@ -63,7 +63,7 @@ func (s *scene) Restore(_ *raft.SnapshotMeta, from io.Reader, _ time.Duration) e
 func (s *scene) begin(t *testing.T, index, term uint64) {
 	t.Helper()
 	first := fsm.Envelope{}.Encode(fsm.StartTerm{Term: term, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{7}, Level: fsm.FeatureLevel})
-	entry := &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: replica.EncodeEntry(term, 0, [][]byte{first})}
+	entry := &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: replica.EncodeTermEntry(term, 0, [][]byte{first})}
 	if err, _ := s.feed.Apply(entry).(error); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func (s *scene) begin(t *testing.T, index, term uint64) {
 func restored(t *testing.T, become func(s *scene, snapshot []byte, err error) error, before ...func(*scene)) (read int, err error) {
 	t.Helper()
 	s := &scene{Replica: replica.New(replica.Config{}), term: 3, become: become, before: before}
-	s.feed = s.Feed(replica.FeedConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
+	s.feed = s.FSM(replica.FSMConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
 	s.begin(t, 5, 3)
 	r := NewRestorer(hclog.NewNullLogger(), s, s, s.Replica, wake.Stretch(1))
 	_, err = r.Restore(t.Context(), bytes.NewReader(fileOf(t, state(7, 9, fsm.CreateSemaphore{Name: "db", Permits: 3}))), Order{})
@@ -97,7 +97,7 @@ func TestNextTermFollowsRaftsOwnEntry(t *testing.T) {
 			s.begin(t, at+2, 3)
 			return err
 		}
-		s.feed = s.Feed(replica.FeedConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
+		s.feed = s.FSM(replica.FSMConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
 		s.begin(t, 5, 3)
 		r := NewRestorer(hclog.NewNullLogger(), s, s, s.Replica, wake.Stretch(1))
 		backup := fileOf(t, state(7, 9, fsm.CreateSemaphore{Name: "db", Permits: 3}))

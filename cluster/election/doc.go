@@ -4,10 +4,10 @@
 //
 // # How a dead leader is recognised
 //
-// The operating system closes the sockets of a process that ends, and refuses new connections. So a follower whose Raft
-// stream from its leader ends dials the leader's peer port. "Connection refused" proves that the process has ended, and
-// so does a handshake with the member's next process. A handshake with the same process, a time-out or another error is
-// no proof. If a leader was stopped (SIGSTOP), cut off, or lost its power, only Raft's time-outs notice it.
+// The operating system closes the sockets of a process that ends, and refuses new connections. So a follower dials the
+// leader's peer port when its Raft stream from the leader ends. "Connection refused" proves that the process has ended,
+// and so does a handshake with the member's next process. A handshake with the same process, a time-out or another
+// error is no proof. If a leader was stopped (SIGSTOP), cut off, or lost its power, only Raft's time-outs notice it.
 //
 // # How the followers agree on one candidate
 //

@@ -96,13 +96,13 @@ type Election struct {
 	turn     time.Time // the end of this node's turn as the best candidate; zero: no turn has begun
 }
 
-// suspect is a leader of which a Raft stream has ended.
+// suspect is a leader that may be dead: its Raft stream to this node has ended, or a candidate has found it dead.
 type suspect struct {
 	Leader
-	at time.Time // when it ended
+	at time.Time // when the suspicion began
 }
 
-// standing ranks candidates.
+// standing is what decides between candidates: the last entry of the log, then the lower node id.
 type standing struct {
 	term, index uint64
 	node        string
@@ -151,8 +151,8 @@ func (e *Election) Changed() {
 	e.news.Set()
 }
 
-// settled reports whether no election seems to be under way.
-func (e *Election) settled() bool {
+// noElectionUnderWay reports whether no election seems to be under way.
+func (e *Election) noElectionUnderWay() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.changed.IsZero() || time.Since(e.changed) >= e.times.Of(settle)
@@ -198,12 +198,12 @@ const (
 
 // try asks the other voters if this node has no leader, and campaigns if enough of them agree.
 func (e *Election) try(ctx context.Context) outcome {
-	dead, isLost := e.lost(ctx)
+	dead, isLost := e.lostLeader(ctx)
 	if !isLost {
 		return followed
 	}
 	servers := e.raft.GetConfiguration().Configuration().Servers
-	if !e.able(servers) || !e.leaderless(dead) {
+	if !e.mayCampaign(servers) || !e.stillLost(dead) {
 		return found
 	}
 	standing := e.standing()
@@ -211,7 +211,7 @@ func (e *Election) try(ctx context.Context) outcome {
 	switch {
 	case better:
 		return gaveWay
-	case !agreed || !e.promiseSelf(standing, dead.Node) || !e.able(servers) || !e.leaderless(dead):
+	case !agreed || !e.promiseSelf(standing, dead.Node) || !e.mayCampaign(servers) || !e.stillLost(dead):
 		if e.takeTurn(e.times.Of(turnLasts)); dead != (Leader{}) {
 			return unagreed
 		}
@@ -225,24 +225,25 @@ func (e *Election) try(ctx context.Context) outcome {
 	return campaigned
 }
 
-// able reports whether this node may campaign. It may not if its Raft already campaigns.
-func (e *Election) able(servers []raft.Server) bool {
+// mayCampaign reports whether this node has a vote, is able to lead, and does not campaign already.
+func (e *Election) mayCampaign(servers []raft.Server) bool {
 	return e.raft.State() == raft.Follower && votes(servers, e.self) && e.candidate.Able() == nil
 }
 
-// leaderless reports whether lost is still the last leader that this node knows, and no election is
-// under way.
-func (e *Election) leaderless(lost Leader) bool {
+// stillLost reports whether the result of lostLeader still holds: this node suspects the same leader or, if lost is
+// zero, it knows no leader and no election seems to be under way.
+func (e *Election) stillLost(lost Leader) bool {
 	_, leader := e.raft.LeaderWithID()
 	if leader == "" {
-		return lost == Leader{} && e.settled()
+		return lost == Leader{} && e.noElectionUnderWay()
 	}
-	last, ok := e.ended(string(leader))
+	last, ok := e.suspectedLeader(string(leader))
 	return ok && last == lost
 }
 
-// lost reports whether this node has no leader: it knows no leader, or finds the leader's process dead.
-func (e *Election) lost(ctx context.Context) (dead Leader, isLost bool) {
+// lostLeader reports whether this node has no leader: it knows no leader, or finds the leader's process dead and returns
+// the leader.
+func (e *Election) lostLeader(ctx context.Context) (dead Leader, isLost bool) {
 	_, leader := e.raft.LeaderWithID()
 	switch leader {
 	case "":
@@ -250,13 +251,13 @@ func (e *Election) lost(ctx context.Context) (dead Leader, isLost bool) {
 	case e.self:
 		return Leader{}, false
 	}
-	last, ok := e.ended(string(leader))
+	last, ok := e.suspectedLeader(string(leader))
 	return last, ok && e.proofs.isDead(ctx, last)
 }
 
-// ended returns the leader of this node's term if it is the node and one of its Raft streams has just ended. The end
+// suspectedLeader returns the leader of this node's term if it is the node and was suspected just now. A suspicion
 // counts only in its term, because the member's next process may lead in a later term.
-func (e *Election) ended(node string) (Leader, bool) {
+func (e *Election) suspectedLeader(node string) (Leader, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, ok := e.suspects[node]
@@ -308,31 +309,31 @@ func (e *Election) Judge(ctx context.Context, q Question) Reply {
 	if e.raft.State() == raft.Leader {
 		return Reply{Leads: true}
 	}
-	if !e.agreesLost(ctx, q.Lost) {
+	if !e.alsoLost(ctx, q.Lost) {
 		return Reply{}
 	}
 	candidate, self := standing{q.Term, q.Index, q.From}, e.standing()
-	if candidate.compare(self) < 0 && !e.hadTurn() && e.able(e.raft.GetConfiguration().Configuration().Servers) {
+	if candidate.compare(self) < 0 && !e.turnIsOver() && e.mayCampaign(e.raft.GetConfiguration().Configuration().Servers) {
 		e.suspectToo(q.Lost)
 		return Reply{Better: true}
 	}
 	return Reply{Agrees: candidate.byLog(self) >= 0 && e.promise(candidate, q.Lost.Node)}
 }
 
-// agreesLost reports whether this node has no leader either: it knows no leader, or its stream from the leader has
-// ended, or is silent, and its dial finds the process dead. Its stream may end a moment later
-// than the candidate's stream. A term has one leader, which is one process. So in the term of the lost leader this node
-// follows that process, and in another term it may follow the member's next process.
-func (e *Election) agreesLost(ctx context.Context, lost Leader) bool {
+// alsoLost reports whether this voter, like the candidate, has no leader: it knows no leader, or its stream from the
+// leader has ended, or is silent, and its dial finds the process dead. Its stream may end a moment later than the
+// candidate's stream. A term has one leader, which is one process. So in the term of the lost leader this node follows
+// that process, and in another term it may follow the member's next process.
+func (e *Election) alsoLost(ctx context.Context, lost Leader) bool {
 	_, leader := e.raft.LeaderWithID()
 	if leader == "" {
-		return e.settled()
+		return e.noElectionUnderWay()
 	}
 	for _, pause := range dialPauses {
 		if string(leader) != lost.Node || e.raft.CurrentTerm() != lost.Term || pause > 0 && wake.Pause(ctx, pause) != nil {
 			return false
 		}
-		last, ok := e.ended(lost.Node)
+		last, ok := e.suspectedLeader(lost.Node)
 		if ok && last == lost || time.Since(e.raft.LastContact()) > e.times.Of(contactLasts) {
 			return e.proofs.isDead(ctx, lost)
 		}
@@ -372,8 +373,8 @@ func (e *Election) endTurn() {
 	e.turn = time.Time{}
 }
 
-// hadTurn reports whether this node's turn is over and it has not become the leader.
-func (e *Election) hadTurn() bool {
+// turnIsOver reports whether this node's turn is over and it has not become the leader.
+func (e *Election) turnIsOver() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return !e.turn.IsZero() && !time.Now().Before(e.turn)

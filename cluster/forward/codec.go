@@ -229,7 +229,7 @@ var statuses = [statusCount]outcome.Verdict{
 	statusLate:        {Fate: outcome.Late},
 }
 
-// statusOf returns the status for a verdict that is not Open.
+// statusOf returns the status for a verdict that is not Unknown; statusRefused for a verdict without a status.
 func statusOf(v outcome.Verdict) status {
 	if i := slices.Index(statuses[:], v); i >= 0 {
 		return status(i)

@@ -18,14 +18,14 @@ import (
 // codecFrames returns one frame of each kind.
 func codecFrames() map[string][]byte {
 	ok := &fsm.Result{Code: fsm.OK, Session: 9, Grants: []fsm.Grant{{Semaphore: "a", Epoch: 1, Count: 2, Token: 3}}}
-	var m mail
+	var m pendingFrames
 	m.replies = []reply{
 		{1, statusDone, applied{2, 3, ok}},
 		{sequence: 300, status: statusOverloaded},
 	}
 	var replies bytes.Buffer
 	_, _, _ = m.write(&replies, nil, nil)
-	m = mail{ends: []end{{4, applied{5, 6, &fsm.Result{Code: fsm.Deleted, Place: 4}}}}}
+	m = pendingFrames{ends: []end{{4, applied{5, 6, &fsm.Result{Code: fsm.Deleted, Place: 4}}}}}
 	var ends bytes.Buffer
 	_, _, _ = m.write(&ends, nil, nil)
 	commands := commandsFrame{readingMS: 70_000, commands: []framedCommand{
@@ -90,9 +90,9 @@ func codecEncode(decoded any) []byte {
 	case fenceFrame:
 		out.Write(v.append(nil))
 	case []reply:
-		_, _, _ = (&mail{replies: v}).write(&out, nil, nil)
+		_, _, _ = (&pendingFrames{replies: v}).write(&out, nil, nil)
 	case []end:
-		_, _, _ = (&mail{ends: v}).write(&out, nil, nil)
+		_, _, _ = (&pendingFrames{ends: v}).write(&out, nil, nil)
 	case readReply:
 		out.Write(v.append(nil))
 	}
@@ -246,7 +246,7 @@ func FuzzForwardFrames(f *testing.F) {
 // and a count of any size is read back.
 func TestOutboxFillsFrames(t *testing.T) {
 	const count = 20_000
-	var m mail
+	var m pendingFrames
 	for i := range count {
 		m.replies = append(m.replies, reply{
 			uint64(i), statusDone, applied{1, 2, &fsm.Result{Subject: "a semaphore of some length, so that it adds up"}},
@@ -282,7 +282,7 @@ func TestOutboxFillsFrames(t *testing.T) {
 // as thousands of small ones, until they are taken.
 func TestOutboxCountsTheMembersOfLists(t *testing.T) {
 	o := newOutbox(nil)
-	put := func(m *mail) {
+	put := func(m *pendingFrames) {
 		m.replies = append(m.replies, reply{status: statusDone, applied: applied{result: &fsm.Result{Each: make([]fsm.Result, 4095)}}})
 		m.ends = append(m.ends, end{applied: applied{result: &fsm.Result{Grants: make([]fsm.Grant, 4095)}}})
 	}
@@ -292,7 +292,7 @@ func TestOutboxCountsTheMembersOfLists(t *testing.T) {
 				t.Fatalf("cut off after %d replies", i)
 			}
 		}
-		if _, ok := o.take(mail{}); !ok {
+		if _, ok := o.takeAll(pendingFrames{}); !ok {
 			t.Fatal("shut")
 		}
 	}
@@ -307,8 +307,8 @@ func TestOutboxCountsTheMembersOfLists(t *testing.T) {
 // TestOutboxCutsOffASlowPeer: the mail for a peer that does not read is bounded.
 func TestOutboxCutsOffASlowPeer(t *testing.T) {
 	o := newOutbox(nil)
-	put := func(m *mail) { m.replies = append(m.replies, reply{}) }
-	if !o.add(func(m *mail) { m.replies = make([]reply, maxOutbox-1) }) || !o.add(put) {
+	put := func(m *pendingFrames) { m.replies = append(m.replies, reply{}) }
+	if !o.add(func(m *pendingFrames) { m.replies = make([]reply, maxOutbox-1) }) || !o.add(put) {
 		t.Fatal("cut off too early")
 	}
 	for range 2 {

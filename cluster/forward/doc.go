@@ -18,9 +18,9 @@
 // Package cluster calls it; it imports these two, cluster/outcome and replica, fsm,
 // internal/wake and internal/wire.
 //
-//   - carry.go: Router.Carry and Router.Read: how a call is carried, and how long it waits.
-//   - router.go: Router finds the leader and keeps a lane to it; the lane to this node's own term.
-//   - link.go: the lane to another node: a stream, and the commands and reads without a reply on it.
+//   - submit.go: Router.Submit and Router.ReadIndex: how a call is carried, and how long it waits.
+//   - router.go: Router finds the leader and keeps a route to it; the route to this node's own term.
+//   - link.go: the route to another node: a stream, and the commands and reads without a reply on it.
 //   - clock.go: how old a command may be when it arrives at the leader; the origin estimates the leader's clock.
 //   - server.go: Server takes commands and reads from other nodes' streams.
 //   - outbox.go: the messages of a leader on a stream, gathered without blocking.

@@ -27,8 +27,8 @@ const (
 	linkSilence = 2 * time.Second
 )
 
-// link is a stream to the leader of a term: the origin's side of forwarding. Commands that wait while a frame is
-// written share the next frame. Two goroutines, transmit and receive, live as long as the stream.
+// link is a stream to the leader of a term: the origin's side of forwarding, a route as localRoute is. Commands that
+// wait while a frame is written share the next frame. Two goroutines, transmit and receive, live as long as the stream.
 //
 // A closed link accepts no more commands. Its stream stays open until every sent command has its reply, at most for
 // linkLinger, because a refused command never appears in the log: if its refusal were lost, the local machine could not
@@ -40,34 +40,34 @@ const (
 // unreported for linkSilence.
 //
 // Each stream has a number. If commands of earlier streams in the term have no outcome, the leader sends a fence on the
-// new stream: see requests.passFences.
+// new stream: see requests.refuseFenced.
 type link struct {
-	config *Config
-	conn   net.Conn
-	opened time.Time
-	leads  uint64      // the leader's term
-	stream uint64      // this stream's number
-	open   bool        // commands of earlier streams have no outcome
-	same   func() bool // the leader and the term are still the same
-	gather *wake.Gathering[reading]
+	config     *Config
+	conn       net.Conn
+	opened     time.Time
+	leaderTerm uint64      // the leader's term
+	stream     uint64      // this stream's number
+	open       bool        // commands of earlier streams have no outcome
+	stillLeads func() bool // the leader and the term are still the same
+	gather     *wake.Gathering[reading]
 
 	welcome chan struct{} // closed when the leader has sent a reading of its clock
 	ended   chan struct{} // closed when the link is closed
 	sending chan struct{} // closed when transmit has returned
 	ready   wake.Signal   // there is something to send
 
-	mu         sync.Mutex
-	closed     bool
-	timed      bool                // the stream ends unless the leader reports more frames
-	sent       uint64              // frames
-	seen       uint64              // frames that the leader has reported
-	heard      bool                // the leader has reported further frames since the deadline was set
-	unanswered int                 // sent commands without a reply
-	queue      []*requests.Request // to be sent
-	asks       []uint64            // reads to be asked
-	asked      map[uint64]chan<- readReply
-	number     uint64 // of the last read
-	clock      leaderClock
+	mu             sync.Mutex
+	closed         bool
+	deadlineSet    bool                // the stream ends unless the leader reports more frames
+	framesSent     uint64              // number of sent frames
+	seen           uint64              // number of frames that the leader has reported
+	heard          bool                // the leader has reported further frames since the deadline was set
+	unanswered     int                 // sent commands without a reply
+	queue          []*requests.Request // to be sent
+	readsToSend    []uint64            // numbers of the reads that transmit has to send
+	pendingReads   map[uint64]chan<- readReply
+	lastReadNumber uint64 // number of the last read
+	clock          leaderClock
 }
 
 // reading is a read index with the leader's reading of cluster time.
@@ -79,9 +79,9 @@ type reading struct {
 // openLink starts a link on a new stream.
 func openLink(conn net.Conn, term uint64, same func() bool, config *Config) *link {
 	l := &link{
-		config: config, conn: conn, opened: time.Now(), leads: term, same: same,
+		config: config, conn: conn, opened: time.Now(), leaderTerm: term, stillLeads: same,
 		welcome: make(chan struct{}), ended: make(chan struct{}), sending: make(chan struct{}), ready: wake.NewSignal(),
-		asked: map[uint64]chan<- readReply{},
+		pendingReads: map[uint64]chan<- readReply{},
 	}
 	l.stream, l.open = l.config.Requests.OpenStream(term)
 	l.gather = wake.NewGathering(l.ask)
@@ -90,8 +90,8 @@ func openLink(conn net.Conn, term uint64, same func() bool, config *Config) *lin
 	return l
 }
 
-func (l *link) term() uint64          { return l.leads }
-func (l *link) valid() bool           { return l.same() }
+func (l *link) term() uint64          { return l.leaderTerm }
+func (l *link) valid() bool           { return l.stillLeads() }
 func (l *link) done() <-chan struct{} { return l.ended }
 
 func (l *link) send(reqs []*requests.Request) (back []*requests.Request) {
@@ -113,15 +113,15 @@ func (l *link) close() {
 		return
 	}
 	l.closed = true
-	unsent, reads := l.queue, l.asked
-	l.queue, l.asked = nil, nil
+	unsent, reads := l.queue, l.pendingReads
+	l.queue, l.pendingReads = nil, nil
 	_ = l.conn.SetReadDeadline(time.Now().Add(linkLinger))
 	l.mu.Unlock()
 	close(l.ended) // ends transmit, which then checks for open commands
 	for number, answer := range reads {
 		answer <- readReply{number: number, status: statusRefused}
 	}
-	l.config.Requests.Return(unsent)
+	l.config.Requests.RefuseHeld(unsent)
 }
 
 // count adds to the number of commands without a reply. It closes the stream of a closed link when every command has
@@ -158,12 +158,12 @@ func (l *link) transmit() {
 			return
 		}
 		runtime.Gosched() // as in proposer.logNext
-		l.config.Pulse.Settle(l.ended)
+		l.config.Pulse.WaitResumed(l.ended)
 		queue, asks := l.take()
 		var err error
 		buf = buf[:0]
 		for _, number := range asks {
-			buf = (&readAsk{term: l.leads, number: number}).append(buf)
+			buf = (&readAsk{term: l.leaderTerm, number: number}).append(buf)
 		}
 		buf, err = l.transmitCommands(w, buf, queue)
 		if err == nil && len(buf) > 0 {
@@ -181,8 +181,8 @@ func (l *link) transmit() {
 func (l *link) take() ([]*requests.Request, []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	queue, asks := l.queue, l.asks
-	l.queue, l.asks = nil, nil
+	queue, asks := l.queue, l.readsToSend
+	l.queue, l.readsToSend = nil, nil
 	return queue, asks
 }
 
@@ -191,9 +191,9 @@ func (l *link) transmitCommands(w io.Writer, buf []byte, queue []*requests.Reque
 	for len(queue) > 0 {
 		count := fillFrame(queue)
 		readingMS := l.leaderMS() // before MarkSent checks whether the callers wait
-		live, ok := l.config.Requests.MarkSent(queue[:count], l.leads, l.stream)
+		live, ok := l.config.Requests.MarkSent(queue[:count], l.leaderTerm, l.stream)
 		if !ok { // this node knows a later term, so the link is of no use
-			l.config.Requests.Return(queue)
+			l.config.Requests.RefuseHeld(queue)
 			return nil, outcome.ErrNoLeader
 		}
 		queue = queue[count:]
@@ -205,7 +205,7 @@ func (l *link) transmitCommands(w io.Writer, buf []byte, queue []*requests.Reque
 		buf = f.append(buf)
 		if len(buf) >= frameFill {
 			if _, err := w.Write(buf); err != nil {
-				l.config.Requests.Return(queue)
+				l.config.Requests.RefuseHeld(queue)
 				return nil, err
 			}
 			buf = buf[:0]
@@ -255,7 +255,7 @@ func (l *link) handle(kind frameKind, body []byte) error {
 	case frameReplies:
 		replies, err := decodeReplies(body)
 		if err == nil {
-			l.replied(replies)
+			l.handleReplies(replies)
 		}
 		return err
 	case frameConclusions:
@@ -270,28 +270,28 @@ func (l *link) handle(kind frameKind, body []byte) error {
 	case frameReading:
 		answer, err := decodeReading(body)
 		if err == nil {
-			l.answered(answer)
+			l.handleReadReply(answer)
 		}
 		return err
 	case frameClock:
 		f, err := decodeClock(body)
 		if err == nil {
-			l.clocked(f)
+			l.handleClock(f)
 		}
 		return err
 	case frameFence:
 		f, err := decodeFence(body)
 		if err == nil {
-			l.config.Requests.Fence(requests.Fence{Term: l.leads, Stream: l.stream, Index: f.index})
+			l.config.Requests.AddFence(requests.Fence{Term: l.leaderTerm, Stream: l.stream, Index: f.index})
 		}
 		return err
 	}
 	return errFrame
 }
 
-// replied settles requests. If a request was refused, it first closes the link, so that the request is not sent on it
-// again.
-func (l *link) replied(replies []reply) {
+// handleReplies settles requests. If a request was refused, it first closes the link, so that the request is not sent
+// on it again.
+func (l *link) handleReplies(replies []reply) {
 	refused := false
 	for i := range replies {
 		refused = refused || replies[i].status == statusRefused
@@ -305,13 +305,13 @@ func (l *link) replied(replies []reply) {
 		if r.status == statusDone {
 			got = &requests.Settlement{Result: *r.result, Index: r.index, NowMS: r.nowMS}
 		}
-		l.config.Requests.Reply(r.sequence, l.leads, l.stream, got)
+		l.config.Requests.Reply(r.sequence, l.leaderTerm, l.stream, got)
 	}
 	l.count(-len(replies))
 }
 
-// read implements lane. Readers that wait while an ask is under way share the next ask.
-func (l *link) read(ctx context.Context) (uint64, int64, error) {
+// readIndex implements route. Readers that wait while an ask is under way share the next ask.
+func (l *link) readIndex(ctx context.Context) (uint64, int64, error) {
 	got, err := l.gather.Join(ctx)
 	return got.index, got.nowMS, err
 }
@@ -324,9 +324,9 @@ func (l *link) ask() (reading, error) {
 		l.mu.Unlock()
 		return reading{}, errLinkClosed
 	}
-	l.number++
-	l.asked[l.number] = answer
-	l.asks = append(l.asks, l.number)
+	l.lastReadNumber++
+	l.pendingReads[l.lastReadNumber] = answer
+	l.readsToSend = append(l.readsToSend, l.lastReadNumber)
 	l.ready.Set()
 	l.mu.Unlock()
 	got := <-answer // from the leader, or from close
@@ -337,11 +337,11 @@ func (l *link) ask() (reading, error) {
 	return reading{got.index, got.nowMS}, nil
 }
 
-// answered hands a reply to the read that waits for it.
-func (l *link) answered(got readReply) {
+// handleReadReply hands a reply to the read that waits for it.
+func (l *link) handleReadReply(got readReply) {
 	l.mu.Lock()
-	answer := l.asked[got.number]
-	delete(l.asked, got.number)
+	answer := l.pendingReads[got.number]
+	delete(l.pendingReads, got.number)
 	l.mu.Unlock()
 	if answer != nil {
 		answer <- got
@@ -350,7 +350,7 @@ func (l *link) answered(got readReply) {
 
 // greet sends the hello and blocks until the leader welcomes the stream. It returns false if the stream ends first.
 func (l *link) greet(w io.Writer) bool {
-	hello := helloFrame{term: l.leads, origin: l.config.Requests.Origin(), number: l.stream, open: l.open}
+	hello := helloFrame{term: l.leaderTerm, origin: l.config.Requests.Origin(), number: l.stream, open: l.open}
 	if _, err := w.Write(hello.append(nil)); err != nil {
 		_ = l.conn.Close()
 		return false
@@ -363,8 +363,8 @@ func (l *link) greet(w io.Writer) bool {
 	}
 }
 
-// clocked records a reading of the leader's clock.
-func (l *link) clocked(f clockFrame) {
+// handleClock records a reading of the leader's clock.
+func (l *link) handleClock(f clockFrame) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -396,7 +396,7 @@ func (l *link) frame(readingMS int64, live []*requests.Request) commandsFrame {
 	for i, q := range live {
 		f.commands[i] = framedCommand{
 			sequence: q.ID.Sequence, listens: q.Listener != nil, class: q.Load.Class,
-			patienceMS: l.clock.patienceMS(l.config.Requests.Late(q)), data: q.Data,
+			patienceMS: l.clock.patienceMS(l.config.Requests.TimesLate(q)), data: q.Data,
 		}
 	}
 	return f
@@ -422,12 +422,12 @@ func (s linkStream) Read(b []byte) (int, error) {
 func (l *link) limitSilence(frames uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sent += frames
-	unseen := l.sent > l.seen
-	if l.closed || unseen == l.timed && !l.heard { // the stream of a closed link ends after linkLinger
+	l.framesSent += frames
+	unseen := l.framesSent > l.seen
+	if l.closed || unseen == l.deadlineSet && !l.heard { // the stream of a closed link ends after linkLinger
 		return
 	}
-	l.timed, l.heard = unseen, false
+	l.deadlineSet, l.heard = unseen, false
 	var limit time.Time // no limit
 	if unseen {
 		limit = time.Now().Add(l.config.Times.Patience(linkSilence))

@@ -74,7 +74,7 @@ func (s *scriptedLeader) refuse(sequence uint64) {
 // answer sends a reply to a command, with an error.
 func (s *scriptedLeader) answer(sequence uint64, status status) {
 	s.t.Helper()
-	m := mail{replies: []reply{{sequence: sequence, status: status}}}
+	m := pendingFrames{replies: []reply{{sequence: sequence, status: status}}}
 	if _, _, err := m.write(s.conn, nil, nil); err != nil {
 		s.t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestSilentLinkEnds(t *testing.T) {
 		defer sending.Stop()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, _, err := l.read(ctx); err == nil {
+		if _, _, err := l.readIndex(ctx); err == nil {
 			t.Error("a read was answered")
 		}
 		if took := time.Since(began); took != linkSilence {

@@ -18,29 +18,29 @@ const maxOutbox = 1 << 17
 // outbox gathers the messages of a leader to one peer. Messages added while a frame is written share the next frame.
 // Adding never blocks, because the apply goroutine does it. Safe for concurrent use; one goroutine, write, empties it.
 type outbox struct {
-	mu    sync.Mutex
-	mail  mail
-	shut  bool
-	ready wake.Signal // there is mail, or the outbox is shut
-	// clock is read whenever mail is written, and at each multiple of clockEvery of the wall clock. This begins after
-	// the hello of the stream.
-	clock func() clockFrame
-	begun bool
+	mu      sync.Mutex
+	pending pendingFrames
+	closed  bool
+	ready   wake.Signal // frames are pending, or the outbox is closed
+	// After the stream's hello, each write includes a reading of clock, and the outbox also writes at each multiple of
+	// clockEvery of the wall clock.
+	clock        func() clockFrame
+	clockStarted bool
 }
 
-// mail is the messages that wait to be written. Replies go before conclusions, so that the origin knows a place before
-// the end of its wait.
-type mail struct {
+// pendingFrames is the messages that wait to be written. Replies go before conclusions, so that the origin knows a
+// place before the end of its wait.
+type pendingFrames struct {
 	replies []reply
 	ends    []end
 	frames  []byte // whole frames: readings of the clock, replies to reads, fences
 	members int    // of the lists in the results of replies and ends
 }
 
-func (m *mail) size() int { return len(m.replies) + len(m.ends) + len(m.frames) + m.members }
+func (m *pendingFrames) size() int { return len(m.replies) + len(m.ends) + len(m.frames) + m.members }
 
 // weigh counts the members of the replies and ends from these indexes on.
-func (m *mail) weigh(replies, ends int) {
+func (m *pendingFrames) weigh(replies, ends int) {
 	count := func(r *fsm.Result) {
 		if r != nil {
 			m.members += len(r.Grants) + len(r.Each) + len(r.Completed)
@@ -58,59 +58,59 @@ func newOutbox(clock func() clockFrame) *outbox {
 	return &outbox{ready: wake.NewSignal(), clock: clock}
 }
 
-// add calls put, which appends to the mail. It returns false if the outbox is shut. A message beyond maxOutbox shuts
-// it.
-func (o *outbox) add(put func(*mail)) bool {
+// add calls put, which appends to the pending frames. It returns false if the outbox is closed. A message beyond
+// maxOutbox closes it.
+func (o *outbox) add(put func(*pendingFrames)) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.shut {
+	if o.closed {
 		return false
 	}
-	replies, ends := len(o.mail.replies), len(o.mail.ends)
-	put(&o.mail)
-	o.mail.weigh(replies, ends)
-	o.shut = o.mail.size() > maxOutbox
+	replies, ends := len(o.pending.replies), len(o.pending.ends)
+	put(&o.pending)
+	o.pending.weigh(replies, ends)
+	o.closed = o.pending.size() > maxOutbox
 	o.ready.Set()
-	return !o.shut
+	return !o.closed
 }
 
 // addFrame adds a frame. put appends it.
 func (o *outbox) addFrame(put func(buf []byte) []byte) {
-	o.add(func(m *mail) { m.frames = put(m.frames) })
+	o.add(func(m *pendingFrames) { m.frames = put(m.frames) })
 }
 
 // close makes write return.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.shut = true
+	o.closed = true
 	o.ready.Set()
 }
 
-// begin adds readings of the clock to the mail from now on.
+// begin starts the readings of the clock. The first reading welcomes the origin.
 func (o *outbox) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.begun = true
+	o.clockStarted = true
 	o.ready.Set()
 }
 
-// take returns all mail, and reuses empty for the next mail; ok is false once the outbox is shut.
-func (o *outbox) take(empty mail) (full mail, ok bool) {
+// takeAll returns all pending frames, and reuses empty for the next ones; ok is false once the outbox is closed.
+func (o *outbox) takeAll(empty pendingFrames) (full pendingFrames, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	full = o.mail
-	o.mail = mail{replies: empty.replies[:0], ends: empty.ends[:0], frames: empty.frames[:0]}
-	if o.begun {
+	full = o.pending
+	o.pending = pendingFrames{replies: empty.replies[:0], ends: empty.ends[:0], frames: empty.frames[:0]}
+	if o.clockStarted {
 		now := o.clock()
 		full.frames = now.append(full.frames)
 	}
-	return full, !o.shut
+	return full, !o.closed
 }
 
-// write writes mail to w until it fails or the outbox is shut.
+// write writes pending frames to w until it fails or the outbox is closed.
 func (o *outbox) write(w io.Writer) error {
-	var sent mail
+	var sent pendingFrames
 	var buf, scratch []byte
 	timer := time.NewTimer(wake.Next(clockEvery))
 	defer timer.Stop()
@@ -120,7 +120,7 @@ func (o *outbox) write(w io.Writer) error {
 		case <-timer.C:
 			timer.Reset(wake.Next(clockEvery))
 		}
-		full, ok := o.take(sent)
+		full, ok := o.takeAll(sent)
 		if !ok {
 			return nil
 		}
@@ -136,7 +136,7 @@ func (o *outbox) write(w io.Writer) error {
 }
 
 // write writes mail as frames. It returns its buffers for the next call.
-func (m *mail) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, err error) {
+func (m *pendingFrames) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, err error) {
 	buf = buf[:0]
 	flush := func() {
 		if err == nil && len(buf) > 0 {

@@ -20,7 +20,7 @@ const (
 	// routePause and routePauseMax bound the pause before the router looks for a leader again without news.
 	routePause    = 10 * time.Millisecond
 	routePauseMax = 200 * time.Millisecond
-	// routeSettled is how long a lane must last so that the router looks for the next lane without a pause.
+	// routeSettled is how long a route must last so that the router looks for the next route without a pause.
 	routeSettled = time.Second
 )
 
@@ -40,8 +40,8 @@ type Node interface {
 type Term interface {
 	Number() uint64
 	Propose(commands []lead.Proposal) (taken bool)
-	Tick(ctx context.Context) (index uint64, err error)
-	Confirm(ctx context.Context) (index uint64, nowMS int64, err error)
+	ProposeTick(ctx context.Context) (index uint64, err error)
+	ReadIndex(ctx context.Context) (index uint64, nowMS int64, err error)
 }
 
 // Config is what a router and a server need. All fields are required.
@@ -56,45 +56,45 @@ type Config struct {
 	Stopping context.Context // ends when the node closes
 }
 
-// lane carries requests and reads to the leader of one term: to this node's own proposer, or over a stream to another
+// route carries requests and reads to the leader of one term: to this node's own proposer, or over a stream to another
 // node. Safe for concurrent use.
-type lane interface {
-	// send takes requests in their order, or returns them because the lane is closed. It does not block.
+type route interface {
+	// send takes requests in their order, or returns them because the route is closed. It does not block.
 	send(reqs []*requests.Request) (back []*requests.Request)
 	// term returns the term of the leader.
 	term() uint64
-	// read returns a read index and the leader's reading of cluster time.
-	read(ctx context.Context) (index uint64, nowMS int64, err error)
-	// valid reports whether the lane still leads to the leader.
+	// readIndex returns a read index and the leader's reading of cluster time.
+	readIndex(ctx context.Context) (index uint64, nowMS int64, err error)
+	// valid reports whether the route still leads to the leader.
 	valid() bool
-	// done is closed once the lane takes no more requests.
+	// done is closed once the route takes no more requests.
 	done() <-chan struct{}
-	// close closes the lane, and refuses the requests that it has not sent. It does not block.
+	// close closes the route, and refuses the requests that it has not sent. It does not block.
 	close()
 }
 
 // Router carries requests to the leader, on any node, and holds them while there is no leader. One goroutine, Run,
-// finds the leader and opens and closes lanes. The other methods are safe for concurrent use.
+// finds the leader and opens and closes routes. The other methods are safe for concurrent use.
 type Router struct {
 	config Config
 	news   wake.Signal // Run must look for the leader again
 
 	mu        sync.Mutex
-	current   lane                // nil while there is no leader
-	changed   wake.Bell           // rung when a lane is installed
+	current   route               // nil while there is no leader
+	changed   wake.Bell           // rung when a route is installed
 	held      []*requests.Request // in their order, while current is nil
 	compactAt int                 // length of held at which dropped requests are removed
 }
 
-// NewRouter returns a router without a lane. It holds all requests until Run.
+// NewRouter returns a router without a route. It holds all requests until Run.
 func NewRouter(config Config) *Router {
 	return &Router{config: config, news: wake.NewSignal(), compactAt: batchCommands}
 }
 
-// Look makes Run look for the leader again. It does not block.
-func (r *Router) Look() { r.news.Set() }
+// Notify makes Run look for the leader again. It does not block.
+func (r *Router) Notify() { r.news.Set() }
 
-// send hands requests to the lane in their order, or holds them.
+// send hands requests to the route in their order, or holds them.
 func (r *Router) send(reqs []*requests.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,63 +102,63 @@ func (r *Router) send(reqs []*requests.Request) {
 		if reqs = r.current.send(reqs); len(reqs) == 0 {
 			return
 		}
-		r.clear()
+		r.closeRoute()
 	}
 	r.held = append(r.held, reqs...)
 	if len(r.held) > r.compactAt {
-		r.held = r.config.Requests.Live(r.held)
+		r.held = r.config.Requests.StillHeld(r.held)
 		r.compactAt = 2*len(r.held) + batchCommands
 	}
 }
 
-// clear closes the present lane. The caller holds mu.
-func (r *Router) clear() {
+// closeRoute closes the present route. The caller holds mu.
+func (r *Router) closeRoute() {
 	r.current.close()
-	r.current = nil // state: the lanes come and go with the leaders
+	r.current = nil // state: the routes come and go with the leaders
 }
 
-// lane returns the present lane, or nil and a channel that is closed when there may be a lane.
-func (r *Router) lane() (lane, <-chan struct{}) {
+// currentRoute returns the present route, or nil and a channel that is closed when there may be a route.
+func (r *Router) currentRoute() (route, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.current, r.changed.Next()
 }
 
-// install makes a lane the present one and sends the held commands on it.
-func (r *Router) install(l lane) {
+// install makes a route the present one and sends the held commands on it.
+func (r *Router) install(l route) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.current = l // state: see clear
+	r.current = l // state: see closeRoute
 	r.changed.Ring()
 	if len(r.held) == 0 {
 		return
 	}
 	if r.held = l.send(r.held); len(r.held) > 0 {
-		r.clear()
+		r.closeRoute()
 	}
 }
 
-// Drop closes the present lane if it leads to the leader of that term. That leader has refused commands, which must not
+// Drop closes the present route if it leads to the leader of that term. That leader has refused commands, which must not
 // be sent to it again at once.
 func (r *Router) Drop(term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current != nil && r.current.term() == term {
-		r.clear()
+		r.closeRoute()
 	}
 }
 
-// retire closes a lane, whether it is the present lane or not.
-func (r *Router) retire(l lane) {
+// retire closes a route, whether it is the present route or not.
+func (r *Router) retire(l route) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current == l {
-		r.current = nil // state: see clear
+		r.current = nil // state: see closeRoute
 	}
 	l.close()
 }
 
-// Run keeps a lane to the leader open until ctx ends.
+// Run keeps a route to the leader open until ctx ends.
 func (r *Router) Run(ctx context.Context) {
 	pause := routePause
 	for ctx.Err() == nil {
@@ -167,7 +167,7 @@ func (r *Router) Run(ctx context.Context) {
 			r.install(l)
 			r.keep(ctx, l)
 			r.retire(l)
-			if time.Since(opened) > routeSettled { // the lane worked for a while: look for the next lane at once
+			if time.Since(opened) > routeSettled { // the route worked for a while: look for the next route at once
 				pause = routePause
 				continue
 			}
@@ -184,8 +184,8 @@ func (r *Router) Run(ctx context.Context) {
 	}
 }
 
-// keep blocks until a lane is no longer valid, is closed, or ctx ends.
-func (r *Router) keep(ctx context.Context, l lane) {
+// keep blocks until a route is no longer valid, is closed, or ctx ends.
+func (r *Router) keep(ctx context.Context, l route) {
 	for l.valid() {
 		select {
 		case <-r.news:
@@ -197,10 +197,10 @@ func (r *Router) keep(ctx context.Context, l lane) {
 	}
 }
 
-// open returns a lane to the leader, or nil if no leader can be reached.
-func (r *Router) open(ctx context.Context) lane {
+// open returns a route to the leader, or nil if no leader can be reached.
+func (r *Router) open(ctx context.Context) route {
 	if t := r.config.Node.Leading(); t != nil {
-		return newLocalLane(t, &r.config)
+		return newLocalRoute(t, &r.config)
 	}
 	address, id, term := r.config.Node.Leader()
 	if id == "" || id == r.config.Self {
@@ -246,23 +246,23 @@ func (r *Router) reach(ctx context.Context, address string, same func() bool) (n
 // Applied implements [replica.Sink]. The first entry of a term shows that it has a leader, so Run looks for it.
 func (r *Router) Applied(entry *fsm.Applied) {
 	if entry.Term != 0 {
-		r.Look()
+		r.Notify()
 	}
 }
 
 // SnapshotRestored implements [replica.Sink].
-func (r *Router) SnapshotRestored(*fsm.Machine, uint64) { r.Look() }
+func (r *Router) SnapshotRestored(*fsm.Machine, uint64) { r.Notify() }
 
-// localLane leads to this node's own proposer while it leads.
-type localLane struct {
-	leads  Term
-	config *Config
-	once   sync.Once
-	ended  chan struct{}
+// localRoute leads to this node's own proposer while it leads.
+type localRoute struct {
+	leading Term
+	config  *Config
+	once    sync.Once
+	ended   chan struct{}
 }
 
-func newLocalLane(t Term, config *Config) *localLane {
-	return &localLane{leads: t, config: config, ended: make(chan struct{})}
+func newLocalRoute(t Term, config *Config) *localRoute {
+	return &localRoute{leading: t, config: config, ended: make(chan struct{})}
 }
 
 // localCommand is a request of this node for its own proposer.
@@ -286,15 +286,15 @@ func (c localCommand) Withdrawn() outcome.Verdict {
 	return outcome.Verdict{Fate: outcome.Refused}
 }
 
-// Failed implements [lead.Proposal]. If the outcome is open, the machine settles the command.
+// Failed implements [lead.Proposal]. If the outcome is unknown, the machine settles the command later.
 func (c localCommand) Failed(v outcome.Verdict) {
-	if v.Fate != outcome.Open {
+	if v.Fate != outcome.Unknown {
 		c.requests.Failed(c.Request, c.term, 0, v)
 	}
 }
 
-func (l *localLane) send(reqs []*requests.Request) (back []*requests.Request) {
-	term := l.leads.Number()
+func (l *localRoute) send(reqs []*requests.Request) (back []*requests.Request) {
+	term := l.leading.Number()
 	live, ok := l.config.Requests.MarkSent(reqs, term, 0)
 	if !ok {
 		return reqs
@@ -308,15 +308,17 @@ func (l *localLane) send(reqs []*requests.Request) (back []*requests.Request) {
 		}
 		proposals = append(proposals, c)
 	}
-	if !l.leads.Propose(proposals) {
+	if !l.leading.Propose(proposals) {
 		l.config.Requests.Unmark(live)
 		return live
 	}
 	return nil
 }
 
-func (l *localLane) read(ctx context.Context) (uint64, int64, error) { return l.leads.Confirm(ctx) }
-func (l *localLane) term() uint64                                    { return l.leads.Number() }
-func (l *localLane) valid() bool                                     { return l.config.Node.Leading() == l.leads }
-func (l *localLane) done() <-chan struct{}                           { return l.ended }
-func (l *localLane) close()                                          { l.once.Do(func() { close(l.ended) }) }
+func (l *localRoute) readIndex(ctx context.Context) (uint64, int64, error) {
+	return l.leading.ReadIndex(ctx)
+}
+func (l *localRoute) term() uint64          { return l.leading.Number() }
+func (l *localRoute) valid() bool           { return l.config.Node.Leading() == l.leading }
+func (l *localRoute) done() <-chan struct{} { return l.ended }
+func (l *localRoute) close()                { l.once.Do(func() { close(l.ended) }) }

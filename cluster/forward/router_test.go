@@ -70,12 +70,12 @@ func TestRouterFollowsTheLeader(t *testing.T) {
 		running.Go(func() { r.Run(ctx) })
 		follow := func(self Term, other *testLeader) {
 			node.follow(self, other)
-			r.Look()
+			r.Notify()
 			synctest.Wait()
 		}
 		up := func() error {
 			q := here.Requests.Build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{}, lead.ClassSingle, nil)
-			return r.Carry(t.Context(), []*requests.Request{q})[0].Err()
+			return r.Submit(t.Context(), []*requests.Request{q})[0].Err()
 		}
 		check := func(when string, wantHere, wantThere int64) {
 			t.Helper()
@@ -85,7 +85,7 @@ func TestRouterFollowsTheLeader(t *testing.T) {
 			if here.value() != wantHere || there.value() != wantThere {
 				t.Errorf("%s: %d applied here, %d there", when, here.value(), there.value())
 			}
-			if _, _, err := r.Read(t.Context()); err != nil {
+			if _, _, err := r.ReadIndex(t.Context()); err != nil {
 				t.Errorf("%s: a read: %v", when, err)
 			}
 		}
@@ -100,7 +100,7 @@ func TestRouterFollowsTheLeader(t *testing.T) {
 		}
 		time.AfterFunc(time.Second, func() {
 			node.follow(nil, there)
-			r.Look()
+			r.Notify()
 		})
 		check("a leader comes after a second", 1, 2)
 	})
@@ -113,11 +113,11 @@ func TestReadEndsWithItsCallerAndTheNode(t *testing.T) {
 		r := NewRouter(Config{Stopping: stopping})
 		gone, cancel := context.WithTimeoutCause(t.Context(), time.Second, outcome.ErrBehind)
 		defer cancel()
-		if _, _, err := r.Read(gone); err != outcome.ErrBehind {
+		if _, _, err := r.ReadIndex(gone); err != outcome.ErrBehind {
 			t.Errorf("after the caller's end: %v", err)
 		}
 		stop()
-		if _, _, err := r.Read(t.Context()); err != outcome.ErrDraining {
+		if _, _, err := r.ReadIndex(t.Context()); err != outcome.ErrDraining {
 			t.Errorf("after the node's end: %v", err)
 		}
 	})
@@ -135,7 +135,7 @@ func (n *hungNode) Dial(ctx context.Context, _ string) (net.Conn, error) {
 	return nil, outcome.ErrNoLeader
 }
 
-// TestRouterPausesAfterHungDials: a dial that hung for long is no lane that was of use.
+// TestRouterPausesAfterHungDials: a dial that hung for long is no route that was of use.
 func TestRouterPausesAfterHungDials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leader, node := newTestLeader(4), &hungNode{}

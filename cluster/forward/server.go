@@ -49,7 +49,7 @@ func NewServer(config Config) *Server { return &Server{config: config, epoch: ti
 func (s *Server) Serve(conn net.Conn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := newPeerStream(ctx, s, conn.RemoteAddr())
-	s.config.Requests.Enter(p)
+	s.config.Requests.AddStream(p)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -62,7 +62,7 @@ func (s *Server) Serve(conn net.Conn) {
 		s.config.Log.Debug("a stream of a peer ended", "from", p.from, "error", err)
 	}
 	cancel()
-	s.config.Requests.Leave(p)
+	s.config.Requests.RemoveStream(p)
 	p.outbox.close()
 	<-written
 }
@@ -111,7 +111,7 @@ func (p *peerStream) receive(r *bufio.Reader) error {
 		case frameHello:
 			f, err := decodeHello(body)
 			if err == nil {
-				err = p.hello(f)
+				err = p.handleHello(f)
 			}
 			if err != nil {
 				return err
@@ -121,22 +121,22 @@ func (p *peerStream) receive(r *bufio.Reader) error {
 			if err != nil {
 				return err
 			}
-			p.propose(&f)
+			p.handleCommands(&f)
 		case frameRead:
 			f, err := decodeReadAsk(body)
 			if err != nil {
 				return err
 			}
-			p.read(f)
+			p.handleRead(f)
 		default:
 			return errFrame
 		}
 	}
 }
 
-// propose hands the commands of a frame to the proposer if this node leads in the stream's term. It refuses commands
+// handleCommands hands the commands of a frame to the proposer if this node leads in the stream's term. It refuses commands
 // that are too old.
-func (p *peerStream) propose(f *commandsFrame) {
+func (p *peerStream) handleCommands(f *commandsFrame) {
 	t := p.server.config.Node.Leading()
 	if !p.welcomed || t == nil || t.Number() != p.term {
 		p.refuse(f.commands, outcome.Verdict{Fate: outcome.Refused})
@@ -165,7 +165,7 @@ func (p *peerStream) propose(f *commandsFrame) {
 			stream: p, framedCommand: *c, weight: p.server.config.Requests.Cost(command), takeByMS: f.readingMS + c.patienceMS,
 			id: fsm.RequestID{Origin: p.origin, Sequence: c.sequence},
 		}
-		p.server.config.Requests.Forward(taken.id, requests.Forwarded{Stream: p, Listens: c.listens}) // before the command can be applied
+		p.server.config.Requests.AddForwarded(taken.id, requests.Forwarded{Stream: p, Listens: c.listens}) // before the command can be applied
 		proposals = append(proposals, taken)
 	}
 	if !t.Propose(proposals) {
@@ -177,15 +177,15 @@ func (p *peerStream) propose(f *commandsFrame) {
 
 // refuse replies to refused commands.
 func (p *peerStream) refuse(commands []framedCommand, v outcome.Verdict) {
-	p.outbox.add(func(m *mail) {
+	p.outbox.add(func(m *pendingFrames) {
 		for i := range commands {
 			m.replies = append(m.replies, reply{sequence: commands[i].sequence, status: statusOf(v)})
 		}
 	})
 }
 
-// read replies to a read ask. It confirms the read in a new goroutine.
-func (p *peerStream) read(ask readAsk) {
+// handleRead replies to a read ask. It confirms the read in a new goroutine.
+func (p *peerStream) handleRead(ask readAsk) {
 	reading := readReply{number: ask.number, status: statusRefused}
 	t := p.server.config.Node.Leading()
 	if t == nil || t.Number() != ask.term {
@@ -201,7 +201,7 @@ func (p *peerStream) read(ask readAsk) {
 	}
 	go func() {
 		defer func() { <-p.asks }()
-		index, nowMS, err := t.Confirm(p.ctx)
+		index, nowMS, err := t.ReadIndex(p.ctx)
 		if err == nil {
 			reading.status, reading.index, reading.nowMS = statusDone, index, nowMS
 		}
@@ -211,11 +211,11 @@ func (p *peerStream) read(ask readAsk) {
 
 // Deliver implements [requests.Stream].
 func (p *peerStream) Deliver(d *requests.Delivery) {
-	p.outbox.add(func(m *mail) {
-		for _, r := range d.Replies {
+	p.outbox.add(func(m *pendingFrames) {
+		for _, r := range d.Results {
 			m.replies = append(m.replies, reply{r.Sequence, statusDone, applied{d.Index, d.NowMS, r.Result}})
 		}
-		for _, e := range d.Ends {
+		for _, e := range d.Conclusions {
 			m.ends = append(m.ends, end{e.Place, applied{d.Index, d.NowMS, e.Result}})
 		}
 	})
@@ -249,11 +249,11 @@ func (c *forwardedCommand) Withdrawn() outcome.Verdict {
 	return outcome.Verdict{}
 }
 
-// Failed implements [lead.Proposal]. If the outcome is open it sends no reply: the origin's own machine settles the
+// Failed implements [lead.Proposal]. If the outcome is unknown it sends no reply: the origin's own machine settles the
 // command.
 func (c *forwardedCommand) Failed(v outcome.Verdict) {
-	c.stream.server.config.Requests.Unforward(c.id, c.stream)
-	if v.Fate == outcome.Open {
+	c.stream.server.config.Requests.RemoveForwarded(c.id, c.stream)
+	if v.Fate == outcome.Unknown {
 		return
 	}
 	c.stream.refuse([]framedCommand{c.framedCommand}, v)
@@ -280,8 +280,8 @@ func (s *Server) enter(p *peerStream) bool {
 	return true
 }
 
-// hello begins a stream: it welcomes the origin, or returns an error that ends the stream.
-func (p *peerStream) hello(f helloFrame) error {
+// handleHello begins a stream: it welcomes the origin, or returns an error that ends the stream.
+func (p *peerStream) handleHello(f helloFrame) error {
 	t := p.server.config.Node.Leading()
 	if p.welcomed || t == nil || t.Number() != f.term {
 		return errStreamRefused
@@ -291,18 +291,18 @@ func (p *peerStream) hello(f helloFrame) error {
 		return errStreamRefused
 	}
 	p.welcomed = true
-	p.outbox.begin() // welcomes it
+	p.outbox.begin()
 	if f.open {
-		go p.fence(t)
+		go p.sendFence(t)
 	}
 	return nil
 }
 
-// fence sends the index that bounds the entries of the origin's earlier streams. Their commands that are in no batch
-// yet will never be in a batch, so an entry made now follows all their batches. If no entry can be made, the origin
-// gets no fence and keeps waiting for the outcomes.
-func (p *peerStream) fence(t Term) {
-	index, err := t.Tick(p.ctx)
+// sendFence sends the index that bounds the entries of the origin's earlier streams. Those streams are fenced: their
+// commands that the proposer has not taken yet are withdrawn. So the entry that ProposeTick makes now follows all their
+// entries. If no entry can be made, the origin gets no fence and keeps waiting for the outcomes.
+func (p *peerStream) sendFence(t Term) {
+	index, err := t.ProposeTick(p.ctx)
 	if err != nil {
 		p.server.config.Log.Debug("no fence for a peer's earlier streams", "from", p.from, "error", err)
 		return

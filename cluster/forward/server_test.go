@@ -25,7 +25,7 @@ import (
 type testTerm struct {
 	number  uint64
 	replica *replica.Replica
-	feed    *replica.Feed
+	feed    *replica.FSM
 
 	mu    sync.Mutex
 	index uint64
@@ -48,16 +48,18 @@ func (l *testTerm) Propose(commands []lead.Proposal) bool {
 	return true
 }
 
-func (l *testTerm) Tick(context.Context) (uint64, error) { return l.log(), nil }
+func (l *testTerm) ProposeTick(context.Context) (uint64, error) { return l.log(), nil }
 
-func (l *testTerm) Confirm(context.Context) (uint64, int64, error) { return l.replica.Index(), 1, nil }
+func (l *testTerm) ReadIndex(context.Context) (uint64, int64, error) {
+	return l.replica.Index(), 1, nil
+}
 
 // log applies an entry.
 func (l *testTerm) log(commands ...[]byte) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.index++
-	l.feed.Apply(&raft.Log{Index: l.index, Term: l.number, Type: raft.LogCommand, Data: replica.EncodeEntry(l.number, int64(l.index), commands)})
+	l.feed.Apply(&raft.Log{Index: l.index, Term: l.number, Type: raft.LogCommand, Data: replica.EncodeTermEntry(l.number, int64(l.index), commands)})
 	return l.index
 }
 
@@ -81,7 +83,7 @@ func newTestLeader(number uint64) *testLeader {
 	m := replica.New(replica.Config{})
 	r := requests.New(10, m)
 	term := &testTerm{number: number, replica: m}
-	term.feed = m.Feed(replica.FeedConfig{Sinks: []replica.Sink{r}, SnapshotDue: func() {}})
+	term.feed = m.FSM(replica.FSMConfig{Sinks: []replica.Sink{r}, SnapshotDue: func() {}})
 	term.log(fsm.Envelope{}.Encode(fsm.StartTerm{Term: number, Leader: "n1", Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel, Limits: fsm.DefaultLimits()}))
 	term.log(fsm.Envelope{}.Encode(fsm.CreateSemaphore{Name: "a"}))
 	config := Config{Log: hclog.NewNullLogger(), Requests: r, Replica: m, Node: testNode{term}}
@@ -366,7 +368,7 @@ func TestLateInTheLeadersQueue(t *testing.T) {
 			t.Fatalf("after the wait: %v", v)
 		}
 		early.Failed(v)
-		refused, _ := stream.outbox.take(mail{})
+		refused, _ := stream.outbox.takeAll(pendingFrames{})
 		if len(refused.replies) != 1 || refused.replies[0].sequence != 1 || refused.replies[0].status != statusLate {
 			t.Errorf("replies %+v", refused.replies)
 		}
@@ -381,7 +383,7 @@ func TestCommandAboveTheLevel(t *testing.T) {
 		last := leader.index
 		q := leader.Requests.Build(fsm.DeleteSemaphore{Name: "db"}, fsm.Envelope{}, lead.ClassSingle, nil)
 		q.Data[0]++ // the level that it names
-		if err := NewRouter(leader.Config).CarryHere(t.Context(), leader.testTerm, q); err != outcome.ErrBelowLevel {
+		if err := NewRouter(leader.Config).SubmitHere(t.Context(), leader.testTerm, q); err != outcome.ErrBelowLevel {
 			t.Errorf("a local one: %v", err)
 		}
 		o, _ := openStream(t, NewServer(leader.Config), helloFrame{term: 3, origin: 7, number: 1})
@@ -416,7 +418,7 @@ func TestCommandOfAGoneCallerIsNotSent(t *testing.T) {
 		t.Fatalf("not withdrawn though its caller is gone: %v", v)
 	}
 	local.Failed(v)
-	if state, _, _ := r.Peek(queued); state != requests.Held {
+	if state, _, _ := r.Progress(queued); state != requests.Held {
 		t.Errorf("state %d: the command is certainly not applied", state)
 	}
 }

@@ -15,8 +15,8 @@ const (
 	TickEvery = 500 * time.Millisecond
 	// tickAgain is the pause after a tick that failed.
 	tickAgain = 20 * time.Millisecond
-	// maxEntryTime is how much time may pass until an entry is applied: since its proposal, or since the entry before
-	// it was applied. Time beyond that does not count: see clock. Two round trips over a slow link take less.
+	// maxEntryTime is how long cluster time goes on while entries are in flight and no entry is applied: see clock. The
+	// leader may be cut off. Two round trips over a slow link take less.
 	maxEntryTime = time.Second
 )
 
@@ -28,13 +28,13 @@ const (
 // that time renewals queue up, and sessions must not end before the log has them. So a renewal that has reached the
 // leader is late by maxEntryTime at most, no matter how long it takes to store or apply an entry.
 type clock struct {
-	read   func() time.Time // monotonic
-	mu     sync.Mutex
-	lastMS int64     // the last stamp
-	at     time.Time // when the last stamp was taken, minus the fraction of a millisecond that the stamp dropped
-	flying int       // entries that were proposed and not yet applied
-	moved  time.Time // when the first of these entries was proposed, or when the last entry was applied
-	held   bool      // time stands still
+	read     func() time.Time // monotonic
+	mu       sync.Mutex
+	lastMS   int64     // the last stamp
+	at       time.Time // when the last stamp was taken, minus the fraction of a millisecond that the stamp dropped
+	inFlight int       // entries that were proposed and not yet applied
+	moved    time.Time // when the first of these entries was proposed, or when the last entry was applied
+	held     bool      // time stands still
 }
 
 // newClock returns a clock that starts at the replica's cluster time, when a node has won an election. read is the
@@ -64,28 +64,28 @@ func (c *clock) advance() int64 {
 	return c.lastMS
 }
 
-// leaves counts an entry in flight. The caller must call it before the entry's stamp.
-func (c *clock) leaves() {
+// entryProposed counts an entry in flight. The caller must call it before the entry's stamp.
+func (c *clock) entryProposed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.flying == 0 {
+	if c.inFlight == 0 {
 		c.moved = c.read()
 	}
-	c.flying++
+	c.inFlight++
 }
 
-// returns ends the flight of an entry that was applied or has failed.
-func (c *clock) returns() {
+// entryFinished ends the flight of an entry that was applied or has failed.
+func (c *clock) entryFinished() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = c.at.Add(c.stalled()) // the stalled time never counts
-	c.flying--
+	c.inFlight--
 	c.moved = c.read()
 }
 
 // stalled returns how long time has stood still because no entry was applied. The caller holds mu.
 func (c *clock) stalled() time.Duration {
-	if c.flying == 0 {
+	if c.inFlight == 0 {
 		return 0
 	}
 	return max(0, c.read().Sub(c.moved)-maxEntryTime)
@@ -177,7 +177,7 @@ func (t *ticker) run(ctx context.Context) {
 // tick logs an entry, waits until it is applied, and returns when to check again: at once, since more sessions may be
 // due, or after a pause if it failed.
 func (t *ticker) tick(ctx context.Context) (wait time.Duration, needed bool) {
-	if _, err := t.proposer.Tick(ctx); err != nil {
+	if _, err := t.proposer.ProposeTick(ctx); err != nil {
 		return tickAgain, true
 	}
 	return 0, true
@@ -239,8 +239,8 @@ func (p *Pulse) beat(now time.Duration) {
 	p.beaten.Store(max(int64(now), 1))
 }
 
-// hold returns how long commands still have to wait.
-func (p *Pulse) hold(now time.Duration) time.Duration {
+// resumeDelay returns how long commands still have to wait.
+func (p *Pulse) resumeDelay(now time.Duration) time.Duration {
 	last := p.beaten.Load()
 	switch resumed := p.resumed.Load(); {
 	case last == 0:
@@ -254,10 +254,10 @@ func (p *Pulse) hold(now time.Duration) time.Duration {
 	}
 }
 
-// Settle blocks while commands have to wait, or until stop is closed.
-func (p *Pulse) Settle(stop <-chan struct{}) {
+// WaitResumed blocks while commands have to wait, or until stop is closed.
+func (p *Pulse) WaitResumed(stop <-chan struct{}) {
 	for {
-		wait := p.hold(time.Since(p.epoch))
+		wait := p.resumeDelay(time.Since(p.epoch))
 		if wait <= 0 {
 			return
 		}

@@ -63,23 +63,23 @@ func TestClockStandsWhileTheLogDoes(t *testing.T) {
 			}
 		}
 		time.Sleep(20 * time.Second) // virtual: without entries all time counts
-		c.leaves()
+		c.entryProposed()
 		expect("an entry leaves", 20_000)
 		time.Sleep(700 * time.Millisecond) // virtual: the first entry's way
-		c.leaves()
+		c.entryProposed()
 		expect("a second one leaves", 20_700)
 		time.Sleep(10 * time.Second) // virtual: neither comes back
 		expect("the log stands still", 21_000)
 		if left := c.until(21_400); left != 400*time.Millisecond {
 			t.Fatalf("400 ms ahead is %v away", left)
 		}
-		c.returns()
+		c.entryFinished()
 		expect("the first one is back", 21_000)
 		time.Sleep(900 * time.Millisecond) // virtual: the second one's way from here
 		expect("time goes on", 21_900)
 		time.Sleep(time.Second) // virtual: and again it does not come back
 		expect("the log stands still again", 22_000)
-		c.returns()
+		c.entryFinished()
 		time.Sleep(5 * time.Second) // virtual: without entries
 		expect("all are back", 27_000)
 	})
@@ -90,7 +90,7 @@ func TestClockStandsWhileTheLogDoes(t *testing.T) {
 func TestClockStandsWhileRaftTakesNoEntry(t *testing.T) {
 	proposerRun(t, 10, func(t *testing.T, p *proposer, r *fakeRaft) {
 		r.taken = func() { time.Sleep(10 * time.Second) } // virtual
-		go func() { _, _ = p.Tick(t.Context()) }()
+		go func() { _, _ = p.ProposeTick(t.Context()) }()
 		time.Sleep(9 * time.Second) // virtual
 		if now := p.clock.now(); now != 5000+maxEntryTime.Milliseconds() {
 			t.Errorf("it reads %d", now)
@@ -128,7 +128,7 @@ func TestClockHolds(t *testing.T) {
 		if got := c.stamp(); got != 34_000 {
 			t.Errorf("after 100 s without a stamp it stamps %d", got)
 		}
-		c.leaves()
+		c.entryProposed()
 		c.hold(true)
 		time.Sleep(10 * time.Second) // virtual: an entry is on its way meanwhile
 		c.hold(false)
@@ -142,26 +142,26 @@ func TestClockHolds(t *testing.T) {
 // still, from the first look on, and never else.
 func TestPulseHoldsAfterASuspension(t *testing.T) {
 	p := NewPulse()
-	if p.hold(time.Hour) != 0 {
+	if p.resumeDelay(time.Hour) != 0 {
 		t.Error("held before the first beat")
 	}
 	at := time.Second
 	for range 5 {
 		p.beat(at)
 		at += beatEvery
-		if p.hold(at) != 0 {
+		if p.resumeDelay(at) != 0 {
 			t.Error("held while the pulse beats")
 		}
 	}
 	at += time.Second // suspended
-	if p.hold(at) == 0 {
+	if p.resumeDelay(at) == 0 {
 		t.Error("not held before the beat notices")
 	}
 	p.beat(at)
-	if got := p.hold(at + hangUpGrace/2); got != hangUpGrace/2 {
+	if got := p.resumeDelay(at + hangUpGrace/2); got != hangUpGrace/2 {
 		t.Errorf("held for %v", got)
 	}
-	if got := p.hold(at + hangUpGrace); got != 0 {
+	if got := p.resumeDelay(at + hangUpGrace); got != 0 {
 		t.Errorf("held for %v more", got)
 	}
 }

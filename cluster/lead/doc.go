@@ -6,10 +6,10 @@
 //     ended a term, the term makes no further entry.
 //  2. Cluster time never goes back, not even from one leader to the next, and stands
 //     still while the leader can accept no command.
-//  3. Confirm returns an index that shows everything which was acknowledged before
+//  3. ReadIndex returns an index that shows everything which was acknowledged before
 //     the call, and a time by which no deadline at that index has passed.
 //  4. For each command that it accepts, the machine gives a result, by the command's
-//     id, or the term calls [Proposal.Failed]; both may happen if the outcome was open.
+//     id, or the term calls [Proposal.Failed]; both may happen if the outcome was unknown.
 //
 // Methods of Leadership and Term may be called by any goroutine; in a term, the proposer and the ticker
 // have one goroutine each.

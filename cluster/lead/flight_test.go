@@ -106,7 +106,7 @@ func TestProposerAwaitsFlightWithTicks(t *testing.T) {
 		send(p)
 		ticked := make(chan uint64, 1)
 		go func() {
-			index, _ := p.Tick(t.Context())
+			index, _ := p.ProposeTick(t.Context())
 			ticked <- index
 		}()
 		synctest.Wait()

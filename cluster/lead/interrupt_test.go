@@ -28,7 +28,7 @@ func TestInterruptedTermGoesOn(t *testing.T) {
 			if l.Established() != nil || !first.Over() || first.Propose(nil) {
 				t.Error("the term takes commands during the work")
 			}
-			if _, _, err := first.Confirm(t.Context()); err == nil {
+			if _, _, err := first.ReadIndex(t.Context()); err == nil {
 				t.Error("a read is confirmed during the work")
 			}
 			if nowMS != 1234 {
@@ -45,7 +45,7 @@ func TestInterruptedTermGoesOn(t *testing.T) {
 		if !errors.Is(err, broken) || second == nil || second == first || second.Number() != 2 || len(l.raft.log) != entries+1 {
 			t.Fatalf("%v; after it: %+v", err, second)
 		}
-		if _, nowMS, err := second.Confirm(t.Context()); err != nil || nowMS > 2000 {
+		if _, nowMS, err := second.ReadIndex(t.Context()); err != nil || nowMS > 2000 {
 			t.Errorf("a read after the work: cluster time %d, %v", nowMS, err)
 		}
 		l.apply(fsm.CreateSemaphore{Name: "a"})
@@ -102,9 +102,9 @@ func TestLossOfAnInterruptedTerm(t *testing.T) {
 // and the term goes on.
 func TestNoWorkBesideEntriesUnderWay(t *testing.T) {
 	inLoneBubble(t, func(t *testing.T, l *lone) {
-		l.becomes(2, true).flying.Add(1)
+		l.becomes(2, true).inFlight.Add(1)
 		hung := l.Established()
-		defer hung.flying.Done()
+		defer hung.inFlight.Done()
 		err := l.Interrupt(t.Context(), func(int64) error {
 			t.Error("the work was done")
 			return nil

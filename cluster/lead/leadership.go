@@ -45,9 +45,9 @@ type Node interface {
 	// Jumps reports whether the first entry of a term must make the counters skip numbers. This is so after a restore
 	// of the data folder: the lost entries may have used higher numbers.
 	Jumps() bool
-	// Outcast reports that the node finds itself among nodes of another cluster. Then it serves no caller, even if its
-	// Raft leads.
-	Outcast() bool
+	// InForeignCluster reports that the node finds itself among nodes of another cluster. Then it serves no caller,
+	// even if its Raft leads.
+	InForeignCluster() bool
 	// Standstill returns why the leader must refuse all commands and stop cluster time, or nil.
 	Standstill() error
 	// Notices returns the part that delivers due notices during a term.
@@ -85,7 +85,7 @@ type Config struct {
 
 // Leadership begins a term when this node wins an election, and ends it when the node loses the leadership. One
 // goroutine, Run, does both, one after the other, so there are never two proposers. Leadership is a sink of the
-// replica's feed. All methods are safe for concurrent use.
+// replica's FSM. All methods are safe for concurrent use.
 type Leadership struct {
 	config  Config
 	news    wake.Signal // Run must check its conditions again
@@ -93,7 +93,7 @@ type Leadership struct {
 	current atomic.Pointer[Term]
 	pauses  chan pause
 
-	interrupted uint64 // the term that was interrupted last, unless it is known to be lost; Run's alone
+	interrupted uint64 // the term that Interrupt stopped last, until Run finds it lost; only Run uses it
 }
 
 // pause is a call of Interrupt, which does its work while no term runs.
@@ -111,9 +111,9 @@ func New(config Config) *Leadership {
 	return &Leadership{config: config, news: wake.NewSignal(), changed: wake.NewSignal(), pauses: make(chan pause)}
 }
 
-// Drain reads Raft's notifications until the channel is closed, and only wakes Run: Raft's main loop stops while a
-// notification is not read.
-func (l *Leadership) Drain(notifications <-chan bool) {
+// ForwardNotifications reads Raft's notifications until the channel is closed, and only wakes Run: Raft's main loop
+// stops while a notification is not read.
+func (l *Leadership) ForwardNotifications(notifications <-chan bool) {
 	for range notifications {
 		l.news.Set()
 	}
@@ -122,7 +122,7 @@ func (l *Leadership) Drain(notifications <-chan bool) {
 // Established returns the term in which this node leads, or nil if it does not lead, or cannot lead yet: its machine
 // must first apply the first entry of the term.
 func (l *Leadership) Established() *Term {
-	if l.config.Node.Outcast() {
+	if l.config.Node.InForeignCluster() {
 		return nil
 	}
 	return l.current.Load()
@@ -168,11 +168,11 @@ func (l *Leadership) Run(ctx context.Context, r Raft) {
 	}
 }
 
-// Interrupt stops the term, does work, and lets the term continue with another first entry if this node still leads.
-// During work no entry is made, no read is confirmed, and all earlier entries are applied; work gets cluster time.
-// Interrupt fails with outcome.ErrNotLeader if no term is established here, and with outcome.ErrNotApplied if the
-// earlier entries do not return in time; in both cases it does not do the work. It blocks until the work is done, even
-// if ctx ends during the work.
+// Interrupt stops the term, calls work, and then begins the same term again if this node still leads. All earlier
+// entries are applied before work is called; during work no entry is made and no read is confirmed. nowMS is cluster
+// time. Interrupt fails with outcome.ErrNotLeader if no term is established here, and with outcome.ErrNotApplied if the
+// earlier entries do not return in time; in both cases it does not call work. It blocks until work returns, even if ctx
+// ends during work.
 func (l *Leadership) Interrupt(ctx context.Context, work func(nowMS int64) error) error {
 	p := pause{ctx: ctx, work: work, done: make(chan error, 1)}
 	select {
@@ -196,7 +196,7 @@ func (l *Leadership) interrupt(p pause) error {
 	t.stop()
 	l.changed.Set()
 	l.news.Set() // makes Run begin the next term
-	if !wake.Within(landTimeout, t.flying.Wait) {
+	if !wake.Within(landTimeout, t.inFlight.Wait) {
 		return fmt.Errorf("%w: entries are under way", outcome.ErrNotApplied)
 	}
 	return p.work(t.clock.now())
@@ -220,7 +220,7 @@ func (l *Leadership) begin(ctx context.Context, r Raft, number uint64, rounds *r
 	c.hold(l.config.Node.Standstill() != nil)
 	t := newTerm(newProposer(number, c, r, l.config.QueueSize, l.config.Node, l.config.Replica.JoinsQueue, l.config.Pulse, l.config.Tracer), rounds, &l.config)
 	l.current.Store(t)
-	l.HoldTime()
+	l.UpdateTimeHold()
 	t.restored() // every entry is reported from now on; check the earlier ones
 	log.Info("leading", "term", number)
 	l.changed.Set()
@@ -232,7 +232,7 @@ func (l *Leadership) logFirstEntry(ctx context.Context, r Raft, term uint64, c *
 	first := fsm.Envelope{}.Encode(l.firstEntry(term))
 	ctx, cancel := context.WithTimeout(ctx, firstEntryTimeout)
 	defer cancel()
-	entry := replica.EncodeEntry(term, c.stamp(), [][]byte{first})
+	entry := replica.EncodeTermEntry(term, c.stamp(), [][]byte{first})
 	return wake.Await(ctx, func() error {
 		future := r.Apply(entry, enqueueTimeout)
 		if err := future.Error(); err != nil {
@@ -282,19 +282,20 @@ func (l *Leadership) SnapshotRestored(*fsm.Machine, uint64) {
 	}
 }
 
-// HoldTime stops cluster time in the present term, or lets it continue, as Node.Standstill says now.
-func (l *Leadership) HoldTime() {
+// UpdateTimeHold stops cluster time in the present term, or lets it continue, as Node.Standstill says now.
+func (l *Leadership) UpdateTimeHold() {
 	if t := l.current.Load(); t != nil {
 		t.clock.hold(l.config.Node.Standstill() != nil)
 	}
 }
 
-// landPatience is how long a term that is over waits for Raft's replies about its last entries, so that few goroutines
-// outlive the term.
-const landPatience = time.Second
+// endOfTermTimeout is how long a term that is over waits for Raft's replies about its last entries, so that few
+// goroutines outlive the term.
+const endOfTermTimeout = time.Second
 
 // Term is the leadership of one node in one term of Raft, once it is established. Its proposer, its ticker and its
-// notices run until the term is over. All methods are safe for concurrent use; only Tick, Confirm and Land block.
+// notices run until the term is over. All methods are safe for concurrent use; only ProposeTick, ReadIndex and
+// WaitInFlight block.
 type Term struct {
 	*proposer
 	replica *replica.Replica
@@ -346,11 +347,11 @@ func (t *Term) NowMS() int64 { return t.clock.now() }
 // TimeHeld reports whether cluster time stands still.
 func (t *Term) TimeHeld() bool { return t.clock.holds() }
 
-// Confirm returns a read index and a reading of cluster time. A machine that has applied that index shows everything
-// that was acknowledged before the call, and no session whose deadline has passed. Confirm blocks for a round trip to a
-// quorum and, if sessions are due, until they are removed.
-func (t *Term) Confirm(ctx context.Context) (index uint64, nowMS int64, err error) {
-	index, err = t.rounds.Confirm(ctx)
+// ReadIndex returns a read index and a reading of cluster time. A machine that has applied that index shows everything
+// that was acknowledged before the call, and no session whose deadline has passed. ReadIndex blocks for a round trip to
+// a quorum and, if sessions are due, until they are removed.
+func (t *Term) ReadIndex(ctx context.Context) (index uint64, nowMS int64, err error) {
+	index, err = t.rounds.ReadIndex(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -369,14 +370,14 @@ func (t *Term) Confirm(ctx context.Context) (index uint64, nowMS int64, err erro
 		}
 		// A session that is due must not show. Each entry removes a bounded number of sessions, so we log entries until
 		// no session is due at nowMS.
-		if index, err = t.Tick(ctx); err != nil {
+		if index, err = t.ProposeTick(ctx); err != nil {
 			return 0, 0, err
 		}
 	}
 }
 
-// Land blocks until Raft has replied about all entries, at most for landPatience.
-func (t *Term) Land() { wake.Within(landPatience, t.flying.Wait) }
+// WaitInFlight blocks until Raft has replied about all entries, at most for endOfTermTimeout.
+func (t *Term) WaitInFlight() { wake.Within(endOfTermTimeout, t.inFlight.Wait) }
 
 // applied wakes the ticker, and reports notices that an entry has made due.
 func (t *Term) applied(entry *fsm.Applied) {

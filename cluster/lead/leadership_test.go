@@ -20,7 +20,7 @@ import (
 // loneRaft is a Raft of one voter that commits and applies each entry at once. It
 // leads as long as a test lets it.
 type loneRaft struct {
-	feed *replica.Feed
+	feed *replica.FSM
 	hung chan struct{} // no barrier is taken until it is closed; nil: all are
 
 	mu      sync.Mutex
@@ -111,7 +111,7 @@ type loneNode struct {
 func (n *loneNode) ClusterID() fsm.ClusterID { return n.cluster }
 func (n *loneNode) Jumps() bool              { return false }
 
-func (n *loneNode) Outcast() bool {
+func (n *loneNode) InForeignCluster() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.outcast
@@ -164,12 +164,12 @@ func inLoneBubble(t *testing.T, test func(t *testing.T, l *lone)) {
 			Log: hclog.NewNullLogger(), Self: "n1", Node: l.node, Replica: r, Acks: raftlib.NewAckClock(), Pulse: NewPulse(),
 			Limits: fsm.DefaultLimits(), QueueSize: 100, ReadTimeout: time.Second,
 		})
-		l.raft.feed = r.Feed(replica.FeedConfig{
+		l.raft.feed = r.FSM(replica.FSMConfig{
 			Sinks: []replica.Sink{l.Leadership}, Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { l.Drain(l.news) })
+		running.Go(func() { l.ForwardNotifications(l.news) })
 		running.Go(func() { l.Run(ctx, l.raft) })
 		test(t, l)
 		cancel()
@@ -248,7 +248,7 @@ func TestLeadershipBeginsAndEndsTerms(t *testing.T) {
 		if first.Propose(nil) {
 			t.Error("a term that is over takes commands")
 		}
-		if _, err := first.Tick(t.Context()); err != raftlib.ErrTermOver {
+		if _, err := first.ProposeTick(t.Context()); err != raftlib.ErrTermOver {
 			t.Errorf("a tick of a term that is over: %v", err)
 		}
 		if l.becomes(5, false) != nil || !second.Over() {
@@ -344,9 +344,9 @@ func TestConfirmShowsNothingThatIsDue(t *testing.T) {
 		l.node.mu.Lock()
 		l.node.standstill = outcome.ErrStorageFull
 		l.node.mu.Unlock()
-		l.HoldTime()
+		l.UpdateTimeHold()
 		time.Sleep(time.Minute) // virtual: cluster time stands still
-		index, held, err := term.Confirm(t.Context())
+		index, held, err := term.ReadIndex(t.Context())
 		if err != nil || index < 2 {
 			t.Fatalf("index %d, %v", index, err)
 		}
@@ -357,14 +357,14 @@ func TestConfirmShowsNothingThatIsDue(t *testing.T) {
 		l.node.mu.Lock()
 		l.node.standstill = nil
 		l.node.mu.Unlock()
-		l.HoldTime()
+		l.UpdateTimeHold()
 		time.Sleep(time.Second) // virtual
-		_, nowMS, err := term.Confirm(t.Context())
+		_, nowMS, err := term.ReadIndex(t.Context())
 		if _, sessions, _, _ := l.counts(); err != nil || sessions != 0 || nowMS < held+1000 {
 			t.Errorf("%d sessions at %d, %d ms after time went on: %v", sessions, nowMS, nowMS-held, err)
 		}
 		l.becomes(3, true)
-		if _, _, err := term.Confirm(t.Context()); !errors.Is(err, raftlib.ErrTermOver) {
+		if _, _, err := term.ReadIndex(t.Context()); !errors.Is(err, raftlib.ErrTermOver) {
 			t.Errorf("in an earlier term: %v", err)
 		}
 	})
@@ -377,12 +377,12 @@ func TestConfirmLooksAtDeadlinesOfItsIndex(t *testing.T) {
 		term := l.becomes(2, true)
 		l.raft.mu.Lock()
 		entry := &raft.Log{Index: uint64(len(l.raft.log) + 1), Term: 2, Type: raft.LogCommand,
-			Data: replica.EncodeEntry(2, term.NowMS(), [][]byte{fsm.Envelope{}.Encode(fsm.OpenSession{Session: 5, TTLMS: 1000})})}
+			Data: replica.EncodeTermEntry(2, term.NowMS(), [][]byte{fsm.Envelope{}.Encode(fsm.OpenSession{Session: 5, TTLMS: 1000})})}
 		l.raft.log = append(l.raft.log, entry) // committed, and not applied yet
 		l.raft.mu.Unlock()
 		confirmed := make(chan error, 1)
 		go func() {
-			_, _, err := term.Confirm(t.Context())
+			_, _, err := term.ReadIndex(t.Context())
 			confirmed <- err
 		}()
 		time.Sleep(2 * time.Second) // virtual

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// entriesInFlight bounds the entries that are proposed and not yet applied. The proposer logs a second entry only
-	// if that entry is full, or if the first takes longer than flightPatience, see awaitFlight.
+	// entriesInFlight bounds the entries that are proposed and not yet applied. The proposer logs a second entry beside
+	// the first only if the waiting commands fill it, or the first takes longer than flightPatience, see awaitFlight.
 	entriesInFlight = 2
 	flightPatience  = 10 * time.Millisecond
 	// queuePatience is how long an acquire that joins a queue waits for another command once no entry is in flight. At
@@ -38,7 +38,7 @@ type Admission interface {
 }
 
 // Proposal is a command on its way into the log. The machine gives its result, by its request id; a term reports only
-// that it was not applied, or that its outcome is open. No method blocks. In forward, localCommand and
+// that it was not applied, or that its outcome is unknown. No method blocks. In forward, localCommand and
 // forwardedCommand implement Proposal.
 type Proposal interface {
 	// Command returns the command as fsm.Envelope.Encode made it.
@@ -46,7 +46,7 @@ type Proposal interface {
 	Load() Load
 	// Withdrawn returns why the command must no longer be logged, or Applied if it may be logged.
 	Withdrawn() outcome.Verdict
-	// Failed reports that the command is certainly not applied, or that its outcome is open. The verdict is never
+	// Failed reports that the command is certainly not applied, or that its outcome is unknown. The verdict is never
 	// Applied.
 	Failed(v outcome.Verdict)
 }
@@ -61,9 +61,9 @@ type Tracer interface {
 }
 
 // proposer puts commands into the log during one term. It puts all commands that wait into one entry, within the bounds
-// of an entry, in the order that queue makes. A single command leaves at once. Commands that come while an entry is in
-// flight share the next entry: see awaitFlight. An acquire that joins a queue is delayed briefly, to share the
-// entry of a release: see gather.
+// of an entry, in the order that queue makes. If no entry is in flight, a command is logged at once. Commands that come
+// while an entry is in flight share the next entry: see awaitFlight. An acquire that joins a queue is delayed briefly,
+// to share the entry of a release: see gather.
 //
 // One goroutine, run, logs the entries; each entry in flight has a goroutine that waits for its future. All methods are
 // safe for concurrent use.
@@ -76,10 +76,10 @@ type proposer struct {
 	pulse     *Pulse                    // delays entries after the process was suspended
 	tracer    Tracer                    // may be nil
 
-	slots  chan struct{} // one for each entry in flight, and one for the next entry
-	flying sync.WaitGroup
-	news   wake.Signal // run must check its conditions again
-	flight wake.Signal // an entry was applied, or the waiting commands fill an entry, see awaitFlight
+	slots        chan struct{} // one for each entry in flight, and one for the next entry
+	inFlight     sync.WaitGroup
+	news         wake.Signal // run must check its conditions again
+	entryApplied wake.Signal // an entry was applied, or the waiting commands fill an entry, see awaitFlight
 
 	mu      sync.Mutex
 	queue   queue
@@ -96,18 +96,18 @@ type tickDone struct {
 
 func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, joins func(command []byte) bool, p *Pulse, t Tracer) *proposer {
 	return &proposer{
-		term:      term,
-		clock:     c,
-		raft:      r,
-		admission: a,
-		joins:     joins,
-		pulse:     p,
-		tracer:    t,
-		slots:     make(chan struct{}, entriesInFlight),
-		news:      wake.NewSignal(),
-		flight:    wake.NewSignal(),
-		queue:     queue{places: NewPlaces(limit)},
-		lastLog:   time.Now(),
+		term:         term,
+		clock:        c,
+		raft:         r,
+		admission:    a,
+		joins:        joins,
+		pulse:        p,
+		tracer:       t,
+		slots:        make(chan struct{}, entriesInFlight),
+		news:         wake.NewSignal(),
+		entryApplied: wake.NewSignal(),
+		queue:        queue{places: NewPlaces(limit)},
+		lastLog:      time.Now(),
 	}
 }
 
@@ -146,14 +146,14 @@ func (p *proposer) admit(proposals []Proposal) (refused []refusedProposal, taken
 		}
 	}
 	if p.queue.fills() {
-		p.flight.Set()
+		p.entryApplied.Set()
 	}
 	return refused, true
 }
 
-// Tick blocks until an entry that was stamped after the call is applied, and returns its index. The entry is empty if
-// no command waits.
-func (p *proposer) Tick(ctx context.Context) (index uint64, err error) {
+// ProposeTick blocks until an entry that was stamped after the call is applied, and returns its index. The entry is
+// empty if no command waits.
+func (p *proposer) ProposeTick(ctx context.Context) (index uint64, err error) {
 	done := make(chan tickDone, 1)
 	p.mu.Lock()
 	if p.closed {
@@ -212,13 +212,13 @@ func (p *proposer) logNext(ctx context.Context) bool {
 	// The callers of the last entry's commands are about to send their next commands. We let these goroutines run
 	// first, so that the first of these commands does not leave alone, in a separate entry.
 	runtime.Gosched()
-	p.pulse.Settle(ctx.Done())
+	p.pulse.WaitResumed(ctx.Done())
 	if !p.gather(ctx) {
 		<-p.slots
 		return false
 	}
-	b := p.take()
-	if b.fit(); b.empty() {
+	b := p.nextBatch()
+	if b.dropStale(); b.empty() {
 		<-p.slots
 		return true
 	}
@@ -228,13 +228,13 @@ func (p *proposer) logNext(ctx context.Context) bool {
 
 // log logs a batch as one entry of Raft.
 func (p *proposer) log(b batch) {
-	p.flying.Add(1)
-	b.left = time.Now()
+	p.inFlight.Add(1)
+	b.proposedAt = time.Now()
 	p.mu.Lock()
-	p.lastLog = b.left
+	p.lastLog = b.proposedAt
 	p.mu.Unlock()
-	p.clock.leaves()
-	future := p.raft.Apply(replica.EncodeEntry(p.term, p.clock.stamp(), b.commands()), enqueueTimeout)
+	p.clock.entryProposed()
+	future := p.raft.Apply(replica.EncodeTermEntry(p.term, p.clock.stamp(), b.commands()), enqueueTimeout)
 	go p.finish(future, b)
 }
 
@@ -255,7 +255,7 @@ func (p *proposer) awaitFlight(ctx context.Context) bool {
 			return true
 		}
 		select {
-		case <-p.flight:
+		case <-p.entryApplied:
 		case <-time.After(rest):
 		case <-ctx.Done():
 			return false
@@ -267,7 +267,7 @@ func (p *proposer) awaitFlight(ctx context.Context) bool {
 func (p *proposer) restOfFlight() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.slots) == 1 || p.queue.fills() { // a slot is taken for what waits
+	if len(p.slots) == 1 || p.queue.fills() { // 1: no entry is in flight, the slot is for the next entry
 		return 0
 	}
 	return time.Until(p.lastLog.Add(flightPatience))
@@ -309,8 +309,8 @@ func (p *proposer) patient() bool {
 	return few && !slices.ContainsFunc(waiting, func(q Proposal) bool { return !p.joins(q.Command()) })
 }
 
-// take returns the next batch.
-func (p *proposer) take() (b batch) {
+// nextBatch returns the next batch.
+func (p *proposer) nextBatch() (b batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.proposals = p.queue.cut()
@@ -325,9 +325,9 @@ func (p *proposer) finish(future raft.ApplyFuture, b batch) {
 	if err == nil {
 		err, _ = future.Response().(error)
 	}
-	p.clock.returns()
+	p.clock.entryFinished()
 	<-p.slots
-	p.flight.Set()
+	p.entryApplied.Set()
 	done := tickDone{err: err}
 	if err == nil {
 		done.index = future.Index()
@@ -340,7 +340,7 @@ func (p *proposer) finish(future raft.ApplyFuture, b batch) {
 	} else if p.tracer != nil {
 		p.trace(b, done.index)
 	}
-	p.flying.Done()
+	p.inFlight.Done()
 }
 
 // trace reports the trace contexts of a batch whose entry is applied.
@@ -349,7 +349,7 @@ func (p *proposer) trace(b batch, index uint64) {
 	for _, q := range b.proposals {
 		if trace := fsm.TraceOf(q.Command()); trace != last {
 			if last = trace; trace != "" {
-				p.tracer.Committed(trace, b.left, p.term, index)
+				p.tracer.Committed(trace, b.proposedAt, p.term, index)
 			}
 		}
 	}
@@ -358,7 +358,7 @@ func (p *proposer) trace(b batch, index uint64) {
 // fail fails the commands of a batch that Raft did not apply.
 func (p *proposer) fail(b batch, err error) {
 	verdict := outcome.OfEntry(err)
-	if verdict.Again() {
+	if verdict.Retryable() {
 		p.admission.RaftRefused(p.term) // first, so that what comes back isn't sent here at once
 	}
 	for _, q := range b.proposals {
@@ -391,14 +391,14 @@ func (p *proposer) close() {
 
 // batch is the commands and ticks that share one entry.
 type batch struct {
-	proposals []Proposal
-	ticks     []chan tickDone
-	left      time.Time // when Raft got its entry
+	proposals  []Proposal
+	ticks      []chan tickDone
+	proposedAt time.Time // when Raft got its entry
 }
 
-// fit removes the commands that must no longer be logged. It runs just before the batch becomes an entry, so that a
-// command withdrawn before a call of Tick is neither in the entry of that tick nor in a later entry.
-func (b *batch) fit() {
+// dropStale removes the commands that must no longer be logged. It runs just before the batch becomes an entry, so that
+// a command withdrawn before a call of ProposeTick is neither in the entry of that tick nor in a later entry.
+func (b *batch) dropStale() {
 	b.proposals = slices.DeleteFunc(b.proposals, func(q Proposal) bool {
 		v := q.Withdrawn()
 		if v.Fate != outcome.Applied {

@@ -137,7 +137,7 @@ func tracedRun(t *testing.T, limit int, tracer Tracer, test func(t *testing.T, p
 				f.answer(raft.ErrLeadershipLost)
 			}
 		}
-		p.flying.Wait()
+		p.inFlight.Wait()
 	})
 }
 
@@ -252,7 +252,7 @@ func TestProposerGathersWhatJoinsQueues(t *testing.T) {
 				if c.tick {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					go func() { _, _ = p.Tick(ctx) }()
+					go func() { _, _ = p.ProposeTick(ctx) }()
 				}
 				<-time.After(2 * queuePatience)
 				entries := r.logged()
@@ -370,8 +370,8 @@ func TestProposerRefusesBeyondItsQueue(t *testing.T) {
 	})
 }
 
-// TestProposerReportsFates: of each error of Raft, whether the commands may be sent
-// again, or its outcome is open.
+// TestProposerTellsFates: of each error of Raft, whether the commands may be sent
+// again, or its outcome is unknown.
 func TestProposerTellsFates(t *testing.T) {
 	for _, fate := range []struct {
 		err      error
@@ -383,11 +383,11 @@ func TestProposerTellsFates(t *testing.T) {
 		{raft.ErrEnqueueTimeout, nil, outcome.Refused, true},
 		{raft.ErrLeadershipTransferInProgress, nil, outcome.Refused, true},
 		{nil, outcome.ErrOtherTerm, outcome.Refused, true},
-		{raft.ErrLeadershipLost, nil, outcome.Open, false},
-		{raft.ErrRaftShutdown, nil, outcome.Open, false},
-		{raft.ErrAbortedByRestore, nil, outcome.Open, false},
-		{errors.New("disk"), nil, outcome.Open, false},
-		{nil, fmt.Errorf("%w: why", outcome.ErrHalted), outcome.Open, false},
+		{raft.ErrLeadershipLost, nil, outcome.Unknown, false},
+		{raft.ErrRaftShutdown, nil, outcome.Unknown, false},
+		{raft.ErrAbortedByRestore, nil, outcome.Unknown, false},
+		{errors.New("disk"), nil, outcome.Unknown, false},
+		{nil, fmt.Errorf("%w: why", outcome.ErrHalted), outcome.Unknown, false},
 		{nil, nil, outcome.Applied, false},
 	} {
 		t.Run(fmt.Sprint(fate.err, fate.response), func(t *testing.T) {
@@ -456,7 +456,7 @@ func TestProposerTick(t *testing.T) {
 		}
 		ticks := make(chan ticked, 10)
 		tick := func() {
-			index, err := p.Tick(t.Context())
+			index, err := p.ProposeTick(t.Context())
 			ticks <- ticked{index, err}
 		}
 		go tick()
@@ -564,7 +564,7 @@ func proposerEnds(t *testing.T, begin func(*proposer)) {
 	p.Propose(waiting)
 	ticked := make(chan error, 1)
 	go func() {
-		_, err := p.Tick(t.Context())
+		_, err := p.ProposeTick(t.Context())
 		ticked <- err
 	}()
 	synctest.Wait()
@@ -581,7 +581,7 @@ func proposerEnds(t *testing.T, begin func(*proposer)) {
 	if p.Propose(waiting) {
 		t.Error("commands are taken after the end")
 	}
-	if _, err := p.Tick(t.Context()); err != raftlib.ErrTermOver {
+	if _, err := p.ProposeTick(t.Context()); err != raftlib.ErrTermOver {
 		t.Errorf("a tick after the end: %v", err)
 	}
 	if logged := r.logged(); len(logged) != flying {
@@ -590,7 +590,7 @@ func proposerEnds(t *testing.T, begin func(*proposer)) {
 	for _, f := range r.logged() {
 		f.answer(nil)
 	}
-	p.flying.Wait()
+	p.inFlight.Wait()
 }
 
 // put adds so many commands of a class and expects that so many are taken.

@@ -160,7 +160,7 @@ func (q *queue) cut() []Proposal {
 	return q.remove(&count, total)
 }
 
-// owed returns the class that the most consecutive entries have passed over, if there is such a class.
+// owed returns the class passed over by the most consecutive entries, if any: its first command is in the next entry.
 func (q *queue) owed() (found Class, owed bool) {
 	highest := 0
 	for c := range q.lines {

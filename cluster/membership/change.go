@@ -197,7 +197,7 @@ func (m *Changes) Hold(ctx context.Context, level uint32) (done func(), err erro
 	return m.hold(ctx, level)
 }
 
-// hold is Hold, but asks the members also about a level in force. With level 0 it asks no member.
+// hold does the work of Hold. With level 0 it asks no member, otherwise all members, even about a level in force.
 func (m *Changes) hold(ctx context.Context, level uint32) (done func(), err error) {
 	_, _, done, err = m.Begin(ctx)
 	if err != nil {

@@ -117,7 +117,7 @@ func Open(config Config) (*Joining, error) {
 
 		roster: j, evidence: newEvidence(config.Self.ID, config.Peers),
 	}
-	if err := j.setStanding(); err != nil {
+	if err := j.bindFromFolder(); err != nil {
 		return nil, err
 	}
 	j.port, err = peer.OpenPort(peer.Config{
@@ -136,7 +136,7 @@ func (j *Joining) dialProbe(ctx context.Context, id, address string) (net.Conn, 
 	return j.port.DialNode(ctx, peer.StreamProbe, address, cmp.Or(id, j.memberAt(address)))
 }
 
-func (j *Joining) setStanding() error {
+func (j *Joining) bindFromFolder() error {
 	if j.found == probe.Empty {
 		j.identity.bindNone()
 		return nil
@@ -246,8 +246,8 @@ func (j *Joining) Cluster() fsm.ClusterID { return j.identity.bound() }
 // Delayed returns why the node has not entered its cluster yet, or "".
 func (j *Joining) Delayed() string { return text(&j.delayed) }
 
-// Outcast returns the last refusal of this node by a peer of its cluster if it is at most 10 s old, else "".
-func (j *Joining) Outcast() string { return j.identity.refusedBy() }
+// LastRefusal returns the last refusal of this node by a peer of its cluster if it is at most 10 s old, else "".
+func (j *Joining) LastRefusal() string { return j.identity.refusedBy() }
 
 // Configuration returns the latest committed configuration that the node knows, or index 0 without a known
 // configuration. The caller must not change servers.
@@ -338,10 +338,10 @@ func (j *Joining) CarryOut(ctx context.Context, q *probe.Request, conn net.Conn)
 // restoredTerms is added to the term of a restored folder. It exceeds the number of elections since the copy was made.
 const restoredTerms = 1 << 32
 
-// NoteRestored records that the folder was restored, if Config.FolderRestored is set. It fails while a member is alive
-// whose folder was not restored, because this node may have acknowledged entries to that member that its folder no
-// longer has.
-func (j *Joining) NoteRestored(ctx context.Context) error {
+// PrepareRestored records that the folder was restored, if Config.FolderRestored is set. It fails while a member is
+// alive whose folder was not restored, because this node may have acknowledged entries to that member that its folder
+// no longer has.
+func (j *Joining) PrepareRestored(ctx context.Context) error {
 	if !j.config.FolderRestored {
 		return nil
 	}

@@ -174,7 +174,7 @@ func TestRestoredFolderBesideOneThatWasNot(t *testing.T) {
 				for i, restored := range []bool{true, c.other} {
 					nodes = append(nodes, joiningNode(t, n, i+1, boundFolder(t), &idleNode{}, restored))
 				}
-				err := nodes[0].NoteRestored(t.Context())
+				err := nodes[0].PrepareRestored(t.Context())
 				if got := fmt.Sprint(err); err != nil != (c.want != "") || !strings.Contains(got, c.want) {
 					t.Errorf("%v, want %q", err, c.want)
 				}
@@ -205,7 +205,7 @@ func TestRestoredFolderOfALiveMember(t *testing.T) {
 		copied, err := Open(config)
 		must(t, err)
 		defer func() { _ = copied.Port().Close() }()
-		if err := copied.NoteRestored(t.Context()); !peer.RefusedFor(err, peer.RefusedIncarnation) {
+		if err := copied.PrepareRestored(t.Context()); !peer.RefusedFor(err, peer.RefusedIncarnation) {
 			t.Errorf("a copy beside the live member: %v", err)
 		}
 	})

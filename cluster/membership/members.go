@@ -228,8 +228,8 @@ func passes(err error) bool {
 		func(e error) bool { return errors.Is(err, e) })
 }
 
-// settled returns the final error of a call. err is the error of its last attempt. unknown: an attempt may have taken
-// effect.
+// settled returns the final error of a call. err is the error of its last attempt. unknown says that an attempt may
+// have taken effect.
 func settled(err error, unknown bool) error {
 	switch {
 	case err == nil, errors.Is(err, outcome.ErrCatchingUp), errors.Is(err, outcome.ErrOutcomeUnknown):

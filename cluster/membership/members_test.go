@@ -443,8 +443,8 @@ func TestMembersWithoutALeader(t *testing.T) {
 		if err := a.Call(t.Context(), &probe.Request{Kind: probe.Transfer}); !errors.Is(err, outcome.ErrNoLeader) {
 			t.Errorf("cut off: %v", err)
 		}
-		if _, id, _ := b.LeaderElsewhere(0); id == "" || b.Strangers() != "" || b.joining.Outcast() != "" {
-			t.Errorf("leader %q, strangers %q, outcast %q", id, b.Strangers(), b.joining.Outcast())
+		if _, id, _ := b.LeaderElsewhere(0); id == "" || b.Strangers() != "" || b.joining.LastRefusal() != "" {
+			t.Errorf("leader %q, strangers %q, outcast %q", id, b.Strangers(), b.joining.LastRefusal())
 		}
 		c.net.Rejoin(a.id)
 	})
@@ -453,8 +453,8 @@ func TestMembersWithoutALeader(t *testing.T) {
 // storedLog is a log that has everything on the disk.
 type storedLog struct{}
 
-func (storedLog) Durable(uint64, time.Duration) error { return nil }
-func (storedLog) Failed() error                       { return nil }
+func (storedLog) WaitDurable(uint64, time.Duration) error { return nil }
+func (storedLog) Failed() error                           { return nil }
 
 // must ends a test upon an error.
 func must(t testing.TB, err error) {

@@ -31,7 +31,7 @@ type Counters struct {
 
 // Config connects the counters with their node.
 type Config struct {
-	Origin    uint64        // of the node's own commands: see package requests
+	Origin    uint64        // the origin in the request ids of this node's callers, see package requests
 	Leads     func() bool   // reports whether the node leads
 	Snapshots func() uint64 // returns how many snapshots have been begun
 	// Semaphores bounds the number of names with separate metrics.

@@ -25,7 +25,7 @@ var errNobodyHome = errors.New("nobody home")
 type scene struct {
 	t       *testing.T
 	replica *replica.Replica
-	feed    *replica.Feed
+	feed    *replica.FSM
 	sender  *Sender
 	began   time.Time
 	log     bytes.Buffer
@@ -60,7 +60,7 @@ func inScene(t *testing.T, config Config, test func(*scene)) {
 			config.Notifier = s
 		}
 		s.sender = NewSender(config)
-		s.feed = s.replica.Feed(replica.FeedConfig{
+		s.feed = s.replica.FSM(replica.FSMConfig{
 			Sinks: []replica.Sink{s}, Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +102,7 @@ func (s *scene) do(commands ...fsm.Command) (fsm.Result, error) {
 	}
 	s.index++
 	s.lastAt = time.Now()
-	s.feed.Apply(&raft.Log{Index: s.index, Term: 1, Type: raft.LogCommand, Data: replica.EncodeEntry(1, s.NowMS(), encoded)})
+	s.feed.Apply(&raft.Log{Index: s.index, Term: 1, Type: raft.LogCommand, Data: replica.EncodeTermEntry(1, s.NowMS(), encoded)})
 	if len(commands) == 0 {
 		return fsm.Result{}, nil
 	}
@@ -156,7 +156,7 @@ func (s *scene) IdleFor() time.Duration {
 	return time.Since(s.lastAt)
 }
 
-func (s *scene) Tick(context.Context) (uint64, error) {
+func (s *scene) ProposeTick(context.Context) (uint64, error) {
 	_, err := s.do()
 	return 0, err
 }

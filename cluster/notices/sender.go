@@ -45,8 +45,8 @@ type Term interface {
 	NowMS() int64
 	// IdleFor returns how long ago the last entry was made.
 	IdleFor() time.Duration
-	// Tick blocks until an entry that got its cluster time after the call is applied.
-	Tick(ctx context.Context) (index uint64, err error)
+	// ProposeTick blocks until an entry that got its cluster time after the call is applied.
+	ProposeTick(ctx context.Context) (index uint64, err error)
 }
 
 // Results receives the results of the attempts. All methods are safe for concurrent use.
@@ -202,7 +202,7 @@ func (s *Sender) stamp(ctx context.Context) {
 	if s.config.Term.IdleFor() < stampAfter {
 		return
 	}
-	if _, err := s.config.Term.Tick(ctx); err != nil {
+	if _, err := s.config.Term.ProposeTick(ctx); err != nil {
 		s.config.Logger.Debug("cluster time was not moved", "error", err)
 	}
 }

@@ -72,7 +72,7 @@ func inspectBackup(path string, top int) (report *Report, err error) {
 // remains is the part of a cluster that one folder still holds: the state after all sound entries.
 type remains struct {
 	report *Report
-	feed   *replica.Feed // applies the log's entries to state
+	feed   *replica.FSM // applies the log's entries to state
 	state  *replica.Replica
 	term   uint64 // the term of the last applied entry
 	last   uint64 // the index of the last applied entry, or 0
@@ -91,12 +91,12 @@ func look(view *store.View, top int) *remains {
 		r.report.Damage = append(r.report.Damage, sentence(found))
 	}
 	r.state = replica.New(replica.Config{Logger: hclog.NewNullLogger()})
-	r.feed = r.state.Feed(replica.FeedConfig{Fatal: func(error) {}, SnapshotDue: func() {}})
+	r.feed = r.state.FSM(replica.FSMConfig{Fatal: func(error) {}, SnapshotDue: func() {}})
 	if r.err = r.restore(view); r.err != nil {
 		return r
 	}
 	r.report.CommittedIndex, r.report.Committed, r.report.Folder.LastTerm = r.last, r.describe(top), r.term
-	if r.state.Headless() && view.Log.Last <= r.last { // the only state is a restored state that never came into force
+	if r.state.RestorePending() && view.Log.Last <= r.last { // the only state is a restored state that never came into force
 		r.report.CommittedIndex, r.report.Committed = 0, nil
 		return r
 	}
@@ -124,7 +124,7 @@ func sentence(err error) string {
 }
 
 // restore reads the newest snapshot, if there is one. If a starting node would drop that snapshot (see
-// [backup.GiveUp]), it reads the snapshot before.
+// [backup.DropUncommittedRestore]), it reads the snapshot before.
 func (r *remains) restore(view *store.View) error {
 	use := 0
 	for i, meta := range view.Snapshots {
@@ -153,8 +153,8 @@ func (r *remains) judge(view *store.View) (use int, err error) {
 	newest := view.Snapshots[0]
 	content := view.Snapshot(newest.ID)
 	defer func() { _ = content.Close() }()
-	standing, err := replica.ReadStanding(content)
-	if err != nil || !standing.Headless() {
+	header, err := replica.ReadStateHeader(content)
+	if err != nil || !header.RestorePending() {
 		return 0, err
 	}
 	r.report.Folder.NotInForce = newest.Index
@@ -162,7 +162,7 @@ func (r *remains) judge(view *store.View) (use int, err error) {
 	if len(view.Snapshots) > 1 {
 		before = view.Snapshots[1].Index
 	}
-	if backup.MadeUp(newest.Index, before, view.Log.First, view.Log.Last) {
+	if backup.LogContinuesWithout(newest.Index, before, view.Log.First, view.Log.Last) {
 		return 1, nil
 	}
 	return 0, nil
@@ -173,7 +173,7 @@ func (r *remains) apply(entry *raft.Log) error {
 	if entry.Type == raft.LogConfiguration {
 		r.report.Members, r.report.MembersIndex = membersOf(raft.DecodeConfiguration(entry.Data)), entry.Index
 	}
-	// As on a node, the feed skips a command that was proposed in another term.
+	// As on a node, the FSM skips a command that was proposed in another term.
 	if halted, _ := r.feed.Apply(entry).(error); errors.Is(halted, outcome.ErrHalted) {
 		return halted
 	}

@@ -39,7 +39,7 @@ func entriesOf(c raft.Configuration, commands ...fsm.Command) []*raft.Log {
 	first := fsm.StartTerm{Term: 2, Leader: "n2", Limits: fsm.DefaultLimits(), Cluster: cluster, Level: 1}
 	for i, command := range append([]fsm.Command{first}, commands...) {
 		request := fsm.RequestID{Origin: 7, Sequence: uint64(i)}
-		data := replica.EncodeEntry(2, int64(1000*(i+1)), [][]byte{fsm.Envelope{Request: request}.Encode(command)})
+		data := replica.EncodeTermEntry(2, int64(1000*(i+1)), [][]byte{fsm.Envelope{Request: request}.Encode(command)})
 		log = append(log, &raft.Log{Index: uint64(i + 2), Term: 2, Type: raft.LogCommand, Data: data})
 	}
 	return log
@@ -70,7 +70,7 @@ func madeFolder(t *testing.T, log []*raft.Log, snapshot uint64) string {
 	must(t, s.Stable().Set([]byte("LastVoteCand"), []byte("n2.example:8711")))
 	must(t, s.Stable().SetUint64([]byte("CurrentTerm"), 3))
 	if snapshot > 0 {
-		feed := replica.New(replica.Config{}).Feed(replica.FeedConfig{Fatal: func(error) {}, SnapshotDue: func() {}})
+		feed := replica.New(replica.Config{}).FSM(replica.FSMConfig{Fatal: func(error) {}, SnapshotDue: func() {}})
 		for _, entry := range log[:snapshot] {
 			feed.Apply(entry)
 		}
@@ -148,7 +148,7 @@ func TestCommittedIsWhatIsKnown(t *testing.T) {
 // hashOf returns the state hash of a log as a machine alone has it.
 func hashOf(log []*raft.Log) string {
 	r := replica.New(replica.Config{})
-	feed := r.Feed(replica.FeedConfig{Fatal: func(error) {}, SnapshotDue: func() {}})
+	feed := r.FSM(replica.FSMConfig{Fatal: func(error) {}, SnapshotDue: func() {}})
 	for _, entry := range log {
 		feed.Apply(entry)
 	}

@@ -137,7 +137,7 @@ func TestRecoverKeepsWhatRaftWould(t *testing.T) {
 		s, err := store.Open(store.Options{Folder: other, NodeID: "n1", Journal: true})
 		must(t, err)
 		r := replica.New(replica.Config{})
-		feed := r.Feed(replica.FeedConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
+		feed := r.FSM(replica.FSMConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
 		config, err := raftlib.Config("n1", 1, hclog.NewNullLogger())
 		must(t, err)
 		_, transport := raft.NewInmemTransport("n1")

@@ -36,7 +36,7 @@ func restoredState(t *testing.T) *fsm.Machine {
 	for _, entry := range entriesOf(three, fsm.CreateSemaphore{Name: "restored", Permits: 1})[1:] {
 		m.Apply(entry.Index, entry.Data[1:])
 	}
-	must(t, m.Succeed(fsm.Succession{Own: before.Standing(), Index: 2000}))
+	must(t, m.Succeed(fsm.Succession{Own: before.StateHeader(), Index: 2000}))
 	return m
 }
 

@@ -21,22 +21,22 @@ const (
 	Late
 	// Failed: certainly not applied, and must not be sent again.
 	Failed
-	// Open: it may have been applied, or may yet be.
-	Open
+	// Unknown: it may have been applied, or may yet be.
+	Unknown
 )
 
-// Verdict is a fate and its cause. The zero value is Applied. Verdicts with equal
-// fates and causes are equal.
+// Verdict is a fate and its cause. A request ends with a requests.Settlement: a result, or a verdict. The zero value is
+// Applied. Verdicts with equal fates and causes are equal.
 type Verdict struct {
 	Fate  Fate
-	cause error // nil unless Failed or Open
+	cause error // nil unless Failed or Unknown
 }
 
 // Because returns a verdict with the error for its caller.
 func (f Fate) Because(cause error) Verdict { return Verdict{f, cause} }
 
-// Again reports whether the command may be sent again.
-func (v Verdict) Again() bool { return v.Fate == Refused || v.Fate == Late }
+// Retryable reports whether the command may be sent again.
+func (v Verdict) Retryable() bool { return v.Fate == Refused || v.Fate == Late }
 
 // Err returns the error for a caller to whom the verdict is final; nil when the
 // command was applied.
@@ -46,7 +46,7 @@ func (v Verdict) Err() error {
 		return nil
 	case v.cause != nil:
 		return v.cause
-	case v.Fate == Open:
+	case v.Fate == Unknown:
 		return ErrOutcomeUnknown
 	}
 	return ErrNotApplied
@@ -62,7 +62,7 @@ var (
 )
 
 // OfEntry returns the verdict on the commands of an entry, from the error of Raft's future or from the machine's
-// response. An unlisted error leaves the outcome open, which is always safe.
+// response. An unlisted error leaves the outcome unknown, which is always safe.
 func OfEntry(err error) Verdict {
 	switch {
 	case err == nil:
@@ -70,10 +70,10 @@ func OfEntry(err error) Verdict {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), Transferring(err), errors.Is(err, ErrOtherTerm):
 		return Verdict{Fate: Refused}
 	}
-	// These errors, among others, leave the outcome open: ErrLeadershipLost (the entry is in our log, and may be in the
-	// next leader's log), ErrRaftShutdown, ErrAbortedByRestore, and any error of the local log, which may have stored
+	// These errors, among others, leave the outcome unknown: ErrLeadershipLost (the entry is in our log, and may be in
+	// the next leader's log), ErrRaftShutdown, ErrAbortedByRestore, and any error of the local log, which may have stored
 	// the entry nevertheless.
-	return Verdict{Fate: Open}
+	return Verdict{Fate: Unknown}
 }
 
 // Transferring reports whether Raft refused an entry because it is handing over the leadership.

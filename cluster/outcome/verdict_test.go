@@ -19,11 +19,11 @@ func TestOfEntry(t *testing.T) {
 		"handing over":    {raft.ErrLeadershipTransferInProgress, Refused},
 		"other term":      {ErrOtherTerm, Refused},
 		"wrapped":         {fmt.Errorf("why: %w", raft.ErrNotLeader), Refused},
-		"leadership lost": {raft.ErrLeadershipLost, Open},
-		"shutdown":        {raft.ErrRaftShutdown, Open},
-		"restored":        {raft.ErrAbortedByRestore, Open},
-		"halted":          {fmt.Errorf("%w: why", ErrHalted), Open},
-		"the disk":        {errors.New("input/output error"), Open},
+		"leadership lost": {raft.ErrLeadershipLost, Unknown},
+		"shutdown":        {raft.ErrRaftShutdown, Unknown},
+		"restored":        {raft.ErrAbortedByRestore, Unknown},
+		"halted":          {fmt.Errorf("%w: why", ErrHalted), Unknown},
+		"the disk":        {errors.New("input/output error"), Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := OfEntry(test.err); got != (Verdict{Fate: test.want}) {
@@ -44,14 +44,14 @@ func TestVerdict(t *testing.T) {
 		"refused":              {Verdict{Fate: Refused}, ErrNotApplied, true},
 		"late":                 {Verdict{Fate: Late}, ErrNotApplied, true},
 		"failed":               {Failed.Because(errCause), errCause, false},
-		"open":                 {Verdict{Fate: Open}, ErrOutcomeUnknown, false},
-		"open, with its cause": {Open.Because(errCause), errCause, false},
+		"open":                 {Verdict{Fate: Unknown}, ErrOutcomeUnknown, false},
+		"open, with its cause": {Unknown.Because(errCause), errCause, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.verdict.Err(); got != test.err {
 				t.Errorf("error %v, want %v", got, test.err)
 			}
-			if got := test.verdict.Again(); got != test.again {
+			if got := test.verdict.Retryable(); got != test.again {
 				t.Errorf("again: %v", got)
 			}
 		})

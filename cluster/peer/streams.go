@@ -5,12 +5,13 @@ import (
 	"errors"
 	"io"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 // Dial opens a stream of that kind to the member at an address, and fails if another node replies. If the address
@@ -237,10 +238,7 @@ const refusalLogEvery = 5 * time.Second
 type refusals struct {
 	log   hclog.Logger
 	count *prometheus.CounterVec // by reason
-
-	mu       sync.Mutex
-	logged   map[refusalLine]time.Time // when a line was last logged
-	unlogged map[refusalLine]int       // the refusals since then that were not logged
+	lines *wake.Pace[refusalLine]
 }
 
 // refusalLine groups refusals: of each group, one line is logged per refusalLogEvery.
@@ -251,7 +249,7 @@ type refusalLine struct {
 
 func newRefusals(log hclog.Logger) *refusals {
 	r := &refusals{
-		log: log, logged: map[refusalLine]time.Time{}, unlogged: map[refusalLine]int{},
+		log: log, lines: wake.NewPace[refusalLine](refusalLogEvery),
 		count: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_peer_streams_refused_total",
 			Help: "Streams between this node and others that were refused by this node, by reason.",
@@ -270,7 +268,7 @@ func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind Strea
 		r.log.Debug("a stream was refused", "from", conn.RemoteAddr(), "kind", byte(kind))
 		return
 	}
-	if unlogged, due := r.shouldLog(refusalLine{reason: reason}); due {
+	if unlogged, ok := r.lines.Pass(refusalLine{reason: reason}); ok {
 		r.log.Warn("a stream of a peer is refused", "reason", reason, "detail", detail,
 			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "kind", byte(kind), "more", unlogged)
 	}
@@ -278,21 +276,8 @@ func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind Strea
 
 // noteRemote logs a refusal by the other node, which counts it.
 func (r *refusals) noteRemote(reason Refusal, detail string, conn net.Conn) {
-	if unlogged, due := r.shouldLog(refusalLine{reason, true}); due {
+	if unlogged, ok := r.lines.Pass(refusalLine{reason, true}); ok {
 		r.log.Warn("a peer refuses this node's stream", "reason", reason, "detail", detail,
 			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "more", unlogged)
 	}
-}
-
-// shouldLog reports whether to log a line now, and how many refusals were not logged since the last line.
-func (r *refusals) shouldLog(line refusalLine) (unlogged int, due bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if last, ok := r.logged[line]; ok && time.Since(last) < refusalLogEvery {
-		r.unlogged[line]++
-		return 0, false
-	}
-	unlogged = r.unlogged[line]
-	r.logged[line], r.unlogged[line] = time.Now(), 0
-	return unlogged, true
 }

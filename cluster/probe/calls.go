@@ -132,7 +132,7 @@ type link struct {
 	conn    net.Conn // nil: the next call dials
 }
 
-// ask implements Calls.AskAt.
+// ask sends an Ask request on this stream, with state as the hash to compare.
 func (l *link) ask(ctx context.Context, state *StateHash) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.calls.times.Of(askTimeout))
 	defer cancel()

@@ -67,7 +67,7 @@ func TestAnnouncements(t *testing.T) {
 }
 
 // TestCommitIndexWithoutEntries: followers learn of commits later than they could, so that later entries may bring
-// it, also those of a lone client; but not while a read waits, nor after a read has ended.
+// it, also commits of a lone client; but not while a read waits, nor after a read has ended.
 func TestCommitIndexWithoutEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := transportPair(t, 1)

@@ -70,7 +70,7 @@ func (t *Transport) sendHeartbeat(
 ) error {
 	var delay time.Duration
 	t.followers.update(id, func(f *follower) { delay = f.heartbeats.delay(t.config.Stretch.Of(heartbeatAfter)) })
-	rest(t.closing, delay, t.config.Acks.Hurry())
+	sleepUnlessSignalled(t.closing, delay, t.config.Acks.Hurry())
 	err := t.send(t.NetworkTransport, id, target, args, resp)
 	if err == nil { // after an error the next heartbeat leaves at once: followers campaign after a few errors
 		t.followers.noteHeartbeat(id)
@@ -119,7 +119,7 @@ func (t *Transport) send(
 
 // durable waits until this node's own disk has the entries up to index.
 func (t *Transport) durable(index uint64) error {
-	return t.config.Log.Durable(index, t.config.Stretch.Of(raftTimeout))
+	return t.config.Log.WaitDurable(index, t.config.Stretch.Of(raftTimeout))
 }
 
 // fence makes messages to followers fail while this node's log hangs. Raft would let such a leader lead for ever, since
@@ -146,7 +146,7 @@ func (t *Transport) Run(ctx context.Context, source AppendSource) {
 		if wake.Pause(ctx, readQuiet) != nil {
 			return
 		}
-		if rest(ctx, commitQuiet-readQuiet, hurry) {
+		if sleepUnlessSignalled(ctx, commitQuiet-readQuiet, hurry) {
 			t.followers.mark() // the read may wait for later entries
 		}
 		// In this order: a later leader may have committed another entry at that index.
@@ -160,15 +160,15 @@ func (t *Transport) Run(ctx context.Context, source AppendSource) {
 	}
 }
 
-// rest blocks for a time, or until hurry is set or closed, or ctx ends. It reports whether hurry was the reason. With a
-// nil hurry it returns true at once.
-func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hurried bool) {
-	if hurry == nil {
+// sleepUnlessSignalled blocks for a time, or until signal is set or closed, or ctx ends. It reports whether signal was
+// the reason. With a nil signal it returns true at once.
+func sleepUnlessSignalled(ctx context.Context, length time.Duration, signal <-chan struct{}) (signalled bool) {
+	if signal == nil {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
-	return wake.Until(ctx, hurry) == nil
+	return wake.Until(ctx, signal) == nil
 }
 
 // isHeartbeat reports whether a message is one of Raft's heartbeats, which compare no entry.
@@ -387,9 +387,9 @@ func (a *announcement) isDue(term, commit uint64) bool {
 // send and a later read could have the same time. Stamps of different clocks cannot be compared.
 type Stamp uint64
 
-// AckClock records, for each peer, when this node *sent* the last message that the peer has acknowledged to it as the
-// leader of a term. Raft records when the reply came, so that a late reply to an old message confirms leadership. Wait
-// and EndTerm are in rounds.go. All methods are safe for concurrent use.
+// AckClock confirms a leader by when a message was sent, not by when its reply came as Raft does. For each peer it
+// records when this node sent the last message that the peer has acknowledged to it as the leader of a term. Wait and
+// EndTerm are in rounds.go. All methods are safe for concurrent use.
 type AckClock struct {
 	mu      sync.Mutex
 	now     Stamp

@@ -2,10 +2,13 @@ package raftlib
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (
@@ -31,7 +34,7 @@ func Config(id raft.ServerID, multiplier int, logger hclog.Logger) (*raft.Config
 	tick := time.Duration(multiplier) * Tick
 	config := raft.DefaultConfig()
 	config.LocalID = id
-	config.Logger = raftLog{logger.Named("raft")}
+	config.Logger = raftLog{logger.Named("raft"), wake.NewPace[fault](logEvery)}
 	config.HeartbeatTimeout = tick
 	config.ElectionTimeout = tick
 	config.LeaderLeaseTimeout = tick // at most the heartbeat timeout
@@ -66,14 +69,47 @@ var ordinary = map[string]bool{
 	"failed to make requestVote RPC":            true,
 }
 
-// raftLog writes ordinary faults as warnings, so that they do not appear among the errors.
-type raftLog struct{ hclog.Logger }
+// silence is the message that Raft itself logs as a warning, in the first moments of a member's silence.
+const silence = "failed to contact"
+
+// logEvery is how often the same ordinary fault of a member is logged. Raft repeats some of them three times a second for
+// as long as a member is down.
+const logEvery = 10 * time.Second
+
+// raftLog writes ordinary faults as warnings, so that they do not appear among the errors, and holds repeats back.
+type raftLog struct {
+	hclog.Logger
+	faults *wake.Pace[fault]
+}
+
+type fault struct{ message, member string }
 
 // Error implements [hclog.Logger].
 func (l raftLog) Error(message string, pairs ...any) {
 	if ordinary[message] {
-		l.Logger.Warn(message, pairs...)
+		l.warnOf(message, pairs)
 		return
 	}
 	l.Logger.Error(message, pairs...)
+}
+
+// Warn implements [hclog.Logger].
+func (l raftLog) Warn(message string, pairs ...any) {
+	if message == silence {
+		l.warnOf(message, pairs)
+		return
+	}
+	l.Logger.Warn(message, pairs...)
+}
+
+// warnOf logs a fault, whose first pair names the member, at most once per logEvery, with the number of repeats since
+// its last line, which may be of an earlier outage.
+func (l raftLog) warnOf(message string, pairs []any) {
+	f := fault{message: message}
+	if len(pairs) > 1 {
+		f.member = fmt.Sprint(pairs[1])
+	}
+	if unlogged, ok := l.faults.Pass(f); ok {
+		l.Logger.Warn(message, append(slices.Clone(pairs), "more", unlogged)...)
+	}
 }

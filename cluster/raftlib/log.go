@@ -56,8 +56,8 @@ type LogConfig struct {
 
 // Log is Raft's log. On a leader, StoreLogs hands entries to a writer and returns at once, so that the disks of the
 // leader and of the followers work at the same time. Raft then counts the leader as having stored each entry. The
-// transport makes this true: it returns a follower's success only after [Log.Durable] has returned. If every majority
-// needs another voter's success, no entry is committed before the leader's disk has it.
+// transport makes this true: it returns a follower's success only after [Log.WaitDurable] has returned. If every
+// majority needs another voter's success, no entry is committed before the leader's disk has it.
 //
 // StoreLogs waits for the disk where this does not hold: on a node that does not lead, in a configuration without
 // another voter, and for configurations themselves. On a node that no longer leads, every call about a queued entry
@@ -154,7 +154,7 @@ func (l *Log) enqueue(entries []*raft.Log) error {
 	for _, entry := range sealed {
 		size += entrySize(entry)
 	}
-	err = l.until(l.work, func() bool {
+	err = l.waitUntil(l.work, func() bool {
 		if l.failed != nil || l.bytes > 0 && l.bytes+size > maxQueued {
 			return false
 		}
@@ -171,9 +171,9 @@ func (l *Log) enqueue(entries []*raft.Log) error {
 	return err
 }
 
-// until blocks until condition returns true. It calls condition under mu. It fails if the last write has failed, and
-// when ctx ends.
-func (l *Log) until(ctx context.Context, condition func() bool) error {
+// waitUntil blocks until condition returns true. It calls condition under mu. It fails if the last write has failed,
+// and when ctx ends.
+func (l *Log) waitUntil(ctx context.Context, condition func() bool) error {
 	check := func() (bool, error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -197,26 +197,26 @@ func (l *Log) until(ctx context.Context, condition func() bool) error {
 	}
 }
 
-// upTo reports whether an entry at or below index is in the queue. The caller holds mu.
-func (l *Log) upTo(index uint64) bool { return len(l.queue) > 0 && l.queue[0].Index <= index }
+// hasQueuedUpTo reports whether an entry at or below index is in the queue. The caller holds mu.
+func (l *Log) hasQueuedUpTo(index uint64) bool { return len(l.queue) > 0 && l.queue[0].Index <= index }
 
 // drain blocks until the queue is on the disk.
 func (l *Log) drain() error {
-	return l.until(l.work, func() bool { return len(l.queue) == 0 })
+	return l.waitUntil(l.work, func() bool { return len(l.queue) == 0 })
 }
 
-// Durable blocks until this node's disk has every entry up to index that StoreLogs has accepted. It fails after limit,
-// when the disk is full, and after Close.
-func (l *Log) Durable(index uint64, limit time.Duration) error {
+// WaitDurable blocks until this node's disk has every entry up to index that StoreLogs has accepted. It fails after
+// limit, when the disk is full, and after Close.
+func (l *Log) WaitDurable(index uint64, limit time.Duration) error {
 	l.mu.Lock()
-	queued := l.upTo(index)
+	queued := l.hasQueuedUpTo(index)
 	l.mu.Unlock()
 	if !queued {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(l.work, limit, ErrNotStored)
 	defer cancel()
-	return l.until(ctx, func() bool { return !l.upTo(index) })
+	return l.waitUntil(ctx, func() bool { return !l.hasQueuedUpTo(index) })
 }
 
 // Failed returns the error of the last write, or nil if it succeeded. It never waits for the disk.
@@ -289,7 +289,7 @@ func (l *Log) writeAll() (more bool, err error) {
 func (l *Log) GetLog(index uint64, log *raft.Log) error {
 	entry, queued := l.queued(index)
 	for queued && !l.leads() && l.work.Err() == nil {
-		if err := l.until(l.work, func() bool { return !l.upTo(index) }); err != nil && l.work.Err() == nil {
+		if err := l.waitUntil(l.work, func() bool { return !l.hasQueuedUpTo(index) }); err != nil && l.work.Err() == nil {
 			if index > (*l.raft.Load()).CommitIndex() {
 				return err
 			}
@@ -308,7 +308,7 @@ func (l *Log) GetLog(index uint64, log *raft.Log) error {
 func (l *Log) queued(index uint64) (entry *raft.Log, found bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.upTo(index) {
+	if !l.hasQueuedUpTo(index) {
 		return nil, false
 	}
 	at, found := slices.BinarySearchFunc(l.queue, index, func(e queuedEntry, index uint64) int { return cmp.Compare(e.Index, index) })
@@ -320,7 +320,7 @@ func (l *Log) queued(index uint64) (entry *raft.Log, found bool) {
 
 // FirstIndex implements [raft.LogStore].
 func (l *Log) FirstIndex() (uint64, error) {
-	first, _ := l.ends()
+	first, _ := l.queuedRange()
 	stored, err := l.store.FirstIndex()
 	if stored == 0 && err == nil {
 		return first, nil
@@ -330,13 +330,13 @@ func (l *Log) FirstIndex() (uint64, error) {
 
 // LastIndex implements [raft.LogStore].
 func (l *Log) LastIndex() (uint64, error) {
-	_, last := l.ends() // read first, because entries move from the queue to the disk
+	_, last := l.queuedRange() // read first, because entries move from the queue to the disk
 	stored, err := l.store.LastIndex()
 	return max(last, stored), err
 }
 
-// ends returns the first and the last index of the queue, or 0.
-func (l *Log) ends() (first, last uint64) {
+// queuedRange returns the first and the last index of the queue, or 0.
+func (l *Log) queuedRange() (first, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) == 0 {
@@ -347,7 +347,7 @@ func (l *Log) ends() (first, last uint64) {
 
 // DeleteRange implements [raft.LogStore].
 func (l *Log) DeleteRange(first, last uint64) error {
-	if err := l.until(l.work, func() bool { return !l.upTo(last) }); err != nil {
+	if err := l.waitUntil(l.work, func() bool { return !l.hasQueuedUpTo(last) }); err != nil {
 		return err
 	}
 	return l.store.DeleteRange(first, last)
@@ -359,7 +359,7 @@ func (l *Log) Close() error {
 	defer l.end()
 	ctx, cancel := context.WithTimeoutCause(l.work, closeDrain, ErrNotStored)
 	defer cancel()
-	return l.until(ctx, func() bool { return len(l.queue) == 0 })
+	return l.waitUntil(ctx, func() bool { return len(l.queue) == 0 })
 }
 
 // Snapshots returns a store that begins a snapshot only when the log up to its index is on the disk, because Raft does
@@ -377,7 +377,7 @@ type drainedSnapshots struct {
 func (s drainedSnapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64, trans raft.Transport,
 ) (raft.SnapshotSink, error) {
-	if err := s.log.until(s.log.work, func() bool { return !s.log.upTo(index) }); err != nil {
+	if err := s.log.waitUntil(s.log.work, func() bool { return !s.log.hasQueuedUpTo(index) }); err != nil {
 		return nil, err
 	}
 	return s.SnapshotStore.Create(version, index, term, configuration, configurationIndex, trans)

@@ -171,8 +171,8 @@ func TestLogWaitsForTheQueue(t *testing.T) {
 		"a candidate stores":           {raft.Candidate, func(l *Log) error { return l.StoreLog(&raft.Log{Index: 8}) }, true},
 		"a cut":                        {raft.Follower, func(l *Log) error { return l.DeleteRange(7, 7) }, true},
 		"a cut before it":              {raft.Leader, func(l *Log) error { return l.DeleteRange(1, 6) }, false},
-		"a success for it":             {raft.Leader, func(l *Log) error { return l.Durable(7, time.Hour) }, true},
-		"a success before it":          {raft.Leader, func(l *Log) error { return l.Durable(6, time.Hour) }, false},
+		"a success for it":             {raft.Leader, func(l *Log) error { return l.WaitDurable(7, time.Hour) }, true},
+		"a success before it":          {raft.Leader, func(l *Log) error { return l.WaitDurable(6, time.Hour) }, false},
 		"a snapshot behind it":         {raft.Leader, func(l *Log) error { return createSnapshot(l, 9) }, true},
 		"a snapshot before it":         {raft.Leader, func(l *Log) error { return createSnapshot(l, 6) }, false},
 	} {
@@ -281,7 +281,7 @@ type ownLog struct {
 	failed  error
 }
 
-func (l *ownLog) Durable(index uint64, _ time.Duration) error {
+func (l *ownLog) WaitDurable(index uint64, _ time.Duration) error {
 	if l.durable == nil {
 		return nil
 	}
@@ -300,7 +300,7 @@ func createSnapshot(l *Log, index uint64) error {
 func TestLogGivesUpOnAHungDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _, _, _ := hangingLog(t)
-		if err := l.Durable(7, 3*time.Second); !errors.Is(err, ErrNotStored) {
+		if err := l.WaitDurable(7, 3*time.Second); !errors.Is(err, ErrNotStored) {
 			t.Errorf("a success for an entry that is not on the disk: %v", err)
 		}
 		if waits := l.WaitingFor(); waits != 3*time.Second {
@@ -309,7 +309,7 @@ func TestLogGivesUpOnAHungDisk(t *testing.T) {
 		if err := l.Close(); !errors.Is(err, ErrNotStored) {
 			t.Errorf("closed with %v", err)
 		}
-		if err := l.Durable(7, time.Hour); err == nil {
+		if err := l.WaitDurable(7, time.Hour); err == nil {
 			t.Error("a success for an entry that was given up")
 		}
 	})
@@ -324,7 +324,7 @@ func TestLogQueueIsBounded(t *testing.T) {
 		if early, err := whileHung(disk, func() error { return l.StoreLog(large(9)) }); early || err != nil {
 			t.Errorf("the queue took twice its bound: %t, %v", early, err)
 		}
-		if err := l.Durable(9, time.Hour); err != nil {
+		if err := l.WaitDurable(9, time.Hour); err != nil {
 			t.Error(err)
 		}
 		if l.bytes != 0 || len(l.queue) != 0 {
@@ -380,7 +380,7 @@ func TestFailedWriteOfALeader(t *testing.T) {
 				disk.fail = func() error { return test.fails }
 				disk.failing.Store(true)
 				disk.release()
-				if err := l.Durable(7, time.Hour); !errors.Is(err, test.fails) || died.Load() != test.dies {
+				if err := l.WaitDurable(7, time.Hour); !errors.Is(err, test.fails) || died.Load() != test.dies {
 					t.Errorf("%v, and the process ends: %t", err, died.Load())
 				}
 				time.Sleep(time.Minute) // virtual
@@ -392,7 +392,7 @@ func TestFailedWriteOfALeader(t *testing.T) {
 				}
 				disk.failing.Store(false)
 				time.Sleep(2 * fullAgain) // virtual
-				if err := l.Durable(7, time.Hour); (err != nil) != test.dies {
+				if err := l.WaitDurable(7, time.Hour); (err != nil) != test.dies {
 					t.Errorf("once there is room: %v", err)
 				}
 				if last, _ := disk.LastIndex(); (last == 7) == test.dies {

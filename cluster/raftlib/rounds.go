@@ -57,12 +57,12 @@ func NewReadRounds(source ReadSource, established func() uint64, acks *AckClock,
 	return r
 }
 
-// Confirm returns the strict read index: a machine that has applied it has applied
+// ReadIndex returns the strict read index: a machine that has applied it has applied
 // every command that was acknowledged before the call. It blocks for
 // a round trip to a quorum, for two if a round is under way, and no longer than
 // ctx. It fails if this node does not lead an established term, or no longer does,
 // and after the time-out without a quorum. Safe for concurrent use.
-func (r *ReadRounds) Confirm(ctx context.Context) (index uint64, err error) {
+func (r *ReadRounds) ReadIndex(ctx context.Context) (index uint64, err error) {
 	return r.rounds.Join(ctx)
 }
 

@@ -89,7 +89,7 @@ func roundsRead(t *testing.T, r *ReadRounds, readers int) <-chan roundsResult {
 	results := make(chan roundsResult, readers)
 	for range readers {
 		go func() {
-			index, err := r.Confirm(t.Context())
+			index, err := r.ReadIndex(t.Context())
 			results <- roundsResult{index, err}
 		}()
 	}
@@ -159,7 +159,7 @@ func TestReadFails(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newRoundsFake()
 			f.led.Store(false)
-			if _, err := f.rounds().Confirm(t.Context()); !errors.Is(err, ErrNotEstablished) {
+			if _, err := f.rounds().ReadIndex(t.Context()); !errors.Is(err, ErrNotEstablished) {
 				t.Fatal(err)
 			}
 			if f.kicks.Load() != 0 {
@@ -180,7 +180,7 @@ func TestReadFails(t *testing.T) {
 	t.Run("no quorum", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			_, err := newRoundsFake().rounds().Confirm(t.Context())
+			_, err := newRoundsFake().rounds().ReadIndex(t.Context())
 			if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != ReadRoundTimeout {
 				t.Fatalf("after %v: %v", took, err)
 			}
@@ -194,7 +194,7 @@ func TestReadFails(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			other := roundsRead(t, r, 1)
 			time.AfterFunc(time.Second, func() { cancel(cause) })
-			if _, err := r.Confirm(ctx); !errors.Is(err, cause) {
+			if _, err := r.ReadIndex(ctx); !errors.Is(err, cause) {
 				t.Fatal(err)
 			}
 			f.reply() // the others go on
@@ -253,7 +253,7 @@ func TestVerifyLeaderTakesOlderAcknowledgements(t *testing.T) {
 		for i := range calls {
 			time.Sleep(time.Duration(i) * 7 * time.Millisecond) // virtual
 			start := time.Now()
-			index, err := r.Confirm(t.Context())
+			index, err := r.ReadIndex(t.Context())
 			c.must(err)
 			if took := time.Since(start); took < late || took > 3*late {
 				t.Errorf("a round was done after %v", took)
@@ -270,7 +270,7 @@ func TestVerifyLeaderTakesOlderAcknowledgements(t *testing.T) {
 func TestRoundFailsOnALeaderCutOff(t *testing.T) {
 	inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 		r := leader.rounds()
-		if _, err := r.Confirm(t.Context()); err != nil {
+		if _, err := r.ReadIndex(t.Context()); err != nil {
 			t.Fatalf("a whole cluster: %v", err)
 		}
 		synctest.Wait()
@@ -278,7 +278,7 @@ func TestRoundFailsOnALeaderCutOff(t *testing.T) {
 		if leader.raft.State() != raft.Leader {
 			t.Fatal("it knows already: the test shows nothing")
 		}
-		if index, err := r.Confirm(t.Context()); err == nil {
+		if index, err := r.ReadIndex(t.Context()); err == nil {
 			t.Fatalf("a leader cut off confirmed %d", index)
 		}
 		c.net.Rejoin(string(leader.id))

@@ -40,9 +40,9 @@ const (
 	readQuiet   = time.Millisecond
 )
 
-// TransferTimeout is the longest that Raft may refuse all entries because of one transfer of leadership. Raft waits an
-// election timeout at most until the target has all entries. Just before that ends, it may send its message to the
-// target; then the time-outs of the dial, and of the message and its reply, are added.
+// TransferTimeout is the longest that Raft may refuse all entries because of one transfer of leadership. Raft waits for
+// one election time-out (Tick) at most until the target has all entries. Then it sends its message to the target: one
+// raftTimeout for the dial, and one for the message and its reply.
 func TransferTimeout(stretch wake.Stretch) time.Duration {
 	return stretch.Of(Tick + raftTimeout + raftTimeout)
 }
@@ -52,8 +52,8 @@ var errStalled = errors.New("withheld from peers: the local log write hangs")
 
 // OwnLog is the part of this node's [Log] that a [Transport] uses. All methods are safe for concurrent use.
 type OwnLog interface {
-	// Durable is [Log.Durable]; its error replaces the success of a follower.
-	Durable(index uint64, limit time.Duration) error
+	// WaitDurable is [Log.WaitDurable]; its error replaces the success of a follower.
+	WaitDurable(index uint64, limit time.Duration) error
 	// Failed is [Log.Failed]; while it returns an error, the node does not ask for votes.
 	Failed() error
 }
@@ -174,7 +174,7 @@ func (t *Transport) InstallSnapshot(
 func (t *Transport) awaitReply(ctx context.Context, id raft.ServerID, term uint64) {
 	replies, stop := t.followers.replies.Watch(id)
 	defer stop()
-	for ctx.Err() == nil && t.leads(term, id) && !rest(ctx, holdCheck, replies) {
+	for ctx.Err() == nil && t.leads(term, id) && !sleepUnlessSignalled(ctx, holdCheck, replies) {
 	}
 }
 

@@ -36,7 +36,7 @@ func (w *ItemWatch) changed(number uint64) {
 	w.news.Set()
 }
 
-// watched are the watches of one name or of one prefix.
+// watched has the watches of one item name or of one prefix.
 type watched struct {
 	watches map[*ItemWatch]struct{}
 	number  uint64 // the number of the last change by the current entry; 0: no change

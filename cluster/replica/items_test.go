@@ -49,7 +49,7 @@ func TestItemChangesWakeTheirWatchers(t *testing.T) {
 		{[]fsm.Effect{{Kind: fsm.EffectItemDeleted, Item: "b", Version: 10}}, "*=10 b=10 b*=10"},
 		{[]fsm.Effect{{Kind: fsm.EffectGranted, Semaphore: "a"}}, ""},
 	} {
-		r.follow(&fsm.Applied{Effects: step.effects})
+		r.notifySinks(&fsm.Applied{Effects: step.effects})
 		if got := woken(); got != step.want {
 			t.Errorf("%+v woke %s, want %s", step.effects, got, step.want)
 		}
@@ -58,7 +58,7 @@ func TestItemChangesWakeTheirWatchers(t *testing.T) {
 	watches["a/b"].Stop()
 	watches["a/b*"].Stop()
 	watches["a/b*"].Stop()
-	r.follow(&fsm.Applied{Effects: []fsm.Effect{changed("a/b", 11)}})
+	r.notifySinks(&fsm.Applied{Effects: []fsm.Effect{changed("a/b", 11)}})
 	if got := woken(); got != "*=11 a*=11" || newsOf(t, second) != 7 || len(r.items.names) != 4 || r.items.below.Len() != 5 || r.ItemWatchers() != 9 {
 		t.Errorf("after three stops a change woke %s; %d names and %d prefixes are watched by %d watches", got, len(r.items.names), r.items.below.Len(), r.ItemWatchers())
 	}

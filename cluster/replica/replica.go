@@ -32,16 +32,16 @@ type Config struct {
 	Logger hclog.Logger
 }
 
-// Replica is this node's copy of the state. Its feed alone changes it. All methods
+// Replica is this node's copy of the state. Its FSM alone changes it. All methods
 // are safe for concurrent use.
 type Replica struct {
-	log       hclog.Logger
-	level     atomic.Uint32                // the state's feature level
-	snapshots atomic.Uint64                // how many snapshots the feed has begun
-	reached   atomic.Uint64                // all entries up to this index are applied, and the sinks have returned
-	headless  atomic.Pointer[fsm.Standing] // a state from a backup that is not in force yet, or nil
-	succeeded atomic.Pointer[fsm.Standing] // the last state from a backup that came into force, or nil
-	prepared  atomic.Pointer[prepared]     // see Prepare; may be nil
+	log            hclog.Logger
+	level          atomic.Uint32                   // the state's feature level
+	snapshots      atomic.Uint64                   // how many snapshots the FSM has begun
+	reached        atomic.Uint64                   // all entries up to this index are applied, and the sinks have returned
+	pendingRestore atomic.Pointer[fsm.StateHeader] // of a state from a backup that is not in force yet, or nil
+	lastRestore    atomic.Pointer[fsm.StateHeader] // of the last state from a backup that came into force, or nil
+	prepared       atomic.Pointer[prepared]        // see Prepare; may be nil
 
 	mu    sync.RWMutex // guards state and at
 	state *fsm.Machine
@@ -89,7 +89,7 @@ func (r *Replica) View(read func(*fsm.Machine)) {
 }
 
 // Index returns the index up to which all entries are applied and all sinks have returned. Raft's own AppliedIndex also
-// counts entries that Raft has only handed to the feed.
+// counts entries that Raft has only handed to the FSM.
 func (r *Replica) Index() uint64 { return r.reached.Load() }
 
 // Await blocks until Index has reached index. It fails with the cause of ctx if ctx ends first.
@@ -217,18 +217,18 @@ func (r *Replica) EstimateMS() int64 {
 // waits for the next entry, the time of the backup counts if it is later.
 func (r *Replica) NowMS() (ms int64) {
 	r.View(func(state *fsm.Machine) { ms = state.NowMS() })
-	if next := r.headless.Load(); next != nil {
+	if next := r.pendingRestore.Load(); next != nil {
 		ms = max(ms, next.NowMS())
 	}
 	return ms
 }
 
-// Headless reports whether a state from a backup waits here for the entry that brings it into force.
-func (r *Replica) Headless() bool { return r.headless.Load() != nil }
+// RestorePending reports whether this node has a restored state that takes effect only with the next entry.
+func (r *Replica) RestorePending() bool { return r.pendingRestore.Load() != nil }
 
-// Succeeded reports whether the last state from a backup that came into force here has this index and this hash.
-func (r *Replica) Succeeded(index uint64, hash [16]byte) bool {
-	last := r.succeeded.Load()
+// RestoreInForce reports whether the last state from a backup that came into force here has this index and this hash.
+func (r *Replica) RestoreInForce(index uint64, hash [16]byte) bool {
+	last := r.lastRestore.Load()
 	return last != nil && last.Index() == index && last.Hash() == hash
 }
 
@@ -265,7 +265,7 @@ func (r *Replica) JoinsQueue(command []byte) (joins bool) {
 	return joins
 }
 
-// Snapshots returns how many snapshots the feed has begun.
+// Snapshots returns how many snapshots the FSM has begun.
 func (r *Replica) Snapshots() uint64 { return r.snapshots.Load() }
 
 // Sink follows the log as it is applied to the replica. Raft's apply goroutine calls both methods: they must be quick
@@ -288,12 +288,12 @@ type ClusterSink interface {
 	SnapshotRestored(state *fsm.Machine, index uint64)
 }
 
-// FeedConfig names the parts that follow the log. Raft's apply goroutine calls all functions.
-type FeedConfig struct {
+// FSMConfig names the parts that follow the log. Raft's apply goroutine calls all functions.
+type FSMConfig struct {
 	// Cluster is called before the other sinks; it may be nil.
 	Cluster ClusterSink
-	// Sinks are called in this order; package cluster lists them, requests.Registry among them. The replica wakes its own watchers after them, so that a goroutine that wakes
-	// finds the work of the sinks done.
+	// Sinks are called in this order; package cluster lists them, requests.Registry among them. The replica wakes its
+	// own watchers after them, so that a goroutine that wakes finds the work of the sinks done.
 	Sinks []Sink
 	// Fatal is called once, when the replica halts, with the reason.
 	Fatal func(error)
@@ -301,35 +301,35 @@ type FeedConfig struct {
 	SnapshotDue func()
 }
 
-// Feed is the FSM that Raft gets: it applies the log to the replica and calls the sinks.
+// FSM is what Raft gets: it applies the log to the replica and calls the sinks.
 //
 // An entry in Raft's log is the term of the leader that proposed it, as a varint, and then the bytes of
 // fsm.EncodeEntry. Every node skips an entry that Raft logged in another term. For example, a node may lose the
 // leadership and win it again just before its old proposer calls Raft. Raft would then log the old term's command in
 // the new term, after other nodes have concluded that the old term adds no more entries.
-type Feed struct {
+type FSM struct {
 	replica *Replica
-	config  FeedConfig
+	config  FSMConfig
 	meter   snapshotMeter
 	halted  error // not nil: the replica has stopped for good
 	unread  error // why the last snapshot from Raft could not be read
 
-	headless *jump // a restored state that the next entry brings into force, or nil
+	pendingState *restoredState // a restored state that the next entry brings into force, or nil
 }
 
-var _ raft.BatchingFSM = (*Feed)(nil)
+var _ raft.BatchingFSM = (*FSM)(nil)
 
-// Feed returns the replica's FSM for Raft. There must not be a second one.
-func (r *Replica) Feed(config FeedConfig) *Feed {
-	return &Feed{replica: r, config: config, meter: snapshotMeter{base: snapshotCost}}
+// FSM returns the FSM of the replica, for Raft. There must not be a second one.
+func (r *Replica) FSM(config FSMConfig) *FSM {
+	return &FSM{replica: r, config: config, meter: snapshotMeter{base: snapshotCost}}
 }
 
-// Unread returns why the feed could not read the last snapshot from Raft, or nil. Raft itself does not report the
+// Unread returns why the FSM could not read the last snapshot from Raft, or nil. Raft itself does not report the
 // reason.
-func (f *Feed) Unread() error { return f.unread }
+func (f *FSM) Unread() error { return f.unread }
 
-// EncodeEntry makes an entry for Raft's log.
-func EncodeEntry(term uint64, stampMS int64, commands [][]byte) []byte {
+// EncodeTermEntry makes an entry for Raft's log.
+func EncodeTermEntry(term uint64, stampMS int64, commands [][]byte) []byte {
 	entry := fsm.EncodeEntry(stampMS, commands)
 	data := make([]byte, 0, binary.MaxVarintLen64+len(entry))
 	data = binary.AppendUvarint(data, term)
@@ -337,13 +337,13 @@ func EncodeEntry(term uint64, stampMS int64, commands [][]byte) []byte {
 }
 
 // Apply is ApplyBatch for one entry. RecoverCluster calls only Apply.
-func (f *Feed) Apply(entry *raft.Log) any {
+func (f *FSM) Apply(entry *raft.Log) any {
 	return f.ApplyBatch([]*raft.Log{entry})[0]
 }
 
 // ApplyBatch implements [raft.BatchingFSM]. The response to an entry is nil, or the
 // error that says why the entry was not applied.
-func (f *Feed) ApplyBatch(entries []*raft.Log) []any {
+func (f *FSM) ApplyBatch(entries []*raft.Log) []any {
 	responses := make([]any, len(entries))
 	for i, entry := range entries {
 		if err := f.applyEntry(entry); err != nil {
@@ -354,14 +354,14 @@ func (f *Feed) ApplyBatch(entries []*raft.Log) []any {
 }
 
 // applyEntry applies a command, or passes a configuration to the cluster sink. Index rises over a skipped entry, too.
-func (f *Feed) applyEntry(entry *raft.Log) error {
+func (f *FSM) applyEntry(entry *raft.Log) error {
 	if f.halted != nil {
 		return f.halted
 	}
-	if f.headless != nil {
-		standing := f.headless.state.Standing()
-		f.take(*f.headless)
-		f.replica.succeeded.Store(&standing)
+	if f.pendingState != nil {
+		header := f.pendingState.state.StateHeader()
+		f.install(*f.pendingState)
+		f.replica.lastRestore.Store(&header)
 		f.meter.ask()
 	}
 	var skipped error
@@ -377,7 +377,7 @@ func (f *Feed) applyEntry(entry *raft.Log) error {
 			return f.halted
 		default:
 			f.replica.hashes.note(entry.Index, hash)
-			f.follow(applied)
+			f.notifySinks(applied)
 		}
 		if f.meter.count(len(entry.Data)) {
 			f.config.SnapshotDue()
@@ -391,8 +391,8 @@ func (f *Feed) applyEntry(entry *raft.Log) error {
 	return skipped
 }
 
-// follow calls the sinks with an entry, then wakes the replica's watchers and adds the events to the history.
-func (f *Feed) follow(entry *fsm.Applied) {
+// notifySinks calls the sinks with an entry, then wakes the replica's watchers and adds the events to the history.
+func (f *FSM) notifySinks(entry *fsm.Applied) {
 	if entry.Term != 0 && f.config.Cluster != nil {
 		f.config.Cluster.TermBegan(entry)
 	}
@@ -404,7 +404,7 @@ func (f *Feed) follow(entry *fsm.Applied) {
 }
 
 // applyCommand applies an entry to the state, under the lock. It returns the hash of the state after the entry.
-func (f *Feed) applyCommand(entry *raft.Log) (applied *fsm.Applied, hash [16]byte, err error) {
+func (f *FSM) applyCommand(entry *raft.Log) (applied *fsm.Applied, hash [16]byte, err error) {
 	term, size := binary.Uvarint(entry.Data)
 	if size <= 0 {
 		return nil, hash, fmt.Errorf("the entry at index %d has no term", entry.Index)
@@ -427,7 +427,7 @@ func (f *Feed) applyCommand(entry *raft.Log) (applied *fsm.Applied, hash [16]byt
 }
 
 // halt stops the replica for good: its state may be wrong, so Index rises no more, and Snapshot fails.
-func (f *Feed) halt(err error) {
+func (f *FSM) halt(err error) {
 	f.halted = fmt.Errorf("%w: %w", outcome.ErrHalted, err)
 	f.replica.log.Error("the state machine has halted", "error", err)
 	f.config.Fatal(f.halted)
@@ -449,8 +449,8 @@ const (
 // more than it costs. size is safe for concurrent use; only the apply goroutine uses the other fields.
 type snapshotMeter struct {
 	base int64        // snapshotCost, except in tests
-	cost int64        // of the entries since the last snapshot
-	size atomic.Int64 // of the last snapshot that was written or restored
+	cost int64        // what a restart would spend on the entries since the last snapshot, in bytes
+	size atomic.Int64 // bytes of the last snapshot that was written or restored
 }
 
 // ask makes a snapshot due with the next entry. It is needed when the newest snapshot is a backup's state without a

@@ -20,13 +20,13 @@ import (
 // entryOf is a log entry that creates a semaphore or adds to it.
 func entryOf(index, proposedIn, loggedIn uint64, command fsm.Command) *raft.Log {
 	encoded := fsm.Envelope{Request: fsm.RequestID{Origin: 9, Sequence: index}, Key: ""}.Encode(command)
-	return &raft.Log{Index: index, Term: loggedIn, Type: raft.LogCommand, Data: EncodeEntry(proposedIn, int64(index), [][]byte{encoded})}
+	return &raft.Log{Index: index, Term: loggedIn, Type: raft.LogCommand, Data: EncodeTermEntry(proposedIn, int64(index), [][]byte{encoded})}
 }
 
 // fedReplica is a replica with its feed. It notes the calls of the feed.
 type fedReplica struct {
 	*Replica
-	*Feed
+	*FSM
 	applied  func(*fsm.Applied) // nil: not needed
 	restored func(index uint64) // nil: not needed
 	asked    func()             // called when a snapshot is due; nil: not needed
@@ -35,7 +35,7 @@ type fedReplica struct {
 
 func newFedReplica() *fedReplica {
 	r := &fedReplica{Replica: New(Config{})}
-	r.Feed = r.Replica.Feed(FeedConfig{
+	r.FSM = r.Replica.FSM(FSMConfig{
 		Sinks: []Sink{r}, Fatal: func(err error) { r.fatal = append(r.fatal, err) },
 		SnapshotDue: func() {
 			if r.asked != nil {
@@ -195,9 +195,9 @@ func TestSnapshotAndRestore(t *testing.T) {
 	}
 }
 
-// headlessSnapshot returns the snapshot of a state from a backup, in the place of the state of r at
+// pendingSnapshot returns the snapshot of a state from a backup, in the place of the state of r at
 // an index.
-func headlessSnapshot(t *testing.T, r *fedReplica, index uint64) []byte {
+func pendingSnapshot(t *testing.T, r *fedReplica, index uint64) []byte {
 	t.Helper()
 	file := fsm.New()
 	for i, command := range []fsm.Command{
@@ -206,17 +206,17 @@ func headlessSnapshot(t *testing.T, r *fedReplica, index uint64) []byte {
 	} {
 		file.Apply(uint64(i+1), fsm.EncodeEntry(5000, [][]byte{fsm.Envelope{}.Encode(command)}))
 	}
-	var standing fsm.Standing
-	r.View(func(m *fsm.Machine) { standing = m.Standing() })
-	must(t, file.Succeed(fsm.Succession{Own: standing, Index: index}))
+	var header fsm.StateHeader
+	r.View(func(m *fsm.Machine) { header = m.StateHeader() })
+	must(t, file.Succeed(fsm.Succession{Own: header, Index: index}))
 	var out bytes.Buffer
 	must(t, WriteSnapshot(&out, index, file.Freeze()))
 	return out.Bytes()
 }
 
-// TestHeadlessStateWaitsForAnEntry: no reader, sink or watcher sees a state from a backup
+// TestPendingRestoreWaitsForAnEntry: no reader, sink or watcher sees a state from a backup
 // before an entry follows it, of whichever kind; and then the sinks see it first.
-func TestHeadlessStateWaitsForAnEntry(t *testing.T) {
+func TestPendingRestoreWaitsForAnEntry(t *testing.T) {
 	first := fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel}
 	for name, next := range map[string]*raft.Log{
 		"a command": entryOf(51, 3, 3, first), "a skipped one": entryOf(51, 2, 3, first), "a configuration": {Index: 51, Term: 3, Type: raft.LogConfiguration},
@@ -227,7 +227,7 @@ func TestHeadlessStateWaitsForAnEntry(t *testing.T) {
 		changed, stop := r.Watch("own")
 		restored := uint64(0)
 		r.restored = func(index uint64) { restored = index }
-		snapshot := headlessSnapshot(t, r, 50)
+		snapshot := pendingSnapshot(t, r, 50)
 		must(t, r.Restore(sourceOf(snapshot)))
 		if _, found := valueOf(r.Replica, "own"); !found || r.Index() != 2 || restored != 0 || len(changed) != 0 {
 			t.Errorf("%s: the state shows before it is committed", name)
@@ -249,17 +249,17 @@ func TestHeadlessStateWaitsForAnEntry(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsDueOnceAHeadlessStateHasALeader, and only once: until then a restart would
+// TestSnapshotIsDueOnceAPendingRestoreHasALeader, and only once: until then a restart would
 // begin with the state before it.
-func TestSnapshotIsDueOnceAHeadlessStateHasALeader(t *testing.T) {
+func TestSnapshotIsDueOnceAPendingRestoreHasALeader(t *testing.T) {
 	first := fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel}
 	r, calls := newFedReplica(), 0
 	r.asked = func() { calls++ }
 	r.Apply(entryOf(1, 3, 3, first))
-	must(t, r.Restore(sourceOf(headlessSnapshot(t, r, 50))))
+	must(t, r.Restore(sourceOf(pendingSnapshot(t, r, 50))))
 	r.Apply(&raft.Log{Index: 51, Term: 3, Type: raft.LogConfiguration})
 	if calls != 0 {
-		t.Error("a snapshot is asked for that would be headless too")
+		t.Error("a snapshot is asked for that would have the pending restore too")
 	}
 	for index := uint64(52); index < 55; index++ {
 		r.Apply(entryOf(index, 3, 3, first))
@@ -269,13 +269,13 @@ func TestSnapshotIsDueOnceAHeadlessStateHasALeader(t *testing.T) {
 	}
 }
 
-// TestHeadlessStateGivesWay to the snapshot of a leader that has gone on without it.
-func TestHeadlessStateGivesWay(t *testing.T) {
+// TestPendingRestoreGivesWay to the snapshot of a leader that has gone on without it.
+func TestPendingRestoreGivesWay(t *testing.T) {
 	from, r := newFedReplica(), newFedReplica()
 	from.Apply(entryOf(1, 3, 3, fsm.CreateSemaphore{Name: "later", Permits: 1}))
 	r.Apply(entryOf(1, 3, 3, fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel}))
-	must(t, r.Restore(sourceOf(headlessSnapshot(t, r, 50))))
-	if r.Feed.headless == nil {
+	must(t, r.Restore(sourceOf(pendingSnapshot(t, r, 50))))
+	if r.FSM.pendingState == nil {
 		t.Fatal("the test shows nothing")
 	}
 	must(t, r.Restore(sourceOf(snapshotOf(t, from))))
@@ -351,7 +351,7 @@ func TestAsksForSnapshotsByBytes(t *testing.T) {
 		// Malformed by the bytes behind it: refused, alike everywhere.
 		big[i] = append(fsm.Envelope{Request: fsm.RequestID{}, Key: ""}.Encode(fsm.Up{Name: "a"}), make([]byte, 10_000)...)
 	}
-	data := EncodeEntry(3, 1, big)
+	data := EncodeTermEntry(3, 1, big)
 	per := 1<<20/(len(data)+entryCost) + 1
 	for index := range 3*per - 1 {
 		m.Apply(&raft.Log{Index: uint64(index + 1), Term: 3, Type: raft.LogCommand, Data: data})
@@ -376,7 +376,7 @@ func TestChangesWakeTheirWatchers(t *testing.T) {
 	b, stopB := r.Watch("b")
 	defer stopA()
 	defer stopB()
-	r.follow(&fsm.Applied{Effects: []fsm.Effect{{Kind: fsm.EffectSessionEnded, Session: 4}, {Kind: fsm.EffectGranted, Semaphore: "a"}}})
+	r.notifySinks(&fsm.Applied{Effects: []fsm.Effect{{Kind: fsm.EffectSessionEnded, Session: 4}, {Kind: fsm.EffectGranted, Semaphore: "a"}}})
 	if len(a) != 1 || len(b) != 0 {
 		t.Errorf("the changed semaphore's watcher has %d signals, another one's %d", len(a), len(b))
 	}
@@ -386,7 +386,7 @@ func TestChangesWakeTheirWatchers(t *testing.T) {
 	defer stopEnded()
 	defer stopEmptied()
 	defer stopRefused()
-	r.follow(&fsm.Applied{
+	r.notifySinks(&fsm.Applied{
 		Effects: []fsm.Effect{{Kind: fsm.EffectSessionEnded, Session: 4}},
 		Commands: []fsm.AppliedCommand{
 			{Op: fsm.OpListDeliver, Result: fsm.Result{Code: fsm.OK, Session: 5}},
@@ -460,7 +460,7 @@ func TestFeedCallsItsSinksInOrder(t *testing.T) {
 	var calls []string
 	changed, stop := r.Watch("a")
 	defer stop()
-	f := r.Feed(FeedConfig{
+	f := r.FSM(FSMConfig{
 		Cluster: orderSink{"cluster", &calls, r, changed},
 		Sinks:   []Sink{orderSink{"first", &calls, r, changed}, orderSink{"second", &calls, r, changed}},
 		Fatal:   func(err error) { t.Fatal(err) }, SnapshotDue: func() {},

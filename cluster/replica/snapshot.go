@@ -26,15 +26,15 @@ type frozen struct {
 }
 
 // Snapshot implements [raft.FSM]. It copies one pointer for each page of records.
-func (f *Feed) Snapshot() (raft.FSMSnapshot, error) {
+func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if f.halted != nil {
 		return nil, f.halted
 	}
 	f.meter.cost = 0
 	r := f.replica
 	r.snapshots.Add(1)
-	if f.headless != nil {
-		return &frozen{index: f.headless.index, state: f.headless.state.Freeze(), size: &f.meter.size}, nil
+	if f.pendingState != nil {
+		return &frozen{index: f.pendingState.index, state: f.pendingState.state.Freeze(), size: &f.meter.size}, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,14 +42,14 @@ func (f *Feed) Snapshot() (raft.FSMSnapshot, error) {
 }
 
 // Recovered turns the state into the first state of another cluster, and returns the snapshot with which that cluster
-// begins, at an index that must not be below Index. It is for a feed without Raft, which must not be used after that.
+// begins, at an index that must not be below Index. It is for an FSM without Raft, which must not be used after that.
 // See [fsm.Machine.Recovered].
-func (f *Feed) Recovered(cluster fsm.ClusterID, index uint64) (raft.FSMSnapshot, error) {
+func (f *FSM) Recovered(cluster fsm.ClusterID, index uint64) (raft.FSMSnapshot, error) {
 	if f.halted != nil {
 		return nil, f.halted
 	}
-	if f.headless != nil {
-		f.take(*f.headless)
+	if f.pendingState != nil {
+		f.install(*f.pendingState)
 	}
 	f.replica.mu.Lock()
 	f.replica.state.Recovered(cluster)
@@ -65,7 +65,7 @@ func (r *Replica) Freeze() *fsm.Frozen {
 	return r.state.Freeze()
 }
 
-// Persist implements [raft.FSMSnapshot]. The feed continues to apply entries while it writes.
+// Persist implements [raft.FSMSnapshot]. The FSM continues to apply entries while it writes.
 func (f *frozen) Persist(sink raft.SnapshotSink) error {
 	var written byteCount
 	err := WriteSnapshot(io.MultiWriter(sink, &written), f.index, f.state)
@@ -86,19 +86,19 @@ func WriteSnapshot(w io.Writer, index uint64, state *fsm.Frozen) error {
 	return state.Write(w)
 }
 
-// ReadStanding reads the standing of the state in a snapshot for Raft. It may read more of r than it needs.
-func ReadStanding(r io.Reader) (fsm.Standing, error) {
+// ReadStateHeader reads the header of the state in a snapshot for Raft. It may read more of r than it needs.
+func ReadStateHeader(r io.Reader) (fsm.StateHeader, error) {
 	if _, err := io.CopyN(io.Discard, r, snapshotHeader); err != nil {
-		return fsm.Standing{}, fmt.Errorf("snapshot header: %w", err)
+		return fsm.StateHeader{}, fmt.Errorf("snapshot header: %w", err)
 	}
-	return fsm.ReadStanding(r)
+	return fsm.ReadStateHeader(r)
 }
 
 // Release implements [raft.FSMSnapshot].
 func (f *frozen) Release() {}
 
-// jump is a state that came from a snapshot, on its way into the replica.
-type jump struct {
+// restoredState is a state that came from a snapshot, on its way into the replica.
+type restoredState struct {
 	state *fsm.Machine
 	index uint64
 }
@@ -109,7 +109,7 @@ type jump struct {
 // A state without a leader comes from a backup, which a leader has put in the place of the cluster's state. It is
 // committed only together with a later entry. If the leader loses its followers before that, another leader continues
 // without the backup. So until the next entry, readers and callers see the old state.
-func (f *Feed) Restore(source io.ReadCloser) error {
+func (f *FSM) Restore(source io.ReadCloser) error {
 	defer func() { _ = source.Close() }() // an error of Close is harmless after reading
 	if f.halted != nil {
 		return f.halted
@@ -132,43 +132,43 @@ func (f *Feed) Restore(source io.ReadCloser) error {
 	}
 	f.meter.cost = 0
 	f.meter.size.Store(int64(read))
-	if next := (jump{state, index}); state.Headless() {
-		f.headless = &next
-		standing := state.Standing()
-		f.replica.headless.Store(&standing)
+	if next := (restoredState{state, index}); state.RestorePending() {
+		f.pendingState = &next
+		header := state.StateHeader()
+		f.replica.pendingRestore.Store(&header)
 	} else {
-		f.take(next)
+		f.install(next)
 	}
 	return nil
 }
 
 // prepared is a state whose snapshot Raft is about to give back.
 type prepared struct {
-	jump
-	taken chan struct{} // closed when the feed has taken it
+	restoredState
+	taken chan struct{} // closed when the FSM has taken it
 }
 
-// Prepare hands the feed a state whose snapshot Raft is about to deliver, so that the feed need not decode it while
+// Prepare hands the FSM a state whose snapshot Raft is about to deliver, so that the FSM need not decode it while
 // Raft's main loop waits, which takes as long as an election. From now on the state belongs to the replica. taken is
-// closed when the feed has the state. forget withdraws the state if Raft does not deliver the snapshot.
+// closed when the FSM has the state. forget withdraws the state if Raft does not deliver the snapshot.
 func (r *Replica) Prepare(index uint64, state *fsm.Machine) (taken <-chan struct{}, forget func()) {
-	next := &prepared{jump{state, index}, make(chan struct{})}
+	next := &prepared{restoredState{state, index}, make(chan struct{})}
 	r.prepared.Store(next)
 	return next.taken, func() { r.prepared.CompareAndSwap(next, nil) }
 }
 
 // stateOf returns the state of a snapshot with this index. It returns the prepared state if that has the same index and
-// the same fsm.Standing, which includes the hash; otherwise it decodes the snapshot. It reads the bytes to their end in
-// both cases, so that the reader checks them. The caller calls taken once the feed has the state.
-func (f *Feed) stateOf(snapshot io.Reader, index uint64) (state *fsm.Machine, taken func(), err error) {
+// the same fsm.StateHeader, which includes the hash; otherwise it decodes the snapshot. It reads the bytes to their end
+// in both cases, so that the reader checks them. The caller calls taken once the FSM has the state.
+func (f *FSM) stateOf(snapshot io.Reader, index uint64) (state *fsm.Machine, taken func(), err error) {
 	next := f.replica.prepared.Swap(nil)
 	if next == nil || next.index != index {
 		state, err = fsm.Restore(snapshot)
 		return state, func() {}, err
 	}
 	var head bytes.Buffer
-	standing, err := fsm.ReadStanding(io.TeeReader(snapshot, &head))
-	if err != nil || standing != next.state.Standing() {
+	header, err := fsm.ReadStateHeader(io.TeeReader(snapshot, &head))
+	if err != nil || header != next.state.StateHeader() {
 		state, err = fsm.Restore(io.MultiReader(&head, snapshot))
 		return state, func() {}, err
 	}
@@ -176,10 +176,10 @@ func (f *Feed) stateOf(snapshot io.Reader, index uint64) (state *fsm.Machine, ta
 	return next.state, func() { close(next.taken) }, err
 }
 
-// take replaces the state of the replica, calls the sinks, and wakes all watchers.
-func (f *Feed) take(next jump) {
-	f.headless = nil // state: a restore sets it, the next entry takes it
-	f.replica.headless.Store(nil)
+// install replaces the state of the replica, calls the sinks, and wakes all watchers.
+func (f *FSM) install(next restoredState) {
+	f.pendingState = nil // state: a restore sets it, the next entry takes it
+	f.replica.pendingRestore.Store(nil)
 	f.replica.replace(next.state)
 	if f.config.Cluster != nil {
 		f.config.Cluster.SnapshotRestored(next.state, next.index)

@@ -14,7 +14,7 @@ import (
 
 // tickEntry is an entry without commands.
 func tickEntry(index uint64) *raft.Log {
-	return &raft.Log{Index: index, Term: 3, Type: raft.LogCommand, Data: EncodeEntry(3, int64(index)*500, nil), AppendedAt: time.Now()}
+	return &raft.Log{Index: index, Term: 3, Type: raft.LogCommand, Data: EncodeTermEntry(3, int64(index)*500, nil), AppendedAt: time.Now()}
 }
 
 // TestAWeekOfTicksAsksForSnapshots: the log of an idle cluster with one session over a

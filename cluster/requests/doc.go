@@ -9,7 +9,7 @@
 // their outcomes back; package cluster makes them and listens for the ends of waits.
 // It imports cluster/lead, outcome and replica, and fsm.
 // The life of a request: Build, Add, MarkSent; then Reply or Applied settles it. If it waits, its caller listens from
-// that moment, until Conclude. The [Registry] is a sink of the replica's feed. Everything here is safe for concurrent
+// that moment, until Conclude. The [Registry] is a sink of the replica's FSM. Everything here is safe for concurrent
 // use.
 //
 //   - registry.go: Registry and Request: registered, sent, settled by an entry or by the leader, refused, dropped; the sizes of sessions.

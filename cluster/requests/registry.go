@@ -27,7 +27,7 @@ type Registry struct {
 	sequence atomic.Uint64
 	replica  *replica.Replica
 	large    largeSessions
-	outgoing deliveries // of the entry that is being applied; only the apply goroutine uses it
+	outgoing deliveries // effects of the entry being applied, for other nodes; only the apply goroutine uses it
 
 	mu           sync.Mutex
 	requests     map[uint64]*Request // of this node's callers, by sequence
@@ -35,8 +35,8 @@ type Registry struct {
 	forwarded    map[fsm.RequestID]Forwarded
 	waits        waits
 	term         uint64 // the highest term whose first entry was applied
-	appliedIndex uint64 // of the last entry that was applied
-	restoredAt   uint64 // of the last snapshot: waits that began at or below it may have ended unseen
+	appliedIndex uint64 // index of the last applied entry
+	restoredAt   uint64 // index of the last snapshot: waits that began at or below it may have ended unseen
 	streams      uint64 // the number of streams that this node has opened to leaders
 	fences       []Fence
 }
@@ -46,7 +46,7 @@ type Request struct {
 	ID       fsm.RequestID
 	Data     []byte // encoded by fsm.Envelope
 	Load     lead.Load
-	Listener *Listener // of the end of a wait; nil if the caller would not listen
+	Listener *Listener // gets the conclusion if the result is Waiting; nil if the caller would not listen
 	// Settled gets the outcome. After a refusal that is not final, the request may be sent again; the next outcome then
 	// replaces the refusal if the caller has not read it yet.
 	Settled chan *Settlement
@@ -54,11 +54,11 @@ type Request struct {
 	// Guarded by Registry.mu.
 	caller context.Context // ends when the caller is gone
 	state  State
-	term   uint64    // of the last sending, like stream and sentAt
-	stream uint64    // 0: it was sent to this node's own proposer
-	sentAt time.Time // by this node's clock
+	term   uint64    // in which it was sent last
+	stream uint64    // on which it was sent last; 0: to this node's own proposer
+	sentAt time.Time // when it was sent last, by this node's clock
 	late   int       // how often a leader has refused it as too old
-	hidden bool      // a snapshot since then may have hidden its result
+	hidden bool      // a snapshot has replaced entries since it was sent: its entry may be among them, so terms and fences don't prove it lost
 	tried  bool      // a leader has refused it
 }
 
@@ -184,7 +184,7 @@ func (r *Registry) Wanted(q *Request) bool {
 	return q.state == Sent && q.caller.Err() == nil
 }
 
-// refuse marks a request as held and posts the refusal, so that the request is sent again. The caller holds mu.
+// refuse returns a request that has no entry to Held, so that it is sent again. The caller of refuse holds mu.
 func (q *Request) refuse() {
 	q.state, q.tried = Held, true
 	q.post(&Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
@@ -199,8 +199,8 @@ func (q *Request) post(s *Settlement) {
 	q.Settled <- s
 }
 
-// Return refuses requests that no leader has (Held).
-func (r *Registry) Return(reqs []*Request) {
+// RefuseHeld refuses requests that no leader has (Held).
+func (r *Registry) RefuseHeld(reqs []*Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range reqs {
@@ -218,7 +218,7 @@ func (r *Registry) Reply(sequence, term, stream uint64, s *Settlement) {
 	switch q := r.requests[sequence]; {
 	case q == nil:
 	case s.Fate == outcome.Applied:
-		r.settle(q, s)
+		r.complete(q, s)
 	default:
 		r.fail(q, term, stream, s.Verdict)
 	}
@@ -240,16 +240,16 @@ func (r *Registry) fail(q *Request, term, stream uint64, v outcome.Verdict) {
 	if v.Fate == outcome.Late {
 		q.late++
 	}
-	if v.Again() {
+	if v.Retryable() {
 		q.refuse()
 	} else {
-		r.settle(q, &Settlement{Verdict: v})
+		r.complete(q, &Settlement{Verdict: v})
 	}
 }
 
-// settle ends a request. If the request waits, its listener listens from this moment, so that it cannot miss the end of
-// the wait. The caller holds mu.
-func (r *Registry) settle(q *Request, s *Settlement) {
+// complete ends a request. If the request waits, its listener listens from this moment, so that it cannot miss the end
+// of the wait. The caller holds mu.
+func (r *Registry) complete(q *Request, s *Settlement) {
 	r.forget(q)
 	q.state = Settled
 	if s.Fate == outcome.Applied && s.Result.Code == fsm.Waiting && q.Listener != nil {
@@ -262,7 +262,7 @@ func (r *Registry) settle(q *Request, s *Settlement) {
 // waits that the entry has ended. It refuses the requests that the first entry of a term, or a fence, shows to be lost.
 func (r *Registry) Applied(entry *fsm.Applied) {
 	r.large.updateFrom(entry)
-	r.settleEntry(entry)
+	r.completeEntry(entry)
 	for i := range r.outgoing {
 		r.outgoing[i].stream.Deliver(&r.outgoing[i])
 	}
@@ -270,13 +270,13 @@ func (r *Registry) Applied(entry *fsm.Applied) {
 	r.outgoing = r.outgoing[:0]
 }
 
-// settleEntry does the work of Applied that needs the lock. It gathers the deliveries.
-func (r *Registry) settleEntry(entry *fsm.Applied) {
+// completeEntry does the work of Applied that needs the lock. It gathers the deliveries.
+func (r *Registry) completeEntry(entry *fsm.Applied) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.requests)+len(r.forwarded) > 0 {
 		for i := range entry.Commands {
-			r.settleCommand(&entry.Commands[i], entry)
+			r.completeCommand(&entry.Commands[i], entry)
 		}
 	}
 	if entry.Term > r.term {
@@ -285,23 +285,23 @@ func (r *Registry) settleEntry(entry *fsm.Applied) {
 	}
 	r.appliedIndex = entry.Index
 	if len(r.fences) > 0 {
-		r.passFences()
+		r.refuseFenced()
 	}
 	for i := range entry.Conclusions {
 		c := &entry.Conclusions[i]
 		r.waits.conclude(c.Place, Conclusion{Result: c.Result, Index: entry.Index, NowMS: entry.NowMS})
 		for s := range r.waits.release(c.Place) {
 			d := r.outgoing.forStream(s, entry)
-			d.Ends = append(d.Ends, End{c.Place, &c.Result})
+			d.Conclusions = append(d.Conclusions, ForwardedConclusion{c.Place, &c.Result})
 		}
 	}
 }
 
-// settleCommand settles one request by its id. The caller holds mu.
-func (r *Registry) settleCommand(c *fsm.AppliedCommand, entry *fsm.Applied) {
+// completeCommand settles one request by its id. The caller holds mu.
+func (r *Registry) completeCommand(c *fsm.AppliedCommand, entry *fsm.Applied) {
 	if c.Request.Origin == r.origin {
 		if q := r.requests[c.Request.Sequence]; q != nil {
-			r.settle(q, &Settlement{Result: c.Result, Index: entry.Index, NowMS: entry.NowMS})
+			r.complete(q, &Settlement{Result: c.Result, Index: entry.Index, NowMS: entry.NowMS})
 		}
 		return
 	}
@@ -314,7 +314,7 @@ func (r *Registry) settleCommand(c *fsm.AppliedCommand, entry *fsm.Applied) {
 		r.waits.watch(c.Result.Place, f.Stream)
 	}
 	d := r.outgoing.forStream(f.Stream, entry)
-	d.Replies = append(d.Replies, Reply{c.Request.Sequence, &c.Result})
+	d.Results = append(d.Results, ForwardedResult{c.Request.Sequence, &c.Result})
 }
 
 // refuseBefore refuses the requests that were sent in terms before this one: they will never be applied. The caller
@@ -340,7 +340,7 @@ func (r *Registry) SnapshotRestored(state *fsm.Machine, index uint64) {
 		}
 	}
 	r.appliedIndex = max(r.appliedIndex, state.Index())
-	r.passFences()
+	r.refuseFenced()
 	r.restoredAt = index
 	r.waits.resolveFromSnapshot(state, index)
 }
@@ -356,15 +356,15 @@ func (r *Registry) Drop(q *Request) State {
 	return before
 }
 
-// Peek returns the state of a request, when it was sent last, and whether a leader has refused it.
-func (r *Registry) Peek(q *Request) (state State, sentAt time.Time, tried bool) {
+// Progress returns the state of a request, when it was sent last, and whether a leader has refused it.
+func (r *Registry) Progress(q *Request) (state State, sentAt time.Time, tried bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return q.state, q.sentAt, q.tried
 }
 
-// Live returns the requests that still wait to be sent.
-func (r *Registry) Live(reqs []*Request) []*Request {
+// StillHeld returns the requests that still wait to be sent.
+func (r *Registry) StillHeld(reqs []*Request) []*Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	live := reqs[:0]
@@ -376,8 +376,8 @@ func (r *Registry) Live(reqs []*Request) []*Request {
 	return live
 }
 
-// Late returns how often a leader has refused a request as too old.
-func (r *Registry) Late(q *Request) int {
+// TimesLate returns how often a leader has refused a request as too old.
+func (r *Registry) TimesLate(q *Request) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return q.late

@@ -186,7 +186,7 @@ func TestFencePassesAtItsIndex(t *testing.T) {
 		all = append(all, q)
 	}
 	r.Applied(&fsm.Applied{Index: 6})
-	r.Fence(Fence{Term: 3, Stream: 2, Index: 8})
+	r.AddFence(Fence{Term: 3, Stream: 2, Index: 8})
 	for index := uint64(7); index <= 9; index++ {
 		if got, any := settled(all[0]); any {
 			t.Fatalf("refused at index %d, although the fence is at 8: %+v", index-1, got)
@@ -244,7 +244,7 @@ func TestRefusalOfAnEarlierStreamIsIgnored(t *testing.T) {
 		earlier, _ := r.OpenStream(3)
 		r.MarkSent([]*Request{q}, 3, earlier)
 		next, open := r.OpenStream(3)
-		r.Fence(Fence{Term: 3, Stream: next, Index: 0})
+		r.AddFence(Fence{Term: 3, Stream: next, Index: 0})
 		if got, any := settled(q); !open || !any || got.Fate != outcome.Refused {
 			t.Fatalf("behind the fence: %+v, %v", got, any)
 		}
@@ -280,7 +280,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	if room := r.Add(t.Context(), all[3:]); room != 1 {
 		t.Fatalf("room for %d", room)
 	}
-	if live := r.Live(slices.Clone(all[:3])); len(live) != 2 {
+	if live := r.StillHeld(slices.Clone(all[:3])); len(live) != 2 {
 		t.Fatalf("%d live", len(live))
 	}
 	if live, _ := r.MarkSent(all[:1], 3, 0); len(live) != 0 {
@@ -295,10 +295,10 @@ type notedStream struct {
 }
 
 func (s *notedStream) Deliver(d *Delivery) {
-	for range d.Replies {
+	for range d.Results {
 		s.replies = append(s.replies, d.Index)
 	}
-	for _, e := range d.Ends {
+	for _, e := range d.Conclusions {
 		s.ends = append(s.ends, e.Place)
 	}
 }
@@ -307,9 +307,9 @@ func TestForwardedRequestsAreDeliveredOnce(t *testing.T) {
 	r := New(10, replica.New(replica.Config{}))
 	id := fsm.RequestID{Origin: 5, Sequence: 6}
 	first, second := &notedStream{}, &notedStream{}
-	r.Forward(id, Forwarded{Stream: first})
-	r.Forward(id, Forwarded{Stream: second}) // sent again, on another stream
-	r.Unforward(id, first)
+	r.AddForwarded(id, Forwarded{Stream: first})
+	r.AddForwarded(id, Forwarded{Stream: second}) // sent again, on another stream
+	r.RemoveForwarded(id, first)
 	for index := range uint64(2) {
 		r.Applied(&fsm.Applied{Index: 7 + index, Commands: []fsm.AppliedCommand{{Request: id}}})
 	}
@@ -332,7 +332,7 @@ func TestDeliveriesAreHandedOverAfterTheLock(t *testing.T) {
 	r := New(10, replica.New(replica.Config{}))
 	id := fsm.RequestID{Origin: 5, Sequence: 6}
 	s := &reentrantStream{r: r, open: -1}
-	r.Forward(id, Forwarded{Stream: s})
+	r.AddForwarded(id, Forwarded{Stream: s})
 	r.Applied(&fsm.Applied{Index: 7, Commands: []fsm.AppliedCommand{{Request: id}}})
 	if s.open != 0 {
 		t.Errorf("the stream counts %d waits", s.open)
@@ -347,10 +347,10 @@ func TestOneEntryIsOneDelivery(t *testing.T) {
 	streams := map[string]*countedStream{"n2": {name: "n2", got: got}, "n3": {name: "n3", got: got}}
 	entry := waitsApply(42, fsm.OK)
 	for _, name := range []string{"n2", "n3"} {
-		r.Enter(streams[name])
+		r.AddStream(streams[name])
 		for i := range uint64(2) {
 			id := fsm.RequestID{Origin: uint64(name[1]), Sequence: i + 1}
-			r.Forward(id, Forwarded{Stream: streams[name], Listens: true})
+			r.AddForwarded(id, Forwarded{Stream: streams[name], Listens: true})
 			entry.Commands = append(entry.Commands, fsm.AppliedCommand{Request: id, Result: fsm.Result{Code: fsm.Waiting, Place: 41 + i}})
 		}
 	}
@@ -370,10 +370,10 @@ type countedStream struct {
 
 func (s *countedStream) Deliver(d *Delivery) {
 	var replies, ends []uint64
-	for _, r := range d.Replies {
+	for _, r := range d.Results {
 		replies = append(replies, r.Sequence)
 	}
-	for _, e := range d.Ends {
+	for _, e := range d.Conclusions {
 		ends = append(ends, e.Place)
 	}
 	s.got[s.name] = append(s.got[s.name], fmt.Sprintf("index %d: replies %v, ends %v", d.Index, replies, ends))
@@ -445,20 +445,20 @@ func TestSeveralListenForOnePlace(t *testing.T) {
 func TestStreamsWatchUntilTheyLeave(t *testing.T) {
 	r := New(10, replica.New(replica.Config{}))
 	stays, leaves, never := &notedStream{}, &notedStream{}, &notedStream{}
-	r.Enter(stays)
-	r.Enter(leaves)
+	r.AddStream(stays)
+	r.AddStream(leaves)
 	for _, s := range []*notedStream{stays, leaves, never, stays} {
 		r.waits.watch(42, s)
 		r.waits.watch(43, s)
 	}
-	r.Leave(leaves)
+	r.RemoveStream(leaves)
 	r.waits.watch(43, leaves)
 	r.Applied(waitsApply(42, fsm.OK))
 	r.Applied(waitsApply(42, fsm.OK))
 	if len(stays.ends) != 1 || len(leaves.ends) != 0 || len(never.ends) != 0 {
 		t.Fatalf("ends: %v, %v, %v", stays.ends, leaves.ends, never.ends)
 	}
-	r.Leave(stays)
+	r.RemoveStream(stays)
 	if len(r.waits.streams) != 0 || len(r.waits.places) != 0 {
 		t.Fatalf("kept: %v, %v", r.waits.streams, r.waits.places)
 	}
@@ -469,26 +469,26 @@ func TestRefusedRequestIsHeldAgain(t *testing.T) {
 	r, q := sent(t, 3)
 	again := func(term uint64) {
 		t.Helper()
-		if state, _, tried := r.Peek(q); state != Held || !tried || r.Wanted(q) || len(r.Live([]*Request{q})) != 1 || r.Count(Held) != 1 {
+		if state, _, tried := r.Progress(q); state != Held || !tried || r.Wanted(q) || len(r.StillHeld([]*Request{q})) != 1 || r.Count(Held) != 1 {
 			t.Fatalf("state %d, tried %v", state, tried)
 		}
 		if live, ok := r.MarkSent([]*Request{q}, term, 0); !ok || len(live) != 1 || !r.Wanted(q) || r.Count(Sent) != 1 {
 			t.Fatal("not sent again")
 		}
 	}
-	r.Unmark([]*Request{q}) // it did not leave
-	r.Return([]*Request{q}) // no leader has got it
+	r.Unmark([]*Request{q})     // it did not leave
+	r.RefuseHeld([]*Request{q}) // no leader has got it
 	if got, any := settled(q); !any || got.Fate != outcome.Refused {
 		t.Errorf("returned: %+v", got)
 	}
 	again(3)
 	r.Failed(q, 3, 0, outcome.Verdict{Fate: outcome.Late})
-	if r.Late(q) != 1 {
-		t.Errorf("%d times late", r.Late(q))
+	if r.TimesLate(q) != 1 {
+		t.Errorf("%d times late", r.TimesLate(q))
 	}
 	again(4)
 	r.Failed(q, 3, 0, outcome.Verdict{Fate: outcome.Refused}) // of the time before
-	if state, _, _ := r.Peek(q); state != Sent {
+	if state, _, _ := r.Progress(q); state != Sent {
 		t.Error("an earlier refusal counts")
 	}
 	r.Failed(q, 4, 0, outcome.Failed.Because(outcome.ErrStorageFull))
@@ -501,11 +501,11 @@ func TestRefusedRequestIsHeldAgain(t *testing.T) {
 func TestLargeSessionsCostMore(t *testing.T) {
 	m := replica.New(replica.Config{})
 	r := New(10, m)
-	feed := m.Feed(replica.FeedConfig{Sinks: []replica.Sink{r}, Fatal: func(err error) { t.Fatal(err) }})
+	feed := m.FSM(replica.FSMConfig{Sinks: []replica.Sink{r}, Fatal: func(err error) { t.Fatal(err) }})
 	index := uint64(0)
 	apply := func(c fsm.Command) {
 		index++
-		entry := replica.EncodeEntry(1, int64(index), [][]byte{fsm.Envelope{}.Encode(c)})
+		entry := replica.EncodeTermEntry(1, int64(index), [][]byte{fsm.Envelope{}.Encode(c)})
 		feed.Apply(&raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: entry})
 	}
 	end := fsm.EndSession{Session: 5}

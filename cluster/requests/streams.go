@@ -2,7 +2,7 @@ package requests
 
 import "github.com/signalbox/signalbox/fsm"
 
-// Stream is a stream from another node, which forwards commands of its callers for this node to log.
+// Stream is the connection on which another node forwards commands of its callers to this leader.
 type Stream interface {
 	// Deliver takes the effects of one entry on the commands and waits of the stream. The apply goroutine calls it, so
 	// it must not block. It must not keep the delivery.
@@ -18,21 +18,21 @@ type Forwarded struct {
 // Delivery is the effect of one entry on the commands and waits of one stream. Replies
 // come before ends, so that the origin learns a place before the end of its wait.
 type Delivery struct {
-	stream  Stream
-	Index   uint64 // of the entry
-	NowMS   int64  // cluster time at the entry
-	Replies []Reply
-	Ends    []End
+	stream      Stream
+	Index       uint64 // of the entry
+	NowMS       int64  // cluster time at the entry
+	Results     []ForwardedResult
+	Conclusions []ForwardedConclusion
 }
 
-// Reply is the result of a forwarded command.
-type Reply struct {
+// ForwardedResult is the result of a forwarded command.
+type ForwardedResult struct {
 	Sequence uint64
 	Result   *fsm.Result
 }
 
-// End is the end of a wait at a place.
-type End struct {
+// ForwardedConclusion is the end of a wait at a place.
+type ForwardedConclusion struct {
 	Place  uint64
 	Result *fsm.Result
 }
@@ -52,15 +52,15 @@ func (d *deliveries) forStream(s Stream, entry *fsm.Applied) *Delivery {
 	return &(*d)[len(*d)-1]
 }
 
-// Forward registers a command that another node has forwarded. It is called before the command can be applied.
-func (r *Registry) Forward(id fsm.RequestID, f Forwarded) {
+// AddForwarded registers a command that another node has forwarded. It is called before the command can be applied.
+func (r *Registry) AddForwarded(id fsm.RequestID, f Forwarded) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forwarded[id] = f
 }
 
-// Unforward removes a forwarded command, unless it has since come on another stream.
-func (r *Registry) Unforward(id fsm.RequestID, s Stream) {
+// RemoveForwarded removes a forwarded command, unless it has since come on another stream.
+func (r *Registry) RemoveForwarded(id fsm.RequestID, s Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.forwarded[id].Stream == s {
@@ -76,8 +76,8 @@ type Fence struct {
 	Index  uint64
 }
 
-// OpenStream returns the number of a new stream to the leader of a term, and whether commands of earlier streams have
-// no outcome yet. From then on no request is marked as sent on an earlier stream.
+// OpenStream returns the number of a new stream to the leader of a term. open says that commands of earlier streams
+// have no outcome yet, so the leader must send a fence. From then on MarkSent refuses earlier streams.
 func (r *Registry) OpenStream(term uint64) (number uint64, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,18 +88,18 @@ func (r *Registry) OpenStream(term uint64) (number uint64, open bool) {
 	return r.streams, open
 }
 
-// Fence records a leader's promise about earlier streams.
-func (r *Registry) Fence(f Fence) {
+// AddFence records a leader's promise about earlier streams.
+func (r *Registry) AddFence(f Fence) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fences = append(r.fences, f)
-	r.passFences()
+	r.refuseFenced()
 }
 
-// passFences refuses the commands that a fence shows to be lost, so that they are sent again. A fence at index i says
+// refuseFenced refuses the commands that a fence shows to be lost, so that they are sent again. A fence at index i says
 // that earlier streams add no entry after i. Once this node's machine has applied i, a command of those streams without
 // a result was never logged. The caller holds mu.
-func (r *Registry) passFences() {
+func (r *Registry) refuseFenced() {
 	ahead := r.fences[:0]
 	for _, f := range r.fences {
 		switch {

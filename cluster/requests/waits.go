@@ -96,9 +96,9 @@ func (w *waits) conclude(place uint64, end Conclusion) {
 	delete(w.callers, place)
 }
 
-// resolveFromSnapshot ends the waits that the snapshot at index shows as finished. It skips waits that started after
-// index, which the leader has reported. The snapshot predates them: at index, their sessions may still have held what
-// they wait for now.
+// resolveFromSnapshot ends the waits that the snapshot at index shows as finished. It skips a wait that began after
+// index (the leader has reported the wait before this node applied its entry): the snapshot may show that the session
+// still held the permits that it waits for now.
 func (w *waits) resolveFromSnapshot(state *fsm.Machine, index uint64) {
 	for _, listeners := range w.callers {
 		for l := range listeners {
@@ -149,8 +149,8 @@ func (r *Registry) JumpedOver(index uint64) bool {
 	return r.restoredAt >= index
 }
 
-// Enter adds a stream, which learns the ends of its waits until it leaves.
-func (r *Registry) Enter(s Stream) {
+// AddStream adds a stream, which learns the ends of its waits until it leaves.
+func (r *Registry) AddStream(s Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waits.places[s] = map[uint64]struct{}{}
@@ -176,8 +176,8 @@ func (w *waits) release(place uint64) map[Stream]struct{} {
 	return watching
 }
 
-// Leave removes a stream and the places that it watches.
-func (r *Registry) Leave(s Stream) {
+// RemoveStream removes a stream and the places that it watches.
+func (r *Registry) RemoveStream(s Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for place := range r.waits.places[s] {

@@ -21,13 +21,13 @@ func (l *lastApplied) SnapshotRestored(*fsm.Machine, uint64) {}
 func TestPlaceFromBehindASnapshot(t *testing.T) {
 	m := replica.New(replica.Config{})
 	var last lastApplied
-	feed := m.Feed(replica.FeedConfig{Sinks: []replica.Sink{&last}, Fatal: func(err error) { t.Fatal(err) }})
+	feed := m.FSM(replica.FSMConfig{Sinks: []replica.Sink{&last}, Fatal: func(err error) { t.Fatal(err) }})
 	apply := func(index uint64, commands ...fsm.Command) *fsm.Applied {
 		var encoded [][]byte
 		for _, c := range commands {
 			encoded = append(encoded, fsm.Envelope{Request: fsm.RequestID{Origin: 5, Sequence: index}, Key: ""}.Encode(c))
 		}
-		feed.Apply(&raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: replica.EncodeEntry(1, int64(index), encoded)})
+		feed.Apply(&raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: replica.EncodeTermEntry(1, int64(index), encoded)})
 		return last.entry
 	}
 	apply(1, fsm.CreateSemaphore{Name: "db", Permits: 1},
@@ -76,13 +76,13 @@ func TestPlaceFromBehindASnapshot(t *testing.T) {
 func TestOldLeaseIsNoGrant(t *testing.T) {
 	m := replica.New(replica.Config{})
 	var last lastApplied
-	feed := m.Feed(replica.FeedConfig{Sinks: []replica.Sink{&last}, Fatal: func(err error) { t.Fatal(err) }})
+	feed := m.FSM(replica.FSMConfig{Sinks: []replica.Sink{&last}, Fatal: func(err error) { t.Fatal(err) }})
 	var encoded [][]byte
 	for i, c := range []fsm.Command{fsm.CreateSemaphore{Name: "db", Permits: 1}, fsm.OpenSession{Session: 1, TTLMS: 1000},
 		fsm.Acquire{Session: 1, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}} {
 		encoded = append(encoded, fsm.Envelope{Request: fsm.RequestID{Origin: 5, Sequence: uint64(i)}}.Encode(c))
 	}
-	feed.Apply(&raft.Log{Index: 1, Term: 1, Type: raft.LogCommand, Data: replica.EncodeEntry(1, 1, encoded)})
+	feed.Apply(&raft.Log{Index: 1, Term: 1, Type: raft.LogCommand, Data: replica.EncodeTermEntry(1, 1, encoded)})
 	if last.entry.Commands[2].Result.Code != fsm.OK {
 		t.Fatalf("%+v", last.entry.Commands)
 	}

@@ -45,15 +45,15 @@ type clients struct {
 	ends   []func()       // each stops following a file, and blocks until that has ended
 }
 
-// end stops following the files. Requests can still write to the audit log.
-func (s *clients) end() {
+// stopFollowing stops following the files. Requests can still write to the audit log.
+func (s *clients) stopFollowing() {
 	for _, end := range s.ends {
 		end()
 	}
 }
 
-// close ends the audit log. No request may be under way.
-func (s *clients) close() {
+// closeAudit ends the audit log. No request may be under way.
+func (s *clients) closeAudit() {
 	if s.audit != nil {
 		s.audit.Close()
 	}
@@ -74,7 +74,7 @@ func openClients(c config, log hclog.Logger) (*clients, error) {
 			s.audit, err = audit.Open(audit.Config{Path: c.audit, Stderr: os.Stderr, Node: c.nodeID, Logger: log, Proxies: proxies})
 		}
 		if err != nil {
-			s.end()
+			s.stopFollowing()
 			return nil, fmt.Errorf("--audit: %w", err)
 		}
 		s.ends = append(s.ends, followAudit(s.audit))

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// asCommand as the first argument makes the test binary be a command that run runs.
+// asCommand as the first argument makes the test binary the command that "signalbox run" executes.
 const asCommand = "as-command"
 
-// act is such a command: it connects to the stage, reports who it is and which signals
+// act is the command that run executes in these tests: it connects to the stage, reports its role and the signals that
 // it receives, and carries out orders. Signals don't end it.
 func act(address string, role string) {
 	signals := make(chan os.Signal, 16)
@@ -57,7 +57,7 @@ func act(address string, role string) {
 	os.Exit(98)
 }
 
-// stage is where commands connect to.
+// stage is an address to which commands connect.
 type stage struct {
 	*testing.T
 	listener net.Listener
@@ -75,7 +75,7 @@ func (s *stage) command() []string {
 	return []string{"--", testProgram, asCommand, s.listener.Addr().String(), "child"}
 }
 
-// player is a command on the stage.
+// player is a command that has connected to the stage.
 type player struct {
 	*testing.T
 	net.Conn
@@ -86,7 +86,7 @@ type player struct {
 	at                       time.Time     // when that was; read after gone
 }
 
-// next waits for the next command to come on.
+// next waits until the next command connects.
 func (s *stage) next() *player {
 	s.Helper()
 	must(s.T, s.listener.(*net.TCPListener).SetDeadline(time.Now().Add(30*time.Second)))
@@ -112,12 +112,12 @@ func (s *stage) next() *player {
 	return p
 }
 
-// tell sends it an instruction.
+// tell sends an instruction to the command.
 func (p *player) tell(format string, arguments ...any) {
 	fmt.Fprintf(p.Conn, format+"\n", arguments...)
 }
 
-// says waits for its next line.
+// says waits for the next line of the command, which must be line.
 func (p *player) says(line string) {
 	p.Helper()
 	select {
@@ -130,7 +130,7 @@ func (p *player) says(line string) {
 	}
 }
 
-// hears waits until it has reported exactly these signals, in this order.
+// hears waits until the command has reported exactly these signals, in this order.
 func (p *player) hears(signals ...syscall.Signal) {
 	p.Helper()
 	for _, s := range signals {
@@ -138,7 +138,7 @@ func (p *player) hears(signals ...syscall.Signal) {
 	}
 }
 
-// ended waits until it is gone.
+// ended waits until the command has ended.
 func (p *player) ended(within time.Duration) {
 	p.Helper()
 	select {
@@ -148,7 +148,7 @@ func (p *player) ended(within time.Duration) {
 	}
 }
 
-// alive fails the test if it is gone.
+// alive fails the test if the command has ended.
 func (p *player) alive() {
 	p.Helper()
 	select {
@@ -165,8 +165,8 @@ func (s *stage) startRun(log, name string, addresses []string, flags ...string) 
 	return startProcess(s.T, testProgram, log, arguments...)
 }
 
-// exits waits for the end of a process and checks its status, and the one line that
-// it wrote if there is to be one.
+// exits waits for the end of a process. It checks the status, and that the process wrote one line with the words if
+// there are any.
 func (p *process) exits(t *testing.T, status int, words ...string) {
 	t.Helper()
 	select {

@@ -120,9 +120,9 @@ func (c *config) httpOnLoopback() (bool, error) {
 	return local, err
 }
 
-// allowedHosts returns the names under which the API may be called, or nil if all names are allowed. Names are checked
-// if the API is on loopback, since web pages in this machine's browsers can reach it there, or if an operator has
-// listed names.
+// allowedHosts returns the names under which the API may be called, or nil if all names are allowed. A node checks names
+// in two cases: an operator has listed names, or the API is on loopback, where web pages in this machine's browsers can
+// reach it.
 func (c *config) allowedHosts() []string {
 	local, err := c.httpOnLoopback()
 	if len(c.hosts) == 0 && (err != nil || !local) {

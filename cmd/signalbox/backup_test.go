@@ -31,7 +31,7 @@ func TestBackupAndRestoreCommands(t *testing.T) {
 	}
 }
 
-// well runs a subcommand that must end well, and returns what it printed.
+// well runs a subcommand that must succeed, and returns what it printed.
 func well(t *testing.T, arguments ...string) string {
 	t.Helper()
 	got := command(t, arguments)
@@ -41,7 +41,7 @@ func well(t *testing.T, arguments ...string) string {
 	return got.stdout
 }
 
-// TestHungFolderHoldsUpNoStop: work that does not heed its end is left behind after backupGrace.
+// TestHungFolderHoldsUpNoStop: a stop waits only backupGrace for work that does not end.
 func TestHungFolderHoldsUpNoStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hung, hangs := make(chan struct{}), 0
@@ -59,8 +59,8 @@ func TestHungFolderHoldsUpNoStop(t *testing.T) {
 	})
 }
 
-// TestScheduledBackups: a node with a schedule makes one at once, shows its age, and stops
-// in time.
+// TestScheduledBackups: a node with a schedule makes a backup at once and shows its age. The backups do not delay the
+// stop of the node.
 func TestScheduledBackups(t *testing.T) {
 	folder := t.TempDir()
 	port := freePorts(t, 0, peerOffset)

@@ -18,9 +18,8 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// The bare loop is what Signalbox is measured against: an Echo route that gives
-// each request to hashicorp/raft over the nodes' log store, and a machine that counts.
-// It batches as the library does, with the settings that gave it the most.
+// We compare Signalbox with a bare loop: an Echo route that gives each request to hashicorp/raft over the nodes' log
+// store, and a machine that counts. The loop batches as the library does, with the settings that were fastest.
 
 type bareMachine struct{ count atomic.Int64 }
 
@@ -67,7 +66,7 @@ func startBareNode(b *testing.B, id raft.ServerID, transport raft.Transport) *ra
 	config.BatchApplyCh = true
 	config.MaxAppendEntries = 1024
 	config.NoLegacyTelemetry = true
-	// On a busy machine it must not lose its leader: elections are not measured.
+	// On a busy machine the bare loop must not lose its leader, since elections are not measured.
 	config.HeartbeatTimeout, config.ElectionTimeout, config.LeaderLeaseTimeout = 10*time.Second, 10*time.Second, 10*time.Second
 	config.Logger = hclog.NewNullLogger()
 	node, err := raft.NewRaft(config, &bareMachine{}, stores.Logs(), stores.Stable(), raft.NewInmemSnapshotStore(), transport)

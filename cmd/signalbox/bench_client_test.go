@@ -9,8 +9,8 @@ import (
 	goclient "github.com/signalbox/signalbox/client"
 )
 
-// BenchmarkClient compares 64 goroutines that share one Client, and so their requests, with 64 that have a
-// Client each: ups, and cycles of Acquire and Release. Each is a ratio within one run.
+// BenchmarkClient compares 64 goroutines that share one Client, and so their requests, with 64 goroutines that have a
+// Client each: ups, and cycles of Acquire and Release. Each figure is a ratio within one run.
 func BenchmarkClient(b *testing.B) {
 	leader, follower := startTrio(b)
 	const goroutines = 64

@@ -17,13 +17,13 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// hot measures how fast one permit goes from hand to hand among 64 clients that wait for
-// it: hand-overs a second × (p50 of a commit + p50 of one HTTP round trip). It would be 1 if
-// from the moment a release is sent to the next grant's reply there were one commit and
-// one round trip and no more.
+// hot measures how fast one permit is passed on among 64 clients that wait for it. The figure is hand-overs a second ×
+// (p50 of a commit + p50 of one HTTP round trip). It would be 1 if each hand-over, from the sending of a release to the
+// reply to the next grant, took exactly one commit and one round trip.
 func hot(b *testing.B, nodes []benchNode, sessions []string) (rows []row) {
 	spread := []string{nodes[0].address, nodes[1].address, nodes[2].address}
 	var floors []time.Duration
@@ -54,7 +54,7 @@ func hot(b *testing.B, nodes []benchNode, sessions []string) (rows []row) {
 	return rows
 }
 
-// BenchmarkHot does hot alone, for a profile.
+// BenchmarkHot runs only hot, for a profile.
 func BenchmarkHot(b *testing.B) {
 	nodes := startNodes(b)
 	sessions := prepareHot(b, nodes[0].address)
@@ -78,7 +78,7 @@ func middle[T interface{ ~int64 | ~float64 }](all []T) T {
 func commitP50(b *testing.B, n *cluster.Node) time.Duration {
 	b.Helper()
 	return p50(b, phase/4, func() error {
-		reply, err := n.Do(b.Context(), cluster.Call{Command: fsm.Up{Name: "other", Count: 1}})
+		reply, err := n.Do(b.Context(), calls.Call{Command: fsm.Up{Name: "other", Count: 1}})
 		if err == nil && reply.Code != fsm.OK {
 			err = fmt.Errorf("code %v", reply.Code)
 		}
@@ -86,7 +86,7 @@ func commitP50(b *testing.B, n *cluster.Node) time.Duration {
 	})
 }
 
-// roundTripP50 is how long a GET takes that asks for no state.
+// roundTripP50 is how long a GET takes that reads no state.
 func roundTripP50(b *testing.B, address string) time.Duration {
 	b.Helper()
 	w := dialWire(b, address)

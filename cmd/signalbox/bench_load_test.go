@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// loader is one kind of load: a keep-alive connection to an address, on which it sends
-// its connection's request and waits for the reply, again and again.
+// loader is one kind of load: keep-alive connections to an address. On each connection it sends the connection's request
+// and waits for the reply, again and again.
 type loader struct {
 	name       string
 	addresses  []string // connections take turns
@@ -31,16 +31,14 @@ type loader struct {
 
 	trust *tls.Config // nil: plain HTTP
 	head  string      // further lines of a request's head
-	// library makes net/http's client send the requests, as programs do. Else they are
-	// prepared bytes, and as much of the reply is read as its length needs: what is
-	// measured is the nodes.
+	// library makes net/http's client send the requests, as programs do. Otherwise the requests are prepared bytes, and
+	// only the length of the reply is parsed, so that we measure the nodes and not the client.
 	library bool
 }
 
-// phase is how long one kind of load runs before the next takes its turn, and
-// rounds is how many turns each has: the machine's speed drifts, and the kinds
-// that are compared must run under the same conditions. With -short each has one, which shows
-// that the benchmarks run.
+// phase is how long a kind of load runs before the next kind runs, and rounds is how often each kind runs. They take
+// turns because the speed of the machine drifts, and all kinds must run under the same conditions. With -short each kind
+// runs once, which only shows that the benchmarks work.
 const phase = 500 * time.Millisecond
 
 func rounds() int {
@@ -50,9 +48,8 @@ func rounds() int {
 	return 3
 }
 
-// rate is how many operations a load made in a second, and in a second of this
-// process's processor time: all nodes and clients together. A busy machine
-// moves the first one; the second one says what an operation costs.
+// rate is the number of operations of a load per second, and per second of this process's processor time, which all
+// nodes and clients share. A busy machine changes wall; processor shows what an operation costs.
 type rate struct{ wall, processor float64 }
 
 // compare runs the loads in turns and returns, for each, the medians of its rates
@@ -66,7 +63,7 @@ func compare(b *testing.B, connections int, loaders ...*loader) []rate {
 	return inTurns(b, turns)
 }
 
-// turn is one phase of a load.
+// turn is one kind of load. run runs it for one phase.
 type turn struct {
 	name string
 	run  func(b *testing.B) rate
@@ -122,7 +119,7 @@ func drive(b *testing.B, workers int, work func(worker int) (operations int, err
 	return rate{float64(done.Load()) / time.Since(start).Seconds(), float64(done.Load()) / (processor(b) - before).Seconds()}
 }
 
-// run loads for one phase and returns its rates.
+// run runs the load for one phase and returns its rates.
 func (l *loader) run(b *testing.B, connections int) rate {
 	b.Helper()
 	conns := make([]net.Conn, connections)

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// BenchmarkOverload finds how many connections get the most writes through a leader, and
-// then makes 2 and 8 times as many: throughput in relation to the best (≥ 0.9); p99 of
-// renewals beside it (≤ 1 s); the writes of the slowest connection in relation to the mean
-// (no connection is starved); and the live memory of the process for each connection.
+// BenchmarkOverload finds how many connections get the most writes through a leader, and then makes 2 and 8 times as
+// many. It reports the throughput in relation to the best (≥ 0.9); the p99 of concurrent renewals (≤ 1 s); the writes of
+// the slowest connection in relation to the mean (no connection is starved); and the live memory of the process for each
+// connection.
 func BenchmarkOverload(b *testing.B) {
 	nodes := startNodes(b)
 	leader := nodes[0].address
@@ -62,7 +62,7 @@ type overloaded struct {
 	memory   float64       // live bytes more than before
 }
 
-// overload writes on many connections for one phase, and renews sessions beside them.
+// overload writes on many connections for one phase, and renews sessions at the same time.
 func overload(b *testing.B, leader string, connections int, sessions []string) overloaded {
 	b.Helper()
 	l := &loader{name: "overload", addresses: []string{leader}, operations: 1, request: up}

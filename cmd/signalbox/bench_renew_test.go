@@ -15,13 +15,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// BenchmarkRenewals keeps 40,000 sessions alive in several ways, alone and beside batches of other
-// commands that fill their part of the queue. It reports how many sessions with a ttl of 30 s, renewed
-// every 10 s, each way carries, by the clock and for one core; and how many renewals are refused (0).
+// BenchmarkRenewals keeps 40,000 sessions alive in several ways, alone and beside batches of other commands that fill
+// their part of the queue. For each way it reports how many sessions can be kept alive with a ttl of 30 s and a renewal
+// every 10 s, in real time and for one core. It also reports how many renewals are refused (0).
 func BenchmarkRenewals(b *testing.B) {
 	const ttl = 30
 	sessions := 40_000
@@ -34,7 +34,7 @@ func BenchmarkRenewals(b *testing.B) {
 	group.SetLimit(256)
 	for i := range sessions {
 		group.Go(func() error {
-			_, err := nodes[0].cluster.Do(b.Context(), cluster.Call{Command: fsm.OpenSession{Session: uint64(i) + 1, TTLMS: 3_600_000}})
+			_, err := nodes[0].cluster.Do(b.Context(), calls.Call{Command: fsm.OpenSession{Session: uint64(i) + 1, TTLMS: 3_600_000}})
 			return err
 		})
 	}
@@ -58,9 +58,9 @@ func BenchmarkRenewals(b *testing.B) {
 	}
 }
 
-// BenchmarkLiveLeases keeps 200,000 leases alive. From their first renewal on their sessions have a ttl of 10 s, and are
-// renewed every third of it, in batches of 100. It reports the time from the moment at which a renewal was due to its
-// reply, and how many renewals were refused.
+// BenchmarkLiveLeases keeps 200,000 leases alive. From the first renewal on their sessions have a ttl of 10 s, and are
+// renewed every third of it, in batches of 100. It reports the time from when a renewal was due to its reply, and how
+// many renewals were refused.
 func BenchmarkLiveLeases(b *testing.B) {
 	const together, connections, every = 100, 64, 10 * time.Second / 3
 	leases := 200_000
@@ -69,13 +69,13 @@ func BenchmarkLiveLeases(b *testing.B) {
 	}
 	nodes := startNodes(b)
 	put := fsm.CreateSemaphore{Name: "live", Permits: int64(leases)}
-	_, err := nodes[0].cluster.Do(b.Context(), cluster.Call{Command: put})
+	_, err := nodes[0].cluster.Do(b.Context(), calls.Call{Command: put})
 	must(b, err)
 	var group errgroup.Group
 	group.SetLimit(256)
 	for i := range leases {
 		group.Go(func() error {
-			_, err := nodes[0].cluster.Do(b.Context(), cluster.Call{Command: fsm.AcquireOnce{Session: uint64(i) + 1, Name: put.Name, Count: 1, TTLMS: 3_600_000}})
+			_, err := nodes[0].cluster.Do(b.Context(), calls.Call{Command: fsm.AcquireOnce{Session: uint64(i) + 1, Name: put.Name, Count: 1, TTLMS: 3_600_000}})
 			return err
 		})
 	}
@@ -117,7 +117,7 @@ func BenchmarkLiveLeases(b *testing.B) {
 	b.ReportMetric(float64(refused), "refused")
 }
 
-// renew renews sessions for a phase, so many in one request, on connections to all nodes.
+// renew renews sessions for a phase, a number of them in each request, on connections to all nodes.
 func renew(b *testing.B, nodes []benchNode, connections, together, sessions, beside int, refused *atomic.Int64) rate {
 	b.Helper()
 	wires, conns := make([]*wire, connections), make([]net.Conn, beside)

@@ -15,12 +15,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// row is one figure of the table: a ratio within the run, with each driver, and the
-// limit that it is to keep; and the ratio by processor time with the bare driver, which
-// other programs on the machine move less. 0 stands for a figure that there is not.
+// row is one figure of the table. It is a ratio within the run, for each driver, with the limit that it must keep.
+// processor is the ratio by processor time with the bare driver, which other programs on the machine change less. 0
+// stands for a missing figure.
 type row struct {
 	figure                   string
 	bare, library, processor float64
@@ -66,7 +67,7 @@ func idle(b *testing.B) float64 {
 	return 100 * (processor(b) - before).Seconds() / time.Since(start).Seconds()
 }
 
-// BenchmarkIdle reports what three nodes without a client take, also with many sessions.
+// BenchmarkIdle reports how much processor time three nodes need without a client, and with many sessions.
 func BenchmarkIdle(b *testing.B) {
 	sessions := 300_000
 	if testing.Short() {
@@ -78,7 +79,7 @@ func BenchmarkIdle(b *testing.B) {
 	group.SetLimit(256)
 	for i := range sessions {
 		group.Go(func() error {
-			reply, err := nodes[0].cluster.Do(b.Context(), cluster.Call{Command: fsm.OpenSession{Session: uint64(i) + 1, TTLMS: fsm.MaxTTLMS}})
+			reply, err := nodes[0].cluster.Do(b.Context(), calls.Call{Command: fsm.OpenSession{Session: uint64(i) + 1, TTLMS: fsm.MaxTTLMS}})
 			if err == nil && reply.Code != fsm.OK {
 				err = fmt.Errorf("code %v", reply.Code)
 			}
@@ -92,7 +93,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// lonely compares one client's writes with what they are made of. The four take turns.
+// lonely compares one client's writes with the parts of which a write consists. The four loads take turns.
 func lonely(b *testing.B, nodes []benchNode) []row {
 	var raw, trip, commit, through []time.Duration
 	for range rounds() {
@@ -135,7 +136,7 @@ func journal(b *testing.B, with []benchNode) (rows []row) {
 	return rows
 }
 
-// p50 repeats something for a time and returns how long half of them took at most.
+// p50 repeats work for some time, and returns the median time of one repetition.
 func p50(b *testing.B, during time.Duration, do func() error) time.Duration {
 	b.Helper()
 	var took []time.Duration
@@ -147,7 +148,7 @@ func p50(b *testing.B, during time.Duration, do func() error) time.Duration {
 	return middle(took)
 }
 
-// syncP50 is the floor of the storage: one overwritten block of 4 KiB and its fdatasync.
+// syncP50 is the least time that the storage needs: one overwritten block of 4 KiB and its fdatasync.
 func syncP50(b *testing.B) time.Duration {
 	b.Helper()
 	f, err := os.Create(filepath.Join(b.TempDir(), "raw"))
@@ -172,8 +173,8 @@ func syncP50(b *testing.B) time.Duration {
 // batchSize is how many operations one request of /v1/batch carries.
 const batchSize = 1000
 
-// writes compares writes of many connections with the bare loop and with L, which is
-// what HTTP alone and replication alone allow together.
+// writes compares writes of many connections with two figures: the bare loop, and L, the rate that HTTP alone and
+// replication alone allow together.
 func writes(b *testing.B, bare string, nodes []benchNode) (rows []row) {
 	leader, follower := []string{nodes[0].address}, []string{nodes[1].address}
 	for _, connections := range []int{64, 256} {
@@ -214,7 +215,7 @@ func writes(b *testing.B, bare string, nodes []benchNode) (rows []row) {
 func inProcess(b *testing.B, n *cluster.Node, callers int) rate {
 	b.Helper()
 	return drive(b, callers, func(c int) (int, error) {
-		reply, err := n.Do(b.Context(), cluster.Call{Command: fsm.Up{Name: fmt.Sprint("own-", c), Count: 1}})
+		reply, err := n.Do(b.Context(), calls.Call{Command: fsm.Up{Name: fmt.Sprint("own-", c), Count: 1}})
 		if err == nil && reply.Code != fsm.OK {
 			err = fmt.Errorf("code %v", reply.Code)
 		}
@@ -231,7 +232,7 @@ func up(c int) (method, path, body string) {
 	return http.MethodPost, fmt.Sprintf("/v1/semaphores/own-%d/up", c), ""
 }
 
-// alive is the request that asks for least.
+// alive is the request that costs a node least.
 func alive(int) (method, path, body string) { return http.MethodGet, "/livez", "" }
 
 func batch(c int) (method, path, body string) {

@@ -18,7 +18,7 @@ import (
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
-// prepare makes each connection's own semaphore.
+// prepare makes a separate semaphore for each connection.
 func prepare(b *testing.B, base string, connections int, client *http.Client) {
 	b.Helper()
 	defer client.CloseIdleConnections()
@@ -40,15 +40,15 @@ type benchNode struct {
 	address, peerAddress string
 }
 
-// startTrio starts three nodes, each as changed, and returns the HTTP addresses of the
-// leader and of a follower.
+// startTrio starts three nodes with changed configurations. It returns the HTTP addresses of the leader and of a
+// follower.
 func startTrio(b *testing.B, change ...func(c *config)) (leader, follower string) {
 	b.Helper()
 	nodes := startNodes(b, change...)
 	return nodes[0].address, nodes[1].address
 }
 
-// startNodes starts three nodes, each as changed, and returns them, the leader first.
+// startNodes starts three nodes with changed configurations, and returns them, the leader first.
 func startNodes(b *testing.B, change ...func(c *config)) []benchNode {
 	b.Helper()
 	d := devFlags{nodes: 3, port: freePorts(b, 0, 1, 2, peerOffset, peerOffset+1, peerOffset+2)}
@@ -99,10 +99,9 @@ func BenchmarkLeader(b *testing.B) {
 	}
 }
 
-// BenchmarkSecured compares writes with a token on a leader whose peers have mutual TLS,
-// and writes over HTTPS, with those on a leader without either: keep-alive connections, each a ratio
-// within one run. All nodes and clients share this machine, so both ends of each TLS
-// connection count.
+// BenchmarkSecured compares three kinds of writes: with a token on a leader whose peers have mutual TLS, over HTTPS, and
+// on a leader without either. They use keep-alive connections, and each figure is a ratio within one run. All nodes and
+// clients share this machine, so both ends of each TLS connection count.
 func BenchmarkSecured(b *testing.B) {
 	dir := makeCerts(b, "ca", "node n1", "node n2", "node n3")
 	file := func(name string) string { return filepath.Join(dir, name) }

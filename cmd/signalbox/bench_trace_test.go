@@ -18,7 +18,7 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// moment is what a node did to a connection or to its disk, and when.
+// moment is an action of a node on a connection or on its disk, and its time.
 type moment struct {
 	at   time.Time
 	node string // its peer address
@@ -36,7 +36,7 @@ const (
 	storeEnds
 )
 
-// tracer keeps the moments of one request.
+// tracer collects the moments of one request.
 type tracer struct {
 	mu      sync.Mutex
 	moments []moment
@@ -58,7 +58,7 @@ func (t *tracer) take() []moment {
 	return taken
 }
 
-// watch makes a node's connections and its log tell the tracer.
+// watch makes a node's connections and its log report to the tracer.
 func (t *tracer) watch(c *config) {
 	node := c.peerAddress
 	c.hooks.cluster = func(c *cluster.Config) { c.Network = tracedNetwork{peer.TCPNetwork{Stretch: 1}, t, node} }
@@ -111,10 +111,10 @@ func (l tracedListener) Accept() (net.Conn, error) {
 	return &tracedConn{Conn: conn, tracer: l.network.tracer, node: l.network.node}, nil
 }
 
-// kindAt is where a hello has the kind of the connection.
+// kindAt is the position of the connection's kind in a hello.
 const kindAt = 8
 
-// tracedConn reads its kind from the hello of the node that dials.
+// tracedConn reads the kind of the connection from the hello of the node that dials.
 type tracedConn struct {
 	net.Conn
 	tracer   *tracer
@@ -148,7 +148,7 @@ func (c *tracedConn) kindFrom(p []byte, hello bool) peer.StreamKind {
 	return c.kind
 }
 
-// after returns the first moment of that sort from some time on.
+// after returns the first moment of this sort after some time.
 func after(all []moment, from time.Time, like moment) (time.Time, bool) {
 	for _, m := range all {
 		if !m.at.Before(from) && m.node == like.node && m.what == like.what && m.kind == like.kind && m.to == like.to {
@@ -174,8 +174,8 @@ var stages = []string{
 	"follower: from the frame to the client's reply",
 }
 
-// split returns the times of the stages of a request between two moments; false if
-// something else on the nodes came between.
+// split returns the times of the stages of a request between two moments. found is false if other work on the nodes
+// interfered.
 func split(all []moment, leader, follower string, others []string, begin, end time.Time) (parts []time.Duration, found bool) {
 	at, found := begin, true
 	next := func(like moment) {

@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// BenchmarkWaiting reports the live memory of many waiting requests on a node alone, each, beyond
-// those that a handler of net/http holds once it has read their bodies.
+// BenchmarkWaiting reports the live memory of each of many waiting requests on a single node, less what a handler of
+// net/http holds after it has read the body of a request.
 func BenchmarkWaiting(b *testing.B) {
 	const requests = 4000
 	c := defaultConfig()

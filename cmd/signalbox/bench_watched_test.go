@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// watchersHere makes this program the watchers of BenchmarkWatched: "kind address". They are a process of
-// their own, so that its garbage and its goroutines don't count as the nodes'.
+// watchersHere makes this program the watchers of BenchmarkWatched. Its value is "kind address". The watchers are a
+// separate process, so that their garbage and goroutines don't count for the nodes.
 const watchersHere = "SIGNALBOX_WATCHERS"
 
 // watchedPaths are what a thousand clients watch: all events, a semaphore, an item, and a key of Consul's.
@@ -30,7 +30,7 @@ var watchedPaths = map[string]string{
 	"consul":  "/v1/kv/watched?wait=50s&index=",
 }
 
-// BenchmarkWatched prints the rows of watched alone.
+// BenchmarkWatched prints only the rows of watched.
 func BenchmarkWatched(b *testing.B) {
 	if kind, address, here := strings.Cut(os.Getenv(watchersHere), " "); here {
 		watchAll(b, kind, address)
@@ -43,9 +43,9 @@ func BenchmarkWatched(b *testing.B) {
 	}
 }
 
-// watched compares writes through a leader, 64 connections, with those beside a thousand clients
-// that follow all events, or wait for a change of what changes all the time: the ratio, and the p99
-// of another client's reads. It logs also what the watchers got a second, and elections.
+// watched compares writes through a leader on 64 connections, alone and beside a thousand clients. The clients follow
+// all events, or wait for a change of an item that changes all the time. It returns the ratio, and the p99 of another
+// client's reads. It also logs elections, and the replies or events of the watchers per second.
 func watched(b *testing.B) (rows []row) {
 	nodes := startNodes(b, func(c *config) { c.dialects = []string{"consul"} })
 	leader := nodes[0].address
@@ -112,8 +112,8 @@ func watchedLoad(b *testing.B, leader string, put func()) (rate float64, p99 tim
 	return rate, reads[len(reads)*99/100]
 }
 
-// startWatchers starts the process of a thousand watchers, and returns when all of them watch. stop ends
-// them, and returns how many replies or 64 KiB of events they got a second.
+// startWatchers starts the process of a thousand watchers, and returns when all of them watch. stop ends them, and
+// returns how many replies or blocks of 64 KiB of events they got per second.
 func startWatchers(b *testing.B, kind, address string) (stop func() float64) {
 	b.Helper()
 	command := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkWatched$", "-test.benchtime=1x")
@@ -176,7 +176,7 @@ func watchAll(b *testing.B, kind, address string) {
 	fmt.Printf("watchers got %.0f\n", number/time.Since(began).Seconds())
 }
 
-// indexInBody is the index after which to wait, where no header has it.
+// indexInBody finds the index after which to wait, if no header has it.
 var indexInBody = regexp.MustCompile(`"(?:modified_index|index)":(\d+)`)
 
 // watch waits for a change again and again.

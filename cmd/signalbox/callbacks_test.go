@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestCallbacks: a client whose down was refused at one node is called back by the
-// leader, whichever node it is, once an up at another one has made room.
+// TestCallbacks: a client's down is refused at one node and leaves a callback. After an up at another node the leader
+// calls the client back, whichever node leads.
 func TestCallbacks(t *testing.T) {
 	called := make(chan string, 16)
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

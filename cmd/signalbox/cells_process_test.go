@@ -53,7 +53,7 @@ func startCells(t *testing.T) *divided {
 	return d
 }
 
-// write makes the file in which cell 2 has these prefixes.
+// write writes a file of cells in which cell 2 has these prefixes.
 func (d *divided) write(prefixes ...string) {
 	d.Helper()
 	text := ""
@@ -76,7 +76,7 @@ func (d *divided) awaitProxy(words string) {
 	})
 }
 
-// client returns a client of the proxy, or by a path of one cell.
+// client returns a client that calls the proxy. With the path /cells/N it calls one cell.
 func (d *divided) client(path string) *signalbox.Client {
 	d.Helper()
 	c, err := signalbox.New(signalbox.Config{Addresses: []string{d.addr + path}})
@@ -95,7 +95,7 @@ func (d *divided) put(path, body string) {
 	}
 }
 
-// runbook returns the commands of a section of docs/cells.md, a text for each step that has some.
+// runbook returns the commands of a section of docs/cells.md, one text for each step that has commands.
 func runbook(t *testing.T) (steps []string) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/cells.md")
@@ -129,7 +129,7 @@ func (w *workers) failed(format string, arguments ...any) {
 	w.wrong = append(w.wrong, fmt.Errorf(format, arguments...))
 }
 
-// begin makes two programs for each name, with the client that pick returns. They end with the returned function.
+// begin starts two programs for each name, with the client that pick returns. end ends them.
 func (w *workers) begin(ctx context.Context, pick func(name string) *signalbox.Client) (end func()) {
 	var working sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
@@ -144,7 +144,8 @@ func (w *workers) begin(ctx context.Context, pick func(name string) *signalbox.C
 	}
 }
 
-// work holds a permit of the name until ctx ends. It asks again when the move has deleted the semaphore in the old cell.
+// work holds a permit of the name again and again, until ctx ends. It asks again after the move has deleted the
+// semaphore in the old cell.
 func (w *workers) work(ctx context.Context, c *signalbox.Client, name string) {
 	for ctx.Err() == nil {
 		lease, err := c.Acquire(ctx, name, signalbox.TTL(5*time.Second))
@@ -179,7 +180,7 @@ func (w *workers) work(ctx context.Context, c *signalbox.Client, name string) {
 	}
 }
 
-// awaitGrants waits until each name was granted so many times more.
+// awaitGrants waits until each name has had this many more grants.
 func (w *workers) awaitGrants(t *testing.T, more int) {
 	t.Helper()
 	w.mu.Lock()
@@ -197,7 +198,7 @@ func (w *workers) awaitGrants(t *testing.T, more int) {
 	})
 }
 
-// prepare is the steps 1 to 4 of the page, from before, which is cell 1.
+// prepare carries out steps 1 to 4 of the page. before is cell 1.
 func (d *divided) prepare(steps []string, before *signalbox.Client) {
 	d.Helper()
 	// 1. and 2.
@@ -221,8 +222,9 @@ func (d *divided) prepare(steps []string, before *signalbox.Client) {
 	}
 }
 
-// TestMoveOfAPrefix moves eu/ from cell 1 to cell 2 by docs/cells.md, with its commands, while programs with the proxy and programs
-// with the file hold leases and wait: no lease is lost, the tokens of each name rise, and no permit is granted twice.
+// TestMoveOfAPrefix moves eu/ from cell 1 to cell 2 with the commands of docs/cells.md. Meanwhile programs with the
+// proxy, and programs with the file, hold leases and wait. No lease is lost, the tokens of each name rise, and no permit
+// is granted twice.
 func TestMoveOfAPrefix(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {

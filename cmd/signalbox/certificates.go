@@ -53,11 +53,7 @@ type certificates struct {
 func openCertificates(c config, log hclog.Logger) (*certificates, error) {
 	s := &certificates{}
 	var err error
-	c.peerCerts.Node, c.apiCerts.Server = c.nodeID, true
-	if s.peer, err = openSource("--peer-cert", c.peerCerts); err != nil {
-		return nil, err
-	}
-	if s.api, err = openSource("--tls-cert", c.apiCerts); err != nil {
+	if s.peer, s.api, err = c.openSources(); err != nil {
 		return nil, err
 	}
 	if c.insecurePeers && s.peer != nil {
@@ -70,6 +66,15 @@ func openCertificates(c config, log hclog.Logger) (*certificates, error) {
 		s.ends = append(s.ends, follow(source, use, log))
 	}
 	return s, nil
+}
+
+// openSources reads the certificates for peers and for HTTPS. They are nil without files.
+func (c config) openSources() (peer, api *certs.Source, err error) {
+	c.peerCerts.Node, c.apiCerts.Server = c.nodeID, true
+	if peer, err = openSource("--peer-cert", c.peerCerts); err == nil {
+		api, err = openSource("--tls-cert", c.apiCerts)
+	}
+	return peer, api, err
 }
 
 func openSource(flag string, files certs.Config) (*certs.Source, error) {

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// peerCertificates is the certificates of three nodes, in files of their own, so that an
-// authority can be replaced.
+// peerCertificates is the certificates of three nodes, in separate files, so that an authority can be replaced.
 type peerCertificates struct {
 	t   *testing.T
 	dir string
@@ -35,7 +34,7 @@ func mustCommand(t *testing.T, arguments ...string) {
 	}
 }
 
-// trust makes the bundle of these authorities.
+// trust writes a bundle of these authorities.
 func (p peerCertificates) trust(authorities ...string) {
 	p.t.Helper()
 	var bundle []byte

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// reply has the members of all replies that the tests look at.
+// reply has the members of replies that the tests read.
 type reply struct {
 	status int
 	index  string // X-Signalbox-Index
@@ -64,8 +64,7 @@ func newClient(bases ...string) *client {
 	return &client{bases: bases, http: &http.Client{Transport: transport}}
 }
 
-// ask sends one request to one node. An error means that no reply came; a reply
-// may have any status.
+// ask sends one request to one node. It returns an error only if there was no reply; a reply may have any status.
 func (c *client) ask(ctx context.Context, node int, method, path, body string, headers ...string) (reply, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.bases[node%len(c.bases)]+path, strings.NewReader(body))
 	if err != nil {
@@ -98,13 +97,13 @@ func (c *client) ask(ctx context.Context, node int, method, path, body string, h
 // retryPause is how long a client waits before it turns to the next node.
 const retryPause = 20 * time.Millisecond
 
-// insist asks one node after another, beginning with the given one, until one
-// replies with a status other than 503 and 504. The request must be safe to repeat.
+// insist asks one node after another, beginning with node, until one replies with another status than 503 and 504. The
+// request must be safe to repeat.
 func (c *client) insist(ctx context.Context, node int, method, path, body string, headers ...string) (reply, error) {
 	return c.insistBy(ctx, time.Minute, node, method, path, body, headers...)
 }
 
-// insistBy is insist of a client that turns to the next node once an attempt has taken so long.
+// insistBy does what insist does. within bounds each attempt, after which the client turns to the next node.
 func (c *client) insistBy(ctx context.Context, attemptAtMost time.Duration, node int, method, path, body string, headers ...string) (reply, error) {
 	for last := error(nil); ; node++ {
 		attempt, cancel := context.WithTimeout(ctx, attemptAtMost)
@@ -127,7 +126,7 @@ func (c *client) insistBy(ctx context.Context, attemptAtMost time.Duration, node
 	}
 }
 
-// must is insist for a test: it fails unless the status is one of those wanted.
+// must does what insist does. The test fails unless the status is one of the wanted statuses.
 func (c *client) must(t *testing.T, node int, method, path, body string, want ...int) reply {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -143,8 +142,7 @@ func (c *client) must(t *testing.T, node int, method, path, body string, want ..
 	return r
 }
 
-// leader is the index of the node that leads, according to any node that knows;
-// -1 if no node does.
+// leader returns the index of the leader, according to any node that knows the leader, or -1 if no node does.
 func (c *client) leader(ctx context.Context) int {
 	for node := range c.bases {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
@@ -167,8 +165,7 @@ func leasePath(session, name string) string {
 	return "/v1/sessions/" + session + "/leases/" + url.PathEscape(name)
 }
 
-// eventually waits until check returns nil, and fails the test with its last
-// error after the given time.
+// eventually waits until check returns nil. After the given time it fails the test with check's last error.
 func eventually(t *testing.T, within time.Duration, check func() error) {
 	t.Helper()
 	late := time.After(within)

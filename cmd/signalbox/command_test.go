@@ -17,14 +17,13 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// outcome is what a command did.
+// outcome is the status and the output of a command.
 type outcome struct {
 	status         int
 	stdout, stderr string
 }
 
-// command runs the program with the arguments, in this process. variables are
-// name, value, …
+// command runs the program with the arguments, in this process. variables has names and values in turn.
 func command(t testing.TB, arguments []string, variables ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -34,8 +33,8 @@ func command(t testing.TB, arguments []string, variables ...string) outcome {
 	return outcome{status, stdout.String(), stderr.String()}
 }
 
-// lookup returns the environment of a command: the variables (name, value, …), and ports that are
-// free, so that no test takes the default ones, which another program may have.
+// lookup returns the environment of a command: the variables, with names and values in turn, and free ports. Without
+// these a test would use the default ports, which another program may have.
 func lookup(t testing.TB, variables ...string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for i := 0; i+1 < len(variables); i += 2 {
@@ -53,8 +52,8 @@ func lookup(t testing.TB, variables ...string) func(string) (string, bool) {
 	}
 }
 
-// refused checks that a command reported its error in one line, perhaps with what to do
-// next in another, which have the given words, and ended with another status than 0.
+// refused checks that a command failed: it printed its error on one line, perhaps with a second line on what to do next,
+// and its status was not 0. The two lines must have the given words.
 func (o outcome) refused(t *testing.T, words ...string) {
 	t.Helper()
 	if o.status == 0 {
@@ -74,8 +73,8 @@ func (o outcome) refused(t *testing.T, words ...string) {
 	}
 }
 
-// TestRefusals runs the scripts of testdata/refusals: commands that end at once with an error, its status, and what
-// to do next, and make no file. NAME=VALUE before a command is a variable, and _ in its value a space.
+// TestRefusals runs the scripts of testdata/refusals. Each command ends at once with an error, a status and what to do
+// next, and makes no file. NAME=VALUE before a command is a variable, in whose value _ stands for a space.
 func TestRefusals(t *testing.T) {
 	folder, err := filepath.Abs(filepath.Join("testdata", "refusals"))
 	must(t, err)
@@ -123,8 +122,23 @@ func TestHealthcheck(t *testing.T) {
 			t.Errorf("the node is at %s: %+v", address, o)
 		}
 	}
+	for variables, want := range map[[2]string]int{ // the values of SIGNALBOX_HTTP and SIGNALBOX_ADDR
+		{"", server.URL + "/"}:                  0,
+		{"", "127.0.0.1:" + port}:               0,
+		{"127.0.0.1:1", server.URL}:             1,
+		{":" + port, "http://127.0.0.1:1"}:      0,
+		{"", "http://s3cret@127.0.0.1:" + port}: 0,
+		{"", "http://s3cret@127.0.0.1:1"}:       1,
+	} {
+		if o := command(t, []string{"healthcheck"}, "SIGNALBOX_HTTP", variables[0], "SIGNALBOX_ADDR", variables[1]); o.status != want || strings.Contains(o.stderr, "s3cret") {
+			t.Errorf("%q: %+v", variables, o)
+		}
+	}
 	if o := command(t, []string{"healthcheck", "--url", server.URL}, "SIGNALBOX_HTTP", "127.0.0.1:1"); o.status != 0 {
 		t.Errorf("the command line does not win: %+v", o)
+	}
+	if got := ownURL(lookup(t, "SIGNALBOX_HTTP", "", "SIGNALBOX_ADDR", "n1:1,n2:1")); got != "http://127.0.0.1:8701/readyz" {
+		t.Errorf("with the addresses of several nodes it asks %s", got)
 	}
 	if got := ownURL(func(string) (string, bool) { return "", false }); got != "http://127.0.0.1:8701/readyz" {
 		t.Errorf("by default it asks %s", got)
@@ -152,7 +166,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestInTheWay starts a node where something else is already.
+// TestInTheWay starts a node whose folder or port is in use.
 func TestInTheWay(t *testing.T) {
 	serve := func(t *testing.T, http, peer, data string) outcome {
 		return command(t, []string{"serve", "--http", http, "--peer", peer, "--data", data, "--min-free", "1MiB"})

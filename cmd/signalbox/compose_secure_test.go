@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// checkClosed checks that a node takes no request without a token, or without TLS, but
-// for probes.
+// checkClosed checks that a node refuses all requests without a token or without TLS, except probes.
 func checkClosed(t *testing.T, dir, base string) {
 	t.Helper()
 	stranger := &client{bases: []string{base}, http: &http.Client{Transport: &http.Transport{TLSClientConfig: trusting(t, dir)}}}
@@ -31,8 +30,8 @@ func checkClosed(t *testing.T, dir, base string) {
 // stepByStep is the page with the commands to a cluster with TLS and tokens.
 const stepByStep = "docs/install.md"
 
-// TestComposeSecure starts the open cluster and makes it the secured one by the
-// page's commands: what was there stays, and strangers stay out. scripts/compose-test.sh runs it.
+// TestComposeSecure starts the open cluster, and secures it with the commands of the page. The state stays, and requests
+// without credentials are refused. scripts/compose-test.sh runs the test.
 func TestComposeSecure(t *testing.T) {
 	compose := strings.Fields(os.Getenv("COMPOSE"))
 	if len(compose) == 0 {
@@ -77,8 +76,8 @@ func TestComposeSecure(t *testing.T) {
 	}
 }
 
-// machines is three containers as three machines: no network has all of them, and each
-// has its own files.
+// machines is three containers that stand for three machines: they share no network with all three in it, and each has
+// separate files.
 type machines struct {
 	*testing.T
 	root  string // of their file systems, each in a folder with its host's name
@@ -89,7 +88,7 @@ type machines struct {
 // host returns the name of a machine.
 func host(node int) string { return fmt.Sprintf("n%d.example", node+1) }
 
-// shell runs a script with programs of a folder before all others.
+// shell runs a script. The programs in a folder take precedence over others of the same name.
 func (m *machines) shell(script string, programs string, variables ...string) {
 	m.Helper()
 	command := exec.Command("sh", "-ec", script)
@@ -100,30 +99,29 @@ func (m *machines) shell(script string, programs string, variables ...string) {
 	}
 }
 
-// program writes a shell script of a name.
+// program writes a shell script with this name.
 func (m *machines) program(folder, name, script string) {
 	m.Helper()
 	must(m.T, os.MkdirAll(folder, 0o700))
 	must(m.T, os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\nset -e\n"+script), 0o700))
 }
 
-// copying is a stand-in for scp that copies to the folder of a machine.
+// copying is a script in place of scp. It copies to the folder of a machine.
 const copying = `for to; do :; done
 into="$ROOT/${to%%:*}${to#*:}"
 mkdir -p "$into"
 for file; do [ "$file" = "$to" ] || cp "$file" "$into"; done
 `
 
-// serving is a stand-in for signalbox that makes a container of a machine.
+// serving is a script in place of signalbox. It makes the container of a machine.
 const serving = `mkdir -p "$ROOT/$HOST/var/lib/signalbox"
 exec docker create --name "$NAME-$HOST" --hostname "$HOST" --user "$(id -u)" --network "$NAME-$FIRST" --network-alias "$HOST" \
   --workdir /etc/signalbox --volume "$ROOT/$HOST/etc/signalbox:/etc/signalbox:ro" --volume "$ROOT/$HOST/var/lib/signalbox:/var/lib/signalbox" \
   --publish "127.0.0.1:$PORT:8701" "$IMAGE" "$@"
 `
 
-// TestThreeMachines takes the page's commands for three machines, and runs them on three
-// that have no network in common: each pair has one. They form a cluster that lets only
-// the admin in, and goes on without one of them.
+// TestThreeMachines runs the page's commands for three machines on three containers. No network has all three of them,
+// only each pair has one. They form a cluster that accepts only the admin, and that works without one of them.
 func TestThreeMachines(t *testing.T) {
 	m := &machines{T: t, root: t.TempDir(), image: os.Getenv("SIGNALBOX_IMAGE"), name: os.Getenv("COMPOSE_PROJECT_NAME")}
 	if m.image == "" || m.name == "" {
@@ -196,7 +194,7 @@ func (m *machines) use(bases []string) {
 	}
 }
 
-// remove takes the machines down, and shows their logs if the test failed.
+// remove removes the machines. If the test failed, it prints their logs.
 func (m *machines) remove() {
 	for node := range 3 {
 		if m.Failed() {

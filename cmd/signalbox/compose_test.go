@@ -16,16 +16,15 @@ import (
 	"time"
 )
 
-// containers is the cluster of docker-compose.yml, as scripts/compose-test.sh has
-// started it.
+// containers is the cluster of docker-compose.yml, which scripts/compose-test.sh has started.
 type containers struct {
 	*client
 	ids  [3]string
 	name string // of the network
 }
 
-// TestCompose takes the containers through a day in their life. It is run by
-// scripts/compose-test.sh, which builds the image and takes all down again.
+// TestCompose runs the usual operations on the containers. scripts/compose-test.sh runs it: the script builds the image,
+// and removes everything afterwards.
 func TestCompose(t *testing.T) {
 	c := findContainers(t)
 	for node := range c.ids {
@@ -52,8 +51,8 @@ func TestCompose(t *testing.T) {
 	t.Run("README", c.readme) // the last, since it takes them down
 }
 
-// readme pastes the end of README's tour: the leader's container is restarted, and
-// the lease is there with its token.
+// readme pastes the end of README's tour: the leader's container is restarted, and the lease still exists with its
+// token.
 func (c *containers) readme(t *testing.T) {
 	script := tour(t, "README.md", "**5. Lose the leader.**", "## In your program")
 	output := paste(t, "../..", strings.ReplaceAll(script, "docker-compose", os.Getenv("COMPOSE")), c.client)
@@ -104,8 +103,8 @@ func docker(t *testing.T, arguments ...string) string {
 	return strings.TrimSpace(string(output))
 }
 
-// waitHealthy waits until Docker reports the container as healthy, by the binary's
-// own check, and the node replies through its published port.
+// waitHealthy waits until Docker reports that the container is healthy, which the program checks itself, and until the
+// node replies through its published port.
 func (c *containers) waitHealthy(t *testing.T, node int) {
 	t.Helper()
 	eventually(t, 60*time.Second, func() error {
@@ -123,9 +122,9 @@ func (c *containers) waitHealthy(t *testing.T, node int) {
 	})
 }
 
-// image checks what the image promises: small, not root, and only the HTTP port published.
+// image checks that the image is small, does not run as root, and publishes only the HTTP port.
 func (c *containers) image(t *testing.T) {
-	const most = 24_000_000
+	const most = 21_000_000
 	bytes, err := strconv.Atoi(docker(t, "image", "inspect", "--format", "{{.Size}}", os.Getenv("SIGNALBOX_IMAGE")))
 	if err != nil || bytes > most {
 		t.Errorf("the image has %d bytes, more than %d (%v)", bytes, most, err)
@@ -145,8 +144,8 @@ func (c *containers) image(t *testing.T) {
 	t.Logf("%d bytes, user %s", bytes, user)
 }
 
-// peers checks that the nodes have certificates and speak TLS alone, and that no node has
-// the key that could make more.
+// peers checks that the nodes have certificates and accept only TLS, and that no node has the key with which more
+// certificates could be made.
 func (c *containers) peers(t *testing.T) {
 	for node, id := range c.ids {
 		page := metricsOf(t, &client{bases: c.bases[node : node+1], http: c.http})
@@ -201,7 +200,7 @@ func (c *containers) rollingRestart(t *testing.T) {
 	f.finish(t)
 }
 
-// slackOfDocker is what Docker itself may take to stop a container.
+// slackOfDocker is how long Docker itself may take to stop a container.
 const slackOfDocker = 2 * time.Second
 
 // killLeader kills the leader's container with SIGKILL.
@@ -220,7 +219,7 @@ func (c *containers) killLeader(t *testing.T, w *counters) {
 	c.waitHealthy(t, leader)
 }
 
-// cutOff takes a container off its network, and asks it from inside.
+// cutOff disconnects a container from its network, and asks the node from inside.
 func (c *containers) cutOff(t *testing.T, w *counters, leader bool) {
 	node := c.mustLead(t)
 	if !leader {
@@ -250,8 +249,7 @@ func (c *containers) cutOff(t *testing.T, w *counters, leader bool) {
 	}
 }
 
-// readInside asks a node from inside its container, where there is no shell and no
-// curl: by the program itself.
+// readInside asks a node from inside its container. There is no shell and no curl, so it runs the program itself.
 func (c *containers) readInside(node int, path string) (string, error) {
 	command := exec.Command("docker", "exec", c.ids[node], "/signalbox", "healthcheck", "--timeout", "15s", "--url", "http://127.0.0.1:8701"+path)
 	output, err := command.CombinedOutput()

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/replica"
@@ -22,8 +23,8 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// config is the configuration of one node, for serve and dev. validate finds its errors before files or ports are
-// opened.
+// config is the configuration of one node, for serve and dev. validate finds its errors before the data folder or a
+// port is opened.
 type config struct {
 	nodeID            string
 	httpAddress       string         // host:port of the API
@@ -96,7 +97,7 @@ func defaultConfig() config {
 	}
 }
 
-// validate checks everything that needs no file and no port.
+// validate checks everything that needs neither the data folder nor a port. It reads the files that the settings name.
 func (c *config) validate() error {
 	if err := checkNodeID(c.nodeID); err != nil {
 		return fmt.Errorf("--node-id: %w", err)
@@ -113,11 +114,14 @@ func (c *config) validate() error {
 	if err := checkCertificates(c.peerCerts, c.apiCerts); err != nil {
 		return err
 	}
+	if _, _, err := c.openSources(); err != nil {
+		return err
+	}
 	if err := c.validatePeers(); err != nil {
 		return err
 	}
-	if c.cell < 0 || c.cell > cluster.MaxCell {
-		return fmt.Errorf("--cell: it is 1 to %d, or 0 for no cell", cluster.MaxCell)
+	if c.cell < 0 || c.cell > calls.MaxCell {
+		return fmt.Errorf("--cell: it is 1 to %d, or 0 for no cell", calls.MaxCell)
 	}
 	if _, err := raftlib.Config("n", c.multiplier, hclog.NewNullLogger()); err != nil {
 		return fmt.Errorf("--raft-multiplier: %w", err)

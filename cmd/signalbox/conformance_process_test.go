@@ -38,7 +38,7 @@ const (
 	pythonClient     = "../../client/python"
 )
 
-// conformanceSetup is what the clients of one run get: the same for each language.
+// conformanceSetup is what the clients of a run get. It is the same for each language.
 type conformanceSetup struct {
 	Cases     string            `json:"cases"`
 	Prefix    string            `json:"prefix"` // of all names of semaphores
@@ -58,9 +58,9 @@ type conformanceCase struct {
 // outcomes are the results of each step, by the name of the case.
 type outcomes map[string][]map[string]any
 
-// TestConformance runs the list of cases with the clients in Go and in Python against three
-// real processes with HTTPS and tokens, restarts the leader in the middle of those that say
-// so, and holds the results of both to the expected ones and to each other.
+// TestConformance runs the list of cases with the clients in Go and in Python. They call three real processes with HTTPS
+// and tokens; in the middle of the cases that say so, the leader is restarted. The results of both clients must be the
+// expected results.
 func TestConformance(t *testing.T) {
 	text, err := os.ReadFile(conformanceCases)
 	must(t, err)
@@ -97,7 +97,7 @@ func TestConformance(t *testing.T) {
 	t.Logf("%d results as expected, of %d cases × 2 clients", held, len(list.Cases))
 }
 
-// holdTo compares results with the expected ones, and returns how many members were.
+// holdTo compares results with the expected results, and returns the number of compared members.
 func holdTo(t *testing.T, client string, cases []conformanceCase, results outcomes) (held int) {
 	t.Helper()
 	for _, listed := range cases {
@@ -136,7 +136,7 @@ func holdTo(t *testing.T, client string, cases []conformanceCase, results outcom
 	return held
 }
 
-// comparable leaves the tokens out, which differ in each run.
+// comparable returns results without the tokens, which differ in each run.
 func comparable(results []map[string]any) (plain []map[string]any) {
 	for _, r := range results {
 		r = maps.Clone(r)
@@ -146,7 +146,7 @@ func comparable(results []map[string]any) (plain []map[string]any) {
 	return plain
 }
 
-// conforming is the cluster, and the addresses at which not all is well.
+// conforming is the cluster, and the addresses with faults.
 type conforming struct {
 	*processes
 	setup conformanceSetup
@@ -217,7 +217,7 @@ func (c *conforming) awaitAll() {
 	}
 }
 
-// restart kills the leader and starts it again, and returns while the others have no leader.
+// restart kills the leader and starts it again. It returns while the other nodes have no leader.
 func (c *conforming) restart() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -231,8 +231,7 @@ func (c *conforming) restart() error {
 	return nil
 }
 
-// faults starts the addresses at which not all is well: "dead", "silent", "draining", "lossy"
-// and "cut".
+// faults starts the addresses with faults: "dead", "silent", "draining", "lossy" and "cut".
 func (c *conforming) faults(t *testing.T) {
 	t.Helper()
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
@@ -316,7 +315,7 @@ func (c *conforming) cutOff() {
 	}
 }
 
-// runPython runs the list with the client in Python, and does what its runner asks for.
+// runPython runs the list with the client in Python, and restarts nodes when its runner asks for it.
 func (c *conforming) runPython(t *testing.T, python string) outcomes {
 	t.Helper()
 	c.connect(t)

@@ -67,7 +67,7 @@ type conformanceStep struct {
 	Expect     map[string]any     `json:"expect"`
 }
 
-// UnmarshalJSON notes which members are null.
+// UnmarshalJSON records which members are null.
 func (s *conformanceStep) UnmarshalJSON(data []byte) error {
 	type plain conformanceStep
 	var members map[string]json.RawMessage
@@ -103,8 +103,7 @@ type conformingRun struct {
 	cancels map[string]context.CancelFunc
 }
 
-// runGo runs the list with the client in Go: the cases without a restart, and then the others
-// around one.
+// runGo runs the list with the client in Go: first the cases without a restart, then the cases around a restart.
 func (c *conforming) runGo(t *testing.T, cases []conformanceCase) outcomes {
 	t.Helper()
 	c.connect(t)
@@ -149,7 +148,7 @@ func (c *conforming) runGo(t *testing.T, cases []conformanceCase) outcomes {
 	return results
 }
 
-// run returns the results of the steps, as they are after JSON.
+// run returns the results of the steps, encoded as JSON and decoded.
 func (r *conformingRun) run() []map[string]any {
 	ctx, cancel := context.WithCancel(context.Background()) // without a deadline, so that GiveUpAfter counts
 	defer cancel()
@@ -277,7 +276,7 @@ func (r *conformingRun) do(ctx context.Context, step *conformanceStep, client *s
 	return r.end(ctx, step, client)
 }
 
-// name is the semaphore of a step in this run.
+// name returns the name of a step's semaphore in this run.
 func (r *conformingRun) name(step *conformanceStep) string {
 	if step.Semaphore == nil || *step.Semaphore == "" {
 		return ""
@@ -599,7 +598,7 @@ func (r *conformingRun) kept(label string) held {
 	return r.held[label]
 }
 
-// end carries out the steps about a lease or session that is there.
+// end carries out the steps about a lease or session that an earlier step has made.
 func (r *conformingRun) end(ctx context.Context, step *conformanceStep, client *signalbox.Client) (map[string]any, error) {
 	h := r.kept(step.Of)
 	lease, _ := h.(*signalbox.Lease)

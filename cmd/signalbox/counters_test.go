@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// counters are clients that each add to another counter, one by one, and repeat
-// each request under its key until it has a reply. In the end the counters must show
-// exactly the acknowledged steps: no step is lost, and no step counts twice.
+// counters are clients that each count up one counter, and repeat each request under its key until it has a reply. In
+// the end each counter must show exactly the acknowledged steps: no step is lost, and no step counts twice.
 type counters struct {
 	acknowledged []atomic.Int64
 	tokens       []atomic.Uint64 // of one lease after another, which must rise
@@ -43,8 +42,8 @@ func startCounters(t *testing.T, c *client, count int) *counters {
 func counterName(i int) string { return fmt.Sprintf("counter-%d", i) }
 func lockName(i int) string    { return fmt.Sprintf("lock-%d", i) }
 
-// count takes steps until it is stopped. It ends a step that it has begun, since a
-// step counts only once it has a reply.
+// count makes steps until it is stopped. It then finishes the step under way, since a step counts only once it has a
+// reply.
 func (w *counters) count(ctx context.Context, c *client, i int) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		if err := w.step(context.WithoutCancel(ctx), c, i, n); err != nil {
@@ -54,7 +53,7 @@ func (w *counters) count(ctx context.Context, c *client, i int) error {
 	return nil
 }
 
-// step adds one to the counter, and takes and gives back the lock.
+// step adds one to the counter, and acquires and releases the lock.
 func (w *counters) step(ctx context.Context, c *client, i, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -81,7 +80,7 @@ func (w *counters) step(ctx context.Context, c *client, i, n int) error {
 	return nil
 }
 
-// await waits until the counters together have gone on by so much.
+// await waits until the counters together have made this many more steps.
 func (w *counters) await(t *testing.T, more int64) {
 	t.Helper()
 	start := w.total()
@@ -110,8 +109,7 @@ func (w *counters) report(t *testing.T) {
 	}
 }
 
-// finish stops the counters and compares each, as every node shows it, with the
-// acknowledged steps.
+// finish stops the counters. It compares the value of each counter at each node with the acknowledged steps.
 func (w *counters) finish(t *testing.T, c *client) {
 	t.Helper()
 	w.stop()

@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// secured is a node alone that takes HTTPS and tokens.
+// secured is a single node that accepts only HTTPS and known tokens.
 type secured struct {
 	*client         // of an admin
 	address  string // without a scheme
@@ -55,8 +55,8 @@ func newSecured(t *testing.T) secured {
 	return s
 }
 
-// TestCommandsOfASecuredNode runs commands with the right credentials, and with others: each refusal names its
-// reason, shows no token, and changes no state.
+// TestCommandsOfASecuredNode runs commands with the right and with wrong credentials. Each refusal names its reason,
+// shows no token, and changes no state.
 func TestCommandsOfASecuredNode(t *testing.T) {
 	s, backup := newSecured(t), filepath.Join(t.TempDir(), "state")
 	s.must(t, 0, http.MethodPut, "/v1/semaphores/db", `{"permits":3}`, http.StatusCreated)
@@ -127,8 +127,8 @@ func TestCommandsOfASecuredNode(t *testing.T) {
 	}
 }
 
-// A node's own probe over HTTPS needs no token, and no authority but the node's own
-// certificate; a probe of another node needs the authority.
+// A node's own probe over HTTPS needs no token, and trusts the node's certificate without the authority. A probe of
+// another node needs the authority.
 func TestHealthcheckOverHTTPS(t *testing.T) {
 	s, other := newSecured(t), makeCerts(t, "ca", "node n1")
 	_, port, err := net.SplitHostPort(s.address)
@@ -153,7 +153,8 @@ func TestHealthcheckOverHTTPS(t *testing.T) {
 	}
 }
 
-// TestTokenFileOfClients: the variable of the token that clients send is not the file that "token new" writes.
+// TestTokenFileOfClients: the variable with the file of the clients' token does not name the file to which "token new"
+// writes.
 func TestTokenFileOfClients(t *testing.T) {
 	o := command(t, []string{"token", "new", "ci", "--keep"}, "SIGNALBOX_TOKEN_FILE", fileOf(t, "sent"))
 	if o.status != 0 || !strings.Contains(o.stdout, "[[token]]") {

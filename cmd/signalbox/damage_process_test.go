@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// TestDamagedFolder flips one bit of an entry in a node's log while it is down, in
-// each copy of it, since Bolt leaves old pages in its file. The node reports so in one
-// line, which names the file and the way back, and does not start; that way back
-// works.
+// TestDamagedFolder flips one bit of an entry in a node's log while the node is down. It flips the bit in each copy of
+// the entry, since Bolt leaves old pages in its file. The node then does not start, and prints one line that names the
+// file and how to repair it. That repair works.
 func TestDamagedFolder(t *testing.T) {
 	t.Parallel()
 	c := startProcesses(t, testProgram)

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/test/throttleclient"
 )
 
-// declared is a file that nodes are started with.
+// declared is the file with which nodes are started.
 type declared struct {
 	*testing.T
 	path string
@@ -90,8 +90,8 @@ func TestDeclare(t *testing.T) {
 	}
 }
 
-// TestDeclaredNotYet: a node is ready only once the declared semaphores are in place,
-// which needs a majority; and it stops all the same.
+// TestDeclaredNotYet: a node is ready only once the declared semaphores are in place, which needs a majority. Without a
+// majority it can still be stopped.
 func TestDeclaredNotYet(t *testing.T) {
 	t.Parallel()
 	file := declareFile(t, "[semaphores]\nA = 2\n")
@@ -117,7 +117,7 @@ func TestDeclaredNotYet(t *testing.T) {
 	c.running[0].terminate(t, stopWithin)
 }
 
-// startAlone starts one node in memory; again starts it anew, with the same arguments.
+// startAlone starts one node in memory. again starts it again with the same arguments.
 func startAlone(t *testing.T, extra ...string) (p *process, url string, again func()) {
 	port := freePorts(t, 0, 1)
 	arguments := append([]string{"serve", "--ephemeral", "--http", fmt.Sprintf("127.0.0.1:%d", port), "--peer", fmt.Sprintf("127.0.0.1:%d", port+1)}, extra...)
@@ -130,8 +130,8 @@ func startAlone(t *testing.T, extra ...string) (p *process, url string, again fu
 	return p, url, again
 }
 
-// TestDeclaredLogLevel: the file's level holds, and follows it; one that is given on
-// the command line holds whatever the file says.
+// TestDeclaredLogLevel: the level in the file applies, and changes with the file. A level on the command line takes
+// precedence.
 func TestDeclaredLogLevel(t *testing.T) {
 	t.Parallel()
 	file := declareFile(t, "[logging.stderr]\nlevel = \"ERROR\"\n")
@@ -157,8 +157,8 @@ func TestDeclaredLogLevel(t *testing.T) {
 	}
 }
 
-// TestForgetful: a node in memory forgets its peers when it ends, as throttle does, and
-// a client that knows what it holds brings them back.
+// TestForgetful: a node in memory forgets its peers when it ends, as throttle does. A client restores them from what it
+// remembers.
 func TestForgetful(t *testing.T) {
 	t.Parallel()
 	file := declareFile(t, "[semaphores]\nA = 1\n")

@@ -2,5 +2,5 @@
 
 package main
 
-// openFiles returns ok = false: this system has no limit of open files.
-func openFiles() (files uint64, ok bool) { return 0, false }
+// openFilesLimit returns ok = false: this system has no limit of open files.
+func openFilesLimit() (files uint64, ok bool) { return 0, false }

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// A node that may not open as many files as --max-connections needs says so at its
-// start, and takes as many as fit.
+// If a node may open fewer files than --max-connections needs, it says so at its start, and accepts as many connections
+// as fit.
 func TestFitConnections(t *testing.T) {
 	for _, c := range []struct {
 		most        uint64
@@ -27,7 +27,7 @@ func TestFitConnections(t *testing.T) {
 			t.Errorf("%d files for %d nodes: %d connections; %s", c.most, c.nodes, config.connections, log.String())
 		}
 	}
-	if limit, known := openFiles(); known && limit == 0 {
+	if limit, known := openFilesLimit(); known && limit == 0 {
 		t.Error("no file may be opened")
 	}
 }

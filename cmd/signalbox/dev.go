@@ -36,17 +36,20 @@ type devFlags struct {
 
 func newDev() *cobra.Command {
 	d := devFlags{config: defaultConfig()}
+	var logger hclog.Logger
 	command := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a cluster in this process, to try things out",
 		Long: "Run a cluster in this process, to try things out, until Ctrl-C. The nodes are real: each has\n" +
 			"its ports, its log and its files. Node n1 serves HTTP on --http-port, n2 on the next, and so on;\n" +
 			fmt.Sprintf("peers use the ports %d above.", peerOffset),
-		RunE: func(command *cobra.Command, _ []string) error {
-			logger, err := d.logs.logger(command, &d.config)
-			if err != nil {
-				return err
+		PreRunE: func(command *cobra.Command, _ []string) (err error) {
+			if logger, err = d.logs.logger(command, &d.config); err == nil {
+				err = d.check()
 			}
+			return err
+		},
+		RunE: func(command *cobra.Command, _ []string) error {
 			return d.run(command.Context(), command.OutOrStdout(), logger)
 		},
 	}
@@ -60,16 +63,17 @@ func newDev() *cobra.Command {
 	return command
 }
 
-func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) error {
+func (d *devFlags) check() error {
 	if d.nodes < 1 || d.nodes > maxDevNodes {
 		return fmt.Errorf("--nodes must be between 1 and %d", maxDevNodes)
 	}
 	if last := d.port + peerOffset + d.nodes - 1; d.port < 1 || last > 65535 {
 		return fmt.Errorf("--http-port must be between 1 and %d", 65535-peerOffset-d.nodes+1)
 	}
-	if err := errors.Join(d.config.validateHosts(), d.config.validateDialects()); err != nil {
-		return err
-	}
+	return errors.Join(d.config.validateHosts(), d.config.validateDialects())
+}
+
+func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) error {
 	folder, err := d.folder()
 	if err != nil {
 		return err
@@ -101,8 +105,8 @@ func (d *devFlags) serve(ctx context.Context, out io.Writer, folder string, fata
 	}
 }
 
-// start starts the nodes at the same time, since most of a start is waiting for syncs of the disk. It returns the
-// started nodes, even with an error.
+// start starts the nodes at the same time, since most of a start is waiting for syncs of the disk. If it fails, it also
+// returns the nodes that have started.
 func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, fatal func(error)) ([]*node, error) {
 	var peers []cluster.Peer
 	for i := range d.nodes {
@@ -190,7 +194,7 @@ func (d *devFlags) welcome(out io.Writer, folder string) {
 }
 
 // devRecord is a file in the folder with the number of nodes and their ports. A later start must use the same ports,
-// since the nodes know each other by them.
+// since the nodes have recorded each other's ports.
 const devRecord = "signalbox-dev"
 
 // folder makes the folder that has the nodes' folders, or checks an existing one.

@@ -30,7 +30,7 @@ func startDev(ctx context.Context, t *testing.T, nodes int, flags ...string) (*r
 	return r, newClient(bases...), fmt.Sprint(port)
 }
 
-// TestDev pastes the three lines, as a newcomer would, and stops.
+// TestDev pastes the three lines as a new user would, and stops.
 func TestDev(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -73,8 +73,7 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// TestDevAcrossNodes acquires on one node, releases on another and waits on the
-// third, whichever of them leads.
+// TestDevAcrossNodes acquires at one node, releases at another and waits at the third, whichever node leads.
 func TestDevAcrossNodes(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 3)
 	for first := range 3 {

@@ -43,7 +43,8 @@ var dialects = []dialect{
 	{"terraform", true, func(_ *config, _ *node, x *exchange.Exchange) (exchange.Dialect, error) { return terraform.New(x), nil }},
 }
 
-// noDialects is the value of --dialects for no dialect. An empty variable would not do, since it counts as not set.
+// noDialects is the value of --dialects for no dialect. The empty value would not work in a variable, where it counts as
+// not set.
 const noDialects = "none"
 
 func allDialects() (names []string) {

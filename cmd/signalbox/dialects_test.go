@@ -52,7 +52,7 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// get returns status and body; it asks a node that has no leader yet again.
+// get returns status and body. It repeats the request while the node has no leader yet.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() error {
@@ -80,13 +80,13 @@ func TestBadDeclaration(t *testing.T) {
 	must(t, os.WriteFile(file, []byte("[semaphores]\nA = { level = 1 }\n"), 0o600))
 	o := command(t, []string{"serve", "--ephemeral", "--declare", file})
 	o.refused(t, "--declare", file, `semaphores."A": max is missing`)
-	if o.status != 1 {
+	if o.status != 2 {
 		t.Errorf("status %d", o.status)
 	}
 }
 
-// TestDialectsAreInTheAccessMatrix: a dialect whose reads forget the guard would show names outside of a
-// token's prefixes, so TestAccessMatrix has to serve each.
+// TestDialectsAreInTheAccessMatrix: TestAccessMatrix serves each dialect. A dialect whose reads forget the guard would
+// show names outside of a token's prefixes.
 func TestDialectsAreInTheAccessMatrix(t *testing.T) {
 	matrix, err := os.ReadFile("../../httpapi/access_matrix_test.go")
 	must(t, err)

@@ -26,8 +26,8 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// TestKilledRunIsTold: every text about run says which processes a SIGKILL of it leaves
-// running; TestRun shows that it is so.
+// TestKilledRunIsTold: each text about run says which processes go on after a SIGKILL of run. TestRun shows that this is
+// true.
 func TestKilledRunIsTold(t *testing.T) {
 	texts := pages(t)
 	texts["run --help"] = command(t, []string{"run", "--help"}).stdout
@@ -41,7 +41,7 @@ func TestKilledRunIsTold(t *testing.T) {
 	}
 }
 
-// anchors are the places in a page that a link may name.
+// anchors returns the anchors in a page to which a link may lead.
 func anchors(text string) map[string]bool {
 	places := map[string]bool{}
 	odd := regexp.MustCompile(`[^\pL\pN _-]`)
@@ -51,8 +51,8 @@ func anchors(text string) map[string]bool {
 	return places
 }
 
-// TestDocsLinks follows every link between the pages, and finds each page of the root and
-// each example in README, and each page below docs in docs/README.
+// TestDocsLinks follows every link between the pages. README must link to each page of the root folder and to each
+// example, and docs/README to each page below docs.
 func TestDocsLinks(t *testing.T) {
 	texts := pages(t)
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)

@@ -34,7 +34,8 @@ func TestExamples(t *testing.T) {
 		{"fenced-write", nil, []string{"the second writer has written", "the first writer was refused"}},
 		{"rate-limit", []string{"-period", "200ms", "-calls", "3"}, []string{"call 3"}},
 		{"tenant-pool", nil, []string{"16 jobs are done, never more than 3 of a tenant and 4 in all at once\n"}},
-		// Without the settling of its first two calls acme's third one would be above its tokens; its fourth one is above its requests.
+		// The tenant acme has settled its first two calls, so its third call is within its tokens. Its fourth call
+		// exceeds its requests.
 		{"model-gateway", nil, []string{strings.Repeat("acme: 200 Trains run on rails. (523 tokens)\n", 3) + "globex: 200 ", "\nacme: 429 "}},
 	} {
 		t.Run(example.program, func(t *testing.T) {

@@ -13,13 +13,12 @@ import (
 	"time"
 )
 
-// rolls is here since the period of a fleet depends on it.
+// rolls is in this file since the period of a fleet depends on it.
 var rolls = flag.Int("rolls", 4, "how often TestRollingRestart restarts all nodes, in less than a minute each")
 
-// fleet is a crowd of clients on one semaphore of as many permits as there are
-// holders: those renew their leases, and the waiters wait behind them, in a known
-// order. Whatever happens to the cluster meanwhile, no lease may be lost, no token
-// may change, and the waiters must be granted in their order.
+// fleet is many clients of one semaphore that has as many permits as there are holders. The holders renew their leases,
+// and the waiters wait behind them in a known order. Whatever happens to the cluster, no lease may be lost, no token may
+// change, and the waiters must be granted in their order.
 type fleet struct {
 	c    *client
 	name string
@@ -52,7 +51,7 @@ const (
 	fleetPeriod = 5 * time.Minute // no fleet works longer, unless many rolls are asked for
 )
 
-// startFleet makes the semaphore, the leases and the queue, and sets all to work.
+// startFleet makes the semaphore, the leases and the queue, and starts all clients.
 func startFleet(t *testing.T, c *client, name string, holders, waiters int) *fleet {
 	t.Helper()
 	f := &fleet{c: c, name: name, release: make(chan struct{}), grants: make([]uint64, waiters)}
@@ -92,7 +91,7 @@ func (f *fleet) fault(format string, arguments ...any) {
 	}
 }
 
-// hold renews a lease until it is to be given back.
+// hold renews a lease until it is to be released.
 func (f *fleet) hold(ctx context.Context, i int) {
 	holder := f.holders[i]
 	tick := time.NewTicker(renewEvery)
@@ -126,7 +125,7 @@ func (f *fleet) hold(ctx context.Context, i int) {
 	}
 }
 
-// wait asks for the lease until it is granted, and gives it back at once.
+// wait requests the lease until it is granted, and releases it at once.
 func (f *fleet) wait(ctx context.Context, i int) {
 	waiter := f.waiters[i]
 	for node := i; ; node++ {
@@ -150,7 +149,7 @@ func (f *fleet) wait(ctx context.Context, i int) {
 	}
 }
 
-// giveBack stops believing in the lease before the request leaves.
+// giveBack marks the lease as released before it sends the request.
 func (f *fleet) giveBack(ctx context.Context, node int, session string) {
 	f.mu.Lock()
 	f.holding--
@@ -161,8 +160,8 @@ func (f *fleet) giveBack(ctx context.Context, node int, session string) {
 	}
 }
 
-// unchanged checks, by a linearizable read, that all holders hold what they held
-// and all waiters wait where they waited. It is for the time before finish.
+// unchanged checks, by a linearizable read, that all holders still hold their leases and all waiters wait in their
+// places. Call it before finish.
 func (f *fleet) unchanged(t *testing.T, node int) {
 	t.Helper()
 	s := f.c.must(t, node, http.MethodGet, semaphorePath(f.name)+"?holders=1000&waiters=1000", "", http.StatusOK)
@@ -207,8 +206,8 @@ func (f *fleet) goOn(t *testing.T) {
 	})
 }
 
-// finish lets the holders give back, so that the queue drains, and checks that the
-// grants came in its order with rising tokens.
+// finish makes the holders release, so that the queue drains. It checks that the waiters are granted in the order of the
+// queue, with rising tokens.
 func (f *fleet) finish(t *testing.T) {
 	t.Helper()
 	close(f.release)
@@ -236,7 +235,7 @@ func (f *fleet) finish(t *testing.T) {
 		f.renewals[len(f.renewals)/2], f.renewals[len(f.renewals)*99/100], f.renewals[len(f.renewals)-1])
 }
 
-// report fails the test with what the clients have seen so far.
+// report fails the test with the errors of the clients so far.
 func (f *fleet) report(t *testing.T) {
 	t.Helper()
 	f.mu.Lock()

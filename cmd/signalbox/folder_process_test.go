@@ -30,8 +30,7 @@ func (c *processes) unready(node int, words string) {
 	})
 }
 
-// tokenOf acquires and releases a semaphore in a new session and returns
-// the token.
+// tokenOf acquires and releases a semaphore in a new session, and returns the token.
 func (c *processes) tokenOf(name string) uint64 {
 	c.t.Helper()
 	session := c.must(c.t, 0, http.MethodPost, "/v1/sessions", `{"ttl":"1m"}`, http.StatusCreated).Session
@@ -40,9 +39,8 @@ func (c *processes) tokenOf(name string) uint64 {
 	return token
 }
 
-// TestRestoredFolders puts older copies of all folders back. A member started as
-// restored beside others that are not refuses; all of them together give no token
-// twice.
+// TestRestoredFolders puts older copies of all folders back. A member that is started as restored refuses to run beside
+// members that are not. If all of them are started so, no token is given twice.
 func TestRestoredFolders(t *testing.T) {
 	t.Parallel()
 	c := startProcesses(t, testProgram)

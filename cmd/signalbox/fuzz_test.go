@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// FuzzPeers reads lists of peers. A list that is taken can be dialled, has no id or
-// address twice, and reads the same when it is written again.
+// FuzzPeers reads lists of peers. An accepted list has addresses that can be dialled, has no id or address twice, and is
+// the same after it is written and read again.
 func FuzzPeers(f *testing.F) {
 	for _, seed := range []string{"", "n1=127.0.0.1:8711", "n1=n1:8711,n2=n2:8711", "a=[::1]:1, b=x:2", "n1=:1", "n1=[]:1", "=h:1", "n1=h:1,", "n1==h:1", "n1=h:http"} {
 		f.Add(seed)
@@ -42,8 +42,8 @@ func FuzzPeers(f *testing.F) {
 	})
 }
 
-// FuzzConfiguration sets the flags of a node from variables with any text. It must
-// not panic, and no limit that is taken is below 1.
+// FuzzConfiguration sets the flags of a node from variables with any text. It must not panic, and must accept no limit
+// below 1.
 func FuzzConfiguration(f *testing.F) {
 	f.Add("64KiB", "10m", "1000000", "*")
 	f.Add("-1", "1e3", "9223372036854775808", "")

@@ -13,8 +13,8 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
-// probes are Go clients that each add to another semaphore, one call after the other,
-// and measure how long a call takes. The longest one is the gap that a client has noticed.
+// probes are Go clients that each add to a different semaphore, one call after another, and measure each call. The
+// longest call is the gap in service that a client has noticed.
 type probes struct {
 	running sync.WaitGroup
 
@@ -24,7 +24,7 @@ type probes struct {
 	gaps  []time.Duration
 }
 
-// startProbes starts as many clients, each of which prefers another node. They end with ctx.
+// startProbes starts a number of clients, each of which prefers another node. They end with ctx.
 func startProbes(ctx context.Context, t *testing.T, addresses []string, count int) *probes {
 	t.Helper()
 	p := &probes{}

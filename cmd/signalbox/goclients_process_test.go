@@ -91,8 +91,7 @@ func (u *goClients) work(ctx context.Context) error {
 	return nil
 }
 
-// goOn waits until the worker has gone on, and checks that no lease is lost and no waiter
-// granted.
+// goOn waits until the worker has made progress. It checks that no lease is lost and no waiter is granted.
 func (u *goClients) goOn(t *testing.T) {
 	t.Helper()
 	before := u.turns.Load()
@@ -118,7 +117,7 @@ func (u *goClients) goOn(t *testing.T) {
 	}
 }
 
-// finish gives the leases back, and checks that the waiters get them in their order.
+// finish releases the leases, and checks that the waiters are granted in their order.
 func (u *goClients) finish(t *testing.T) {
 	t.Helper()
 	u.stop()

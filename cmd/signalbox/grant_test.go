@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// grantWithin is how soon after the last sign of a leader permits are granted again, by Raft's time-outs.
+	// grantWithin is how soon permits must be granted again after the last sign of a leader. It follows from Raft's
+	// time-outs.
 	grantWithin = 2 * time.Second
-	// grantAtMost is for the rare time when the first candidate comes too early,
-	// or both at once, so that there is a second election on a busy machine.
+	// grantAtMost is the limit for the rare case of a second election: the first candidate comes too early, or two
+	// candidates come at once, on a busy machine.
 	grantAtMost = 4 * time.Second
 )
 
-// firstGrant acquires on the given nodes at once until one grants, and returns how
-// long that took.
+// firstGrant acquires at the given nodes at the same time until one grants. It returns how long that took.
 func firstGrant(t *testing.T, c *client, nodes ...int) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -45,7 +45,7 @@ func firstGrant(t *testing.T, c *client, nodes ...int) time.Duration {
 	return time.Since(start)
 }
 
-// insistOn is insist on one node alone.
+// insistOn repeats a request to one node until it has a reply.
 func (c *client) insistOn(ctx context.Context, node int, method, path, body string) (reply, error) {
 	alone := &client{bases: c.bases[node : node+1], http: c.http}
 	return alone.insist(ctx, 0, method, path, body)

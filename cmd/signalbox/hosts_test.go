@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// called returns the status of a GET / at an address under another name.
+// called sends GET / to an address under another host name, and returns the status.
 func called(t *testing.T, address, host string) (status int) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() error {
@@ -28,8 +28,8 @@ func called(t *testing.T, address, host string) (status int) {
 	return status
 }
 
-// TestHosts: a page's own host name that leads to a node is refused on loopback, and
-// wherever names are listed; beyond loopback a node runs only by --insecure-http.
+// TestHosts: a web page's own host name may lead to a node. The node refuses it on loopback, and wherever names are
+// listed. Beyond loopback a node runs without TLS only with --insecure-http.
 func TestHosts(t *testing.T) {
 	const evil = "evil.example"
 	for _, c := range []struct {
@@ -64,8 +64,8 @@ func TestHosts(t *testing.T) {
 	})
 }
 
-// TestComposeIsForThisMachine: the file says that its API is open, and publishes it
-// on loopback alone; its peers are never open, and no node has the authority's key.
+// TestComposeIsForThisMachine: docker-compose.yml says that its API is open, and publishes it only on loopback. The peer
+// ports are not open, and no node has the authority's key.
 func TestComposeIsForThisMachine(t *testing.T) {
 	text, err := os.ReadFile("../../docker-compose.yml")
 	must(t, err)

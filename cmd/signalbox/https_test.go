@@ -39,8 +39,8 @@ func trusting(t testing.TB, dir string) *tls.Config {
 	return &tls.Config{RootCAs: roots, ServerName: "localhost"}
 }
 
-// httpsClient returns a client that trusts the authority of a folder and shows a
-// certificate of it if one is named, and how many connections it has opened.
+// httpsClient returns a client that trusts the authority in dir and, if shows is not "", shows that certificate. It also
+// returns the number of connections that the client has opened.
 func httpsClient(t *testing.T, dir, shows string) (*http.Client, *atomic.Int64) {
 	t.Helper()
 	config := trusting(t, dir)
@@ -71,8 +71,7 @@ func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(r)
 }
 
-// admin returns a client over HTTPS that trusts the authority in a folder and shows the
-// token of a file.
+// admin returns a client over HTTPS that trusts the authority in dir and sends the token in a file.
 func admin(t testing.TB, dir, tokenFile string, bases ...string) *client {
 	t.Helper()
 	token, err := os.ReadFile(tokenFile)
@@ -81,7 +80,7 @@ func admin(t testing.TB, dir, tokenFile string, bases ...string) *client {
 		&http.Transport{TLSClientConfig: trusting(t, dir)}}}}
 }
 
-// serial returns the number of the certificate that a node shows to a client.
+// serial returns the serial number of the certificate that a node shows.
 func serial(t *testing.T, client *http.Client, url string) string {
 	t.Helper()
 	response, err := client.Get(url + "/livez")
@@ -93,8 +92,8 @@ func serial(t *testing.T, client *http.Client, url string) string {
 	return response.TLS.PeerCertificates[0].SerialNumber.String()
 }
 
-// TestServeHTTPS runs a node whose certificate serves peers and clients, and renews it:
-// new connections get the new one, open ones go on, and a broken file changes neither.
+// TestServeHTTPS runs a node with one certificate for peers and clients, and renews the certificate. New connections get
+// the new certificate, and open connections go on. A broken file changes neither.
 func TestServeHTTPS(t *testing.T) {
 	dir := makeCerts(t, "ca", "node n1", "node n2", "client ci")
 	cert, key, ca := filepath.Join(dir, "node-n1.pem"), filepath.Join(dir, "node-n1-key.pem"), filepath.Join(dir, "ca.pem")
@@ -152,8 +151,8 @@ func TestServeHTTPS(t *testing.T) {
 	}
 }
 
-// TestServeNeedsAServersCertificate: a client's certificate is refused at the start, and
-// not by each client later.
+// TestServeNeedsAServersCertificate: the node refuses a client's certificate when it starts. Otherwise each client would
+// refuse it later.
 func TestServeNeedsAServersCertificate(t *testing.T) {
 	dir, port := makeCerts(t, "ca", "client ci"), freePorts(t, 0, 1)
 	command(t, []string{"serve", "--ephemeral", "--http", fmt.Sprintf("127.0.0.1:%d", port), "--peer", fmt.Sprintf("127.0.0.1:%d", port+1),
@@ -161,7 +160,25 @@ func TestServeNeedsAServersCertificate(t *testing.T) {
 		refused(t, "--tls-cert", "client-ci.pem", "not a server's certificate")
 }
 
-// TestInsecureHTTPIsLoud: a node that lets everybody in says so.
+// TestAddressOfAnotherPort: a client with the port for peers, or with https:// and a port of plain HTTP, learns that; the
+// node need not be started.
+func TestAddressOfAnotherPort(t *testing.T) {
+	dir, port := makeCerts(t, "ca", "node n1"), freePorts(t, 0, 1, 2, 3)
+	address := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", port+i) }
+	cert, key, ca := filepath.Join(dir, "node-n1.pem"), filepath.Join(dir, "node-n1-key.pem"), filepath.Join(dir, "ca.pem")
+	startInProcess(t.Context(), t, "serve", "--ephemeral", "--http", address(0), "--peer", address(1)).awaitLog(t, "serving")
+	startInProcess(t.Context(), t, "serve", "--ephemeral", "--http", address(2), "--peer", address(3), "--peer-cert", cert, "--peer-key", key, "--peer-ca", ca).
+		awaitLog(t, "serving")
+	for url, words := range map[string]string{
+		"https://" + address(0): "Give its address with http://.",
+		"http://" + address(1):  "If this is the port for peers: clients use the HTTP port",
+		"https://" + address(3): "This is the port for peers: clients use the HTTP port",
+	} {
+		status(t, "--addr", url, "--ca", ca).refused(t, words)
+	}
+}
+
+// TestInsecureHTTPIsLoud: a node that serves everybody without protection logs a warning.
 func TestInsecureHTTPIsLoud(t *testing.T) {
 	port := freePorts(t, 0, 1)
 	n := startInProcess(t.Context(), t, "serve", "--ephemeral", "--http", fmt.Sprintf("0.0.0.0:%d", port),

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// running is a command that goes on in this process.
+// running is a command that runs in this process.
 type running struct {
 	status         chan int
 	stdout, stderr written
@@ -77,7 +77,7 @@ func (r *running) await(t *testing.T, w *written, words string) {
 	})
 }
 
-// ended waits for the command's end and checks that it was in order and in time.
+// ended waits until the command has ended, and checks its status and the time.
 func (r *running) ended(t *testing.T, within time.Duration) {
 	t.Helper()
 	start := time.Now()

@@ -4,10 +4,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"runtime"
@@ -25,12 +27,16 @@ import (
 func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 	var address, authorities string
 	var timeout time.Duration
+	var client *http.Client
+	var probe *url.URL
 	command := &cobra.Command{
 		Use:   "healthcheck",
 		Short: "Exit 0 if a node replies to a GET with 200",
-		RunE: func(command *cobra.Command, _ []string) error {
-			client, err := cli.HTTPClient(credentials.Config{CA: authorities}, nil)
-			if err != nil {
+		PreRunE: func(command *cobra.Command, _ []string) (err error) {
+			if timeout <= 0 {
+				return errors.New("--timeout must be above 0")
+			}
+			if client, err = cli.HTTPClient(credentials.Config{CA: authorities}, nil); err != nil {
 				return err
 			}
 			if !command.Flags().Changed("url") {
@@ -42,10 +48,10 @@ func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 				}
 			}
 			client.Timeout = timeout
-			probe, err := credentials.ParseAddress(address)
-			if err != nil {
-				return err
-			}
+			probe, err = credentials.ParseAddress(address)
+			return err
+		},
+		RunE: func(command *cobra.Command, _ []string) error {
 			request, err := http.NewRequestWithContext(command.Context(), http.MethodGet, probe.String(), nil)
 			if err != nil {
 				return err
@@ -67,15 +73,20 @@ func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&address, "url", "",
-		"what to get; default: /readyz of the node that "+variable("http")+" and "+variable("tls-cert")+" are of, or of port 8701")
+		"what to get; default: /readyz of the node that "+variable("http")+" and "+variable("tls-cert")+" are of, else of "+variable("addr")+" if it names one node, else of port 8701")
 	cli.AddCAFlag(command.Flags(), &authorities)
 	command.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for the reply")
 	return command
 }
 
-// ownURL returns the URL of the readiness probe of the node in this environment.
+// ownURL returns the URL of the readiness probe of the node in this environment. Several addresses are ignored: they are
+// for clients, and don't say which node runs here.
 func ownURL(lookup func(string) (string, bool)) string {
 	address, _ := lookup(variable("http"))
+	certificate, _ := lookup(variable("tls-cert"))
+	if base, _ := lookup(variable("addr")); address == "" && certificate == "" && base != "" && !strings.Contains(base, ",") {
+		return strings.TrimRight(cli.ShownAddress(base), "/") + "/readyz" // the probe needs no token
+	}
 	if address == "" {
 		address = defaultConfig().httpAddress
 	}
@@ -84,7 +95,7 @@ func ownURL(lookup func(string) (string, bool)) string {
 			address = net.JoinHostPort("127.0.0.1", port)
 		}
 	}
-	if certificate, _ := lookup(variable("tls-cert")); certificate != "" {
+	if certificate != "" {
 		return "https://" + address + "/readyz"
 	}
 	return "http://" + address + "/readyz"
@@ -120,8 +131,8 @@ const release = "0.2.0"
 // stamped is set by the linker: -ldflags "-X main.stamped=$(git describe --tags --long --always --dirty)".
 var stamped string
 
-// version returns the version of this binary and the commit from which it was built: the stamped values, else the
-// values that the go command has recorded. The commit is "unknown" if neither has it.
+// version returns the version of this binary and the commit from which it was built. Stamped values take precedence over
+// the values that the go command has recorded. Without either, the commit is "unknown".
 func version() (number, commit string) {
 	if stamped != "" {
 		return identify(stamped)

@@ -17,8 +17,8 @@ import (
 	"github.com/signalbox/signalbox/test/noderedclient"
 )
 
-// keyless is a script as the subflow's users have it: it sends no keys, and repeats
-// failed requests. It counts the requests with a reply and, apart, those without.
+// keyless is a script as users of the subflow write it: it sends no keys, and repeats failed requests. It counts the
+// requests with a reply and the requests without a reply.
 type keyless struct {
 	mu                  sync.Mutex
 	ups, downs          int64 // acknowledged with 200
@@ -26,7 +26,7 @@ type keyless struct {
 	refused, unexpected map[int]int
 }
 
-// keylessPermits are more than ever lack, though some downs count twice.
+// keylessPermits is so large that permits are never lacking, although some downs count twice.
 const keylessPermits = 1000
 
 func newKeyless() *keyless {
@@ -37,7 +37,7 @@ func (k *keyless) at(base string) *noderedclient.Client {
 	return &noderedclient.Client{Addresses: []string{base}, HTTP: &http.Client{Transport: k}}
 }
 
-// RoundTrip sends a request and counts how it came out.
+// RoundTrip sends a request and counts its outcome.
 func (k *keyless) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil { // a reply that breaks off is lost as well
@@ -80,7 +80,7 @@ func (k *keyless) count(path string, status int, err error) {
 	}
 }
 
-// work takes and gives back; a 504 is a round like another to it.
+// work takes a permit and gives it back, again and again. It treats a 504 like a success.
 func (k *keyless) work(ctx context.Context, base string, inside func() bool) error {
 	client := k.at(base)
 	if _, err := client.Create(ctx, "keyless", keylessPermits); err != nil && !isTimeout(err) {
@@ -103,8 +103,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &status) && status.Status == http.StatusGatewayTimeout
 }
 
-// finish checks that the value is off by no more than the lost requests, in either
-// direction, and that every status is one of the contract.
+// finish checks that the value differs by no more than the number of lost requests, in either direction, and that the
+// contract allows every status.
 func (k *keyless) finish(t *testing.T, c *processes, u *users) {
 	t.Helper()
 	u.end(t)

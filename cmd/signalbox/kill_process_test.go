@@ -37,7 +37,7 @@ func TestKillLeader(t *testing.T) {
 		}
 	}
 	slices.Sort(gaps)
-	// Raft waits for the silence of a Tick at least. Now and then an election fails, on a busy machine.
+	// Raft waits at least for a Tick of silence. On a busy machine an election sometimes fails.
 	if median, longest := gaps[len(gaps)/2], gaps[len(gaps)-1]; median > raftlib.Tick/2 || longest > grantAtMost {
 		t.Errorf("granted again only after %v", gaps)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// TestFlagsKeepEntriesShort: each limit of the state machine that has a highest value is
-// refused beyond it, and only these are.
+// TestFlagsKeepEntriesShort: if a limit of the state machine has a highest value, its flag refuses a higher value. Other
+// limits have no highest value.
 func TestFlagsKeepEntriesShort(t *testing.T) {
 	highestLimits := reflect.ValueOf(fsm.MaxLimits())
 	for i := range highestLimits.NumField() {

@@ -43,8 +43,8 @@ func crowd(t *testing.T, address, name string, sessions int) (ids []string) {
 	return ids
 }
 
-// TestLongLists: show and why have every holder and waiter of a semaphore with more of them than
-// one request reads, in order and once; tables have the first ones and the number of the others.
+// TestLongLists: a semaphore has more holders and waiters than one request reads. show and why print each of them once
+// and in order; tables have the first of them, and the number of the others.
 func TestLongLists(t *testing.T) {
 	const holders, waiters = 1050, 2025
 	s, end := startStage(t, "--ephemeral")

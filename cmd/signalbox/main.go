@@ -128,7 +128,6 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		},
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
-	root.SetVersionTemplate("signalbox {{.Version}}\n")
 	root.AddCommand(newServe(lookup), newConfig(), newProxy(), newDev(), newVersion(), newHealthcheck(lookup))
 	for _, command := range root.Commands() {
 		command.Args = cli.Arguments(0, 0)
@@ -137,8 +136,12 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 	root.AddCommand(newRun(lookup), newElect(lookup), newMCP(lookup))
 	root.AddCommand(verbs.Commands(lookup, parsePeers)...)
 	for all := root.Commands(); len(all) > 0; all = append(all[1:], all[0].Commands()...) {
-		if command, check := all[0], all[0].Args; check != nil {
+		command := all[0]
+		if check := command.Args; check != nil {
 			command.Args = func(_ *cobra.Command, arguments []string) error { return cli.UsageError(check(command, arguments)) }
+		}
+		if check := command.PreRunE; check != nil { // it checks flags, and the files that they name, before the command does anything
+			command.PreRunE = func(_ *cobra.Command, arguments []string) error { return cli.UsageError(check(command, arguments)) }
 		}
 	}
 	return root

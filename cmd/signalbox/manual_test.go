@@ -83,7 +83,7 @@ func TestCLIPage(t *testing.T) {
 	}
 }
 
-// TestMistypedVariable: every flag's variable counts, and so do the variables of run and of Compose.
+// TestMistypedVariable: the variable of each flag is known, and so are the variables of run and of Compose.
 func TestMistypedVariable(t *testing.T) {
 	if err := mistyped([]string{"SIGNALBOX_NODE_ID=n1", "SIGNALBOX_PERMITS=3", "SIGNALBOX_SESSION=5", "SIGNALBOX_SEMAPHORE=db", "SIGNALBOX_TOKEN=3", "SIGNALBOX_SLOTS=0,1", "SIGNALBOX_SLOT=0",
 		"SIGNALBOX_CONTEXT=home", "SIGNALBOX_OUTPUT=json", "SIGNALBOX_BIND=0.0.0.0", "SIGNALBOX_YES=true", "SIGNALBOX_TEST_AS_PROGRAM=1"}); err != nil {
@@ -94,7 +94,7 @@ func TestMistypedVariable(t *testing.T) {
 	}
 }
 
-// TestConfig prints settings with their sources, and refuses those that serve would refuse.
+// TestConfig: config prints settings with their sources, and refuses the settings that serve would refuse.
 func TestConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "s.toml")
 	must(t, os.WriteFile(file, []byte("node-id = \"n7\"\nephemeral = true\nmax-leases = 7\n"), 0o600))
@@ -111,7 +111,7 @@ func TestConfig(t *testing.T) {
 	command(t, []string{"serve"}, "SIGNALBOX_CONFIG", file, "SIGNALBOX_MAX_LEASES", "0").refused(t, "SIGNALBOX_MAX_LEASES", "above 0")
 }
 
-// TestCompletion completes verbs, flags' values, and without a cluster no names.
+// TestCompletion: verbs and the values of flags are completed. Without a cluster no names are completed.
 func TestCompletion(t *testing.T) {
 	for line, word := range map[string]string{"cre": "create", "members ": "add", "ls -o ": "json"} {
 		o := command(t, append([]string{"__complete"}, strings.Split(line, " ")...), "SIGNALBOX_ADDR", "http://127.0.0.1:1", "SIGNALBOX_TIMEOUT", "10ms")

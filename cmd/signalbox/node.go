@@ -54,8 +54,8 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 	if err != nil {
 		return nil, err
 	}
-	if descriptors, known := openFiles(); known {
-		c.fitConnections(descriptors, log)
+	if limit, known := openFilesLimit(); known {
+		c.fitConnections(limit, log)
 	}
 	n := &node{log: log, served: make(chan error, 1)}
 	defer func() {
@@ -64,8 +64,8 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 			n.abandon()
 		}
 	}()
-	peers, err := listen(ctx, "--peer", c.peerAddress)
-	if err != nil { // before a folder is made in vain
+	peers, err := listen(ctx, "--peer", c.peerAddress) // only tries the port, before a folder is made
+	if err != nil {
 		return nil, err
 	}
 	peers.Close()
@@ -220,12 +220,12 @@ func (n *node) stop() {
 		n.undeclare()
 		n.backups.end()
 		n.certs.end()
-		n.clients.end()
+		n.clients.stopFollowing()
 		n.cluster.Drain()
 		if err := n.server.Shutdown(ctx); err != nil {
 			n.log.Warn("requests were cut off", "error", err)
 		}
-		n.clients.close()
+		n.clients.closeAudit()
 		if err := n.cluster.Close(ctx); err != nil {
 			n.log.Warn("the node has not ended in time", "error", err)
 			return // don't close the store, since a hanging disk could block it
@@ -256,8 +256,8 @@ func (n *node) abandon() {
 		n.certs.end()
 	}
 	if n.clients != nil {
-		n.clients.end()
-		n.clients.close()
+		n.clients.stopFollowing()
+		n.clients.closeAudit()
 	}
 	if n.backups.end != nil {
 		n.backups.end()

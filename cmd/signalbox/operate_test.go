@@ -16,7 +16,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// verbStage runs verbs on a cluster, and hides in their output what differs between runs.
+// verbStage runs verbs on a cluster. In their output it replaces what differs between runs.
 type verbStage struct {
 	addresses string
 	sessions  []string // $1 is the first that was seen, and so on
@@ -35,7 +35,7 @@ var (
 	columns      = regexp.MustCompile(` {2,}`)
 )
 
-// startStage starts a node with the flags, and returns when it is ready. stop ends it in order.
+// startStage starts a node with the flags, and returns when the node is ready. stop stops it in order.
 func startStage(t *testing.T, flags ...string) (s *verbStage, stop func()) {
 	port := freePorts(t, 0, 1)
 	s = &verbStage{addresses: fmt.Sprintf("http://127.0.0.1:%d", port)}
@@ -78,7 +78,7 @@ func (s *verbStage) hidden(text string) string {
 	return columns.ReplaceAllString(text, "  ")
 }
 
-// arguments are the words of a line.
+// arguments returns the words of a line.
 func (s *verbStage) arguments(line string) (words []string) {
 	for _, word := range strings.Fields(line) {
 		for i, id := range slices.Backward(s.sessions) { // $1 begins $10
@@ -130,9 +130,9 @@ func (s *verbStage) perform(t *testing.T, lines string) string {
 	return shown.String()
 }
 
-// TestVerbs runs the scripts of testdata/verbs, each on a new node: the output of
-// each verb in each format, its refusals and its exit statuses. In a script _ is a space
-// within a word, and $1 the first session that was seen; background leaves a verb waiting.
+// TestVerbs runs the scripts of testdata/verbs, each on a new node: the output of each verb in each format, its refusals
+// and its exit statuses. In a script _ stands for a space within a word, and $1 for the first session that was seen;
+// background leaves a verb waiting.
 func TestVerbs(t *testing.T) {
 	datadriven.Walk(t, filepath.Join("testdata", "verbs"), func(t *testing.T, path string) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -152,7 +152,7 @@ func TestVerbs(t *testing.T) {
 	})
 }
 
-// TestVerbsFollow: events and watch end in order at Ctrl-C, and have shown what happened.
+// TestVerbsFollow: events and watch end in order at Ctrl-C, and have printed the changes until then.
 func TestVerbsFollow(t *testing.T) {
 	s, end := startStage(t, "--ephemeral")
 	address := s.addresses
@@ -169,6 +169,7 @@ func TestVerbsFollow(t *testing.T) {
 	last := startInProcess(following, t, "events", "--last", "1", "--prefix", "d", "--addr", address)
 	watch := startInProcess(following, t, "watch", "db", "--addr", address)
 	events.awaitOutput(t, `"event":"created"`)
+	last.awaitOutput(t, "created          db") // before the grant, which else would be the last event
 	watch.awaitOutput(t, "0 held")
 	if o := command(t, []string{"acquire", "db", "--metadata", "host=web7,pid=1,user=ann", "--addr", address}); o.status != 0 {
 		t.Fatalf("%+v", o)
@@ -176,7 +177,6 @@ func TestVerbsFollow(t *testing.T) {
 	events.awaitOutput(t, `"event":"granted"`)
 	lines.awaitOutput(t, time.Now().Format(time.DateOnly)) // the local time
 	lines.awaitOutput(t, "granted          db  ann@web7 pid 1 (session ")
-	last.awaitOutput(t, "created          db") // before it began
 	last.awaitOutput(t, "granted          db")
 	if o := command(t, []string{"item", "put", "cfg", "v", "--addr", address}); o.status != 0 {
 		t.Fatalf("%+v", o)
@@ -204,7 +204,7 @@ func TestVerbsFollow(t *testing.T) {
 	end()
 }
 
-// TestVerbsWithoutCluster: each verb ends soon with status 6, and with what to do next.
+// TestVerbsWithoutCluster: each verb ends soon with status 6, and says what to do next.
 func TestVerbsWithoutCluster(t *testing.T) {
 	for _, arguments := range []string{"ls", "show db", "status", "members", "acquire db", "up db", "renew 5", "watch db", "events", "rm db", "leader n1"} {
 		t.Run(arguments, func(t *testing.T) {
@@ -221,8 +221,8 @@ func TestVerbsWithoutCluster(t *testing.T) {
 	}
 }
 
-// TestContexts: a context gives the address and the token; flags win over it, and variables
-// unless --context is on the command line.
+// TestContexts: a context gives the address and the token. Flags take precedence over it, and so do variables unless
+// --context is on the command line.
 func TestContexts(t *testing.T) {
 	home := t.TempDir()
 	folder := filepath.Join(home, ".config", "signalbox")

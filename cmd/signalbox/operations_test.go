@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestRunHasEveryFlag: docs/run.md has a row with the default of each flag of serve, and
-// no other row. The rule that it has for variables holds for each flag.
+// TestRunHasEveryFlag: docs/run.md has a row with the default of each flag of serve, and no other row. The name of each
+// flag's variable follows the rule on the page.
 func TestRunHasEveryFlag(t *testing.T) {
 	page := pages(t)["docs/run.md"]
 	if !strings.Contains(page, "`--node-id` is `SIGNALBOX_NODE_ID`") {
@@ -42,8 +42,8 @@ func TestRunHasEveryFlag(t *testing.T) {
 	}
 }
 
-// TestRunHasEveryMetric: docs/run.md names every metric that nodes at work show, and the
-// pages for operators name no other metric.
+// TestRunHasEveryMetric: docs/run.md names every metric that working nodes show, and the pages for operators name no
+// other metric.
 func TestRunHasEveryMetric(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 2, "--dialects", strings.Join(allDialects(), ","))
 	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1,"groups":"request"}`, http.StatusCreated)
@@ -71,8 +71,8 @@ func TestRunHasEveryMetric(t *testing.T) {
 	}
 }
 
-// The dashboard and the alert rules use metrics and labels that nodes at work show;
-// scripts/alerts.sh checks their expressions.
+// The dashboard and the alert rules use only metrics and labels that working nodes show. scripts/alerts.sh checks their
+// expressions.
 func TestDashboardAndAlertsKnowTheMetrics(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 2)
 	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1}`, http.StatusCreated)

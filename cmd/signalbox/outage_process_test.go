@@ -11,14 +11,14 @@ import (
 
 const (
 	outageTTL = 8 * time.Second
-	// tickPeriod is how much cluster time a full restart may hand out again.
+	// tickPeriod is how much cluster time may repeat after a restart of all nodes.
 	tickPeriod = 500 * time.Millisecond
-	// slack is for a busy machine: between an event and its being noticed here.
+	// slack is the time that a busy machine may need until an event is noticed in this process.
 	slack = 500 * time.Millisecond
 )
 
-// TestKillAll kills all three nodes at once and starts them again. All that was
-// acknowledged is there, and a lease has the time that it had left.
+// TestKillAll kills all three nodes at once and starts them again. The whole acknowledged state is there, and a lease
+// has the same time left as before.
 func TestKillAll(t *testing.T) {
 	c := startProcesses(t, testProgram)
 	w := startCounters(t, c.client, 4)

@@ -17,8 +17,8 @@ func serveVariables(t *testing.T) (all []string) {
 	return all
 }
 
-// TestPackagedSettings: the file of settings that the packages install sets no variable, and each
-// that it proposes is one of serve.
+// TestPackagedSettings: the file of settings that the packages install sets no variable. Each setting that it proposes
+// is a flag of serve.
 func TestPackagedSettings(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/systemd/node.env")
 	must(t, err)
@@ -39,7 +39,7 @@ func TestPackagedSettings(t *testing.T) {
 	}
 }
 
-// TestChart: the Helm chart is of this version, and its nodes' environment has variables of serve alone.
+// TestChart: the Helm chart has this version. In the environment of its nodes there are only variables of serve.
 func TestChart(t *testing.T) {
 	const folder = "../../packaging/helm/signalbox"
 	about, err := os.ReadFile(filepath.Join(folder, "Chart.yaml"))

@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire
-	// passes through: as many as a reader has to open to follow it.
+	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire passes through, since a reader has
+	// to open them all to follow it.
 	maxFilesOnLeader   = 48
 	maxFilesOnFollower = 47
-	// acquiresTraced is how many acquires are traced at least. Work in the background shows
-	// in some of them only: on a busy machine in so many that more are needed, up to mostTraced.
+	// acquiresTraced is the least number of traced acquires. Files of background work appear in some traces only. On a
+	// busy machine they appear in many traces, so that more acquires are needed, at most mostTraced.
 	acquiresTraced, mostTraced = 12, 60
 )
 
-// TestFilesOfOneAcquire counts the source files that run for one acquire on the
-// leader, and on a follower that forwards it, and lists them.
+// TestFilesOfOneAcquire counts and lists the source files that run for one acquire: on the leader, and on a follower
+// that forwards the acquire.
 func TestFilesOfOneAcquire(t *testing.T) {
 	program := buildWithCoverage(t)
 	coverage := t.TempDir()
@@ -68,9 +68,8 @@ func TestFilesOfOneAcquire(t *testing.T) {
 	}
 }
 
-// buildWithCoverage builds a program that counts its statements, and writes and
-// clears the counters on request. It works on a copy of the sources, since cover
-// does not read overlays.
+// buildWithCoverage builds a program that counts how often its statements run, and that writes and clears the counters
+// on request. It works on a copy of the sources, since cover does not read overlays.
 func buildWithCoverage(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,7 +127,7 @@ type coverageTrace struct {
 	taken  int
 }
 
-// newCoverageTrace traces the process of that id, whose GOCOVERDIR is home.
+// newCoverageTrace traces the process with this id. home is its GOCOVERDIR.
 func newCoverageTrace(t *testing.T, home string, process int) *coverageTrace {
 	t.Helper()
 	meta, err := filepath.Glob(filepath.Join(home, "covmeta.*"))
@@ -167,8 +166,8 @@ func (c *coverageTrace) take() string {
 	return at
 }
 
-// filesWith returns the files that have run once these are among them. It takes the
-// counters often and reads them later, since work in the background runs meanwhile.
+// filesWith waits until all files in these have run, and returns all files that have run by then. It saves the counters
+// often and reads them later, since background work goes on meanwhile.
 func (c *coverageTrace) filesWith(these ...string) (files map[string]bool) {
 	c.t.Helper()
 	eventually(c.t, 10*time.Second, func() error {
@@ -187,8 +186,8 @@ func (c *coverageTrace) filesWith(these ...string) (files map[string]bool) {
 	return files
 }
 
-// files returns the source files of this module in which a statement had run between
-// clear and take, by their path from the module's root.
+// files returns the source files of this module in which a statement had run between clear and take. The paths begin at
+// the module's root.
 func (c *coverageTrace) files(at string) map[string]bool {
 	c.t.Helper()
 	profile := at + ".txt"

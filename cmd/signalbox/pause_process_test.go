@@ -19,8 +19,8 @@ const (
 	pauseTTL = 3 * time.Second // of a lease that is not renewed
 )
 
-// TestPause stops a node for five seconds, as a long garbage collection or a
-// suspended machine does: first the leader, then a follower.
+// TestPause stops a node for five seconds, as a long garbage collection or a suspended machine does: first the leader,
+// then a follower.
 func TestPause(t *testing.T) {
 	c := startProcesses(t, testProgram)
 	f := startFleet(t, c.client, "db", 10, 10)
@@ -35,9 +35,9 @@ func TestPause(t *testing.T) {
 	sameState(t, c)
 }
 
-// pause stops a node, changes the value elsewhere, asks the stopped node for it, and
-// lets the node go on. Its reply must then be the new value, or a refusal because it
-// doesn't know. A lease that is not renewed meanwhile ends in its time.
+// pause stops a node, changes a value at another node, asks the stopped node for the value, and continues the stopped
+// node. Its reply must be the new value, or a refusal because it doesn't know the value. A lease that is not renewed
+// meanwhile ends at its deadline.
 func (c *processes) pause(node, value int) {
 	c.t.Helper()
 	first, second := others(node)
@@ -106,8 +106,8 @@ func (p *process) suspend(t *testing.T) {
 	})
 }
 
-// expiry takes a lease and waits behind it; it sends an error unless the waiting request
-// is granted in time, and not early.
+// expiry takes a lease, and waits behind it in a second session. It sends an error unless the waiting request is granted
+// in time, and not early.
 func (c *processes) expiry(ctx context.Context, name string, first, second int) <-chan error {
 	c.t.Helper()
 	c.must(c.t, first, http.MethodPut, semaphorePath(name), `{"permits":1}`, http.StatusCreated)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// freePorts finds a port p such that p+offset is free on loopback for each offset. No
-// other call in this process, or in another one that runs these tests, returns one of them.
+// freePorts finds a port p such that p+offset is free on loopback for each offset. Further calls, in this process or in
+// other processes that run these tests, return other ports.
 func freePorts(t testing.TB, offsets ...int) int {
 	t.Helper()
 	band.Lock()
@@ -39,7 +39,7 @@ const (
 	maxOffset = 32   // of a call
 )
 
-// band has the ports of this process. The listener on its first port keeps other processes out.
+// band is the range of ports of this process. A listener on its first port keeps other processes out.
 var band struct {
 	sync.Mutex
 	lock  net.Listener
@@ -65,7 +65,7 @@ func takeBand(t testing.TB) {
 	t.Fatalf("no free ports found outside %d to %d, which the kernel takes for connections", low, high)
 }
 
-// kernelPorts returns the range from which the kernel takes ports, as far as it says.
+// kernelPorts returns the range from which the kernel takes ports. It uses a default if the kernel does not tell.
 func kernelPorts() (low, high int) {
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
 		if _, err := fmt.Sscan(string(text), &low, &high); err == nil {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// asProgram in the environment makes the test binary be the program, so that
-// tests run real processes of the very code under test.
+// asProgram is a variable. With it the test binary is the program, so that tests run real processes of the code under
+// test.
 const asProgram = "SIGNALBOX_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -40,8 +40,8 @@ type process struct {
 	err     error // of Wait; read after done
 }
 
-// startProcess runs a program, by default this one. It is killed with the test,
-// at the latest, and its log is shown if the test fails.
+// startProcess runs a program, by default this program. The process is killed at the end of the test at the latest. If
+// the test fails, its log is printed.
 func startProcess(t *testing.T, program, log string, arguments ...string) *process {
 	t.Helper()
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -78,14 +78,14 @@ func tail(file string, count int) string {
 
 func (p *process) signal(s syscall.Signal) { _ = p.command.Process.Signal(s) }
 
-// kill ends it with SIGKILL and waits until it is gone.
+// kill kills the process with SIGKILL and waits until it has ended.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// terminate sends SIGTERM and returns how long the process took to end. It fails
-// unless it ended with status 0 within the time, and had replied to all requests.
+// terminate sends SIGTERM and returns how long the process took to end. The test fails unless the process ends with
+// status 0 within the time, and has replied to all requests.
 func (p *process) terminate(t *testing.T, within time.Duration) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -129,7 +129,7 @@ func startProcesses(t *testing.T, program string, extra ...string) *processes {
 	return c
 }
 
-// newProcesses returns a cluster of which no node runs yet.
+// newProcesses returns a cluster of three nodes that do not run yet.
 func newProcesses(t *testing.T, program string, extra ...string) *processes {
 	t.Helper()
 	c := &processes{t: t, program: program, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12), extra: extra}

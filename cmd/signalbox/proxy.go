@@ -38,19 +38,18 @@ type proxyFlags struct {
 // newProxy makes the subcommand that sends each request to its cell.
 func newProxy() *cobra.Command {
 	f := proxyFlags{api: certs.Config{Server: true}, idle: httpapi.DefaultIdleTimeout}
+	var run func(context.Context) error
 	command := &cobra.Command{
 		Use:   "proxy",
 		Short: "Send each request to the cell that has its name",
 		Long: "Serve the API and the dialects of several clusters, the cells of the file --cells, until SIGTERM or SIGINT. Each\n" +
 			"request goes to the cell that has its name, else its session. SIGHUP reads the file again.\n\n" +
 			"Tokens pass through the proxy, so that the nodes decide who may do what.",
-		RunE: func(command *cobra.Command, _ []string) error {
-			log, err := f.logs.logger(command, &config{})
-			if err != nil {
-				return err
-			}
-			return f.run(command.Context(), log)
+		PreRunE: func(command *cobra.Command, _ []string) (err error) {
+			run, err = f.prepare(command)
+			return err
 		},
+		RunE: func(command *cobra.Command, _ []string) error { return run(command.Context()) },
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.cells, "cells", "", "TOML file of the cells: the prefixes, the nodes and the number of each")
@@ -64,27 +63,35 @@ func newProxy() *cobra.Command {
 	return command
 }
 
-// run serves until ctx ends.
-func (f *proxyFlags) run(ctx context.Context, log hclog.Logger) error {
+// prepare checks the flags and reads the files that they name. It returns the function that serves until its ctx ends.
+func (f *proxyFlags) prepare(command *cobra.Command) (func(context.Context) error, error) {
+	log, err := f.logs.logger(command, &config{})
+	if err != nil {
+		return nil, err
+	}
 	m, err := f.read()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := f.validate(); err != nil {
-		return err
+		return nil, err
 	}
 	source, err := openSource("--tls-cert", f.api)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	transport, err := f.transport(log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p, err := proxy.New(proxy.Config{Cells: m, Transport: transport, IdleTimeout: f.idle, Logger: log})
 	if err != nil {
-		return fmt.Errorf("--cells: %s: %w", f.cells, err)
+		return nil, fmt.Errorf("--cells: %s: %w", f.cells, err)
 	}
+	return func(ctx context.Context) error { return f.serve(ctx, p, len(m.All()), source, log) }, nil
+}
+
+func (f *proxyFlags) serve(ctx context.Context, p *proxy.Proxy, cells int, source *certs.Source, log hclog.Logger) error {
 	listener, err := listen(ctx, "--listen", f.listen)
 	if err != nil {
 		return err
@@ -96,7 +103,7 @@ func (f *proxyFlags) run(ctx context.Context, log hclog.Logger) error {
 		secure = source.ServerTLS()
 	}
 	number, _ := version()
-	log.Info("serving", "version", number, "http", f.listen, "tls", source != nil, "cells", len(m.All()))
+	log.Info("serving", "version", number, "http", f.listen, "tls", source != nil, "cells", cells)
 	return p.Serve(ctx, listener, secure)
 }
 

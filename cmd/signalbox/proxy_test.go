@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// named is a server that replies with its name. A request for the semaphore us/slow is told to came, and waits for it.
+// named is a server that replies with its name. At a request for the semaphore us/slow it first sends to came, and then
+// waits for a value on came.
 func named(t *testing.T, name string, came chan struct{}) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/slow") {
@@ -26,8 +27,8 @@ func named(t *testing.T, name string, came chan struct{}) string {
 	return server.URL
 }
 
-// TestProxy: it sends names to the nodes of their cells, reads its file again at SIGHUP, and keeps the cells when the
-// file is wrong. A request under way then gets its reply.
+// TestProxy: the proxy sends requests about a name to the nodes of its cell. It reads its file again at SIGHUP, and
+// keeps the cells if the file is wrong. A request that is under way then gets its reply.
 func TestProxy(t *testing.T) {
 	came := make(chan struct{})
 	first, second := named(t, "first", came), named(t, "second", came)
@@ -95,7 +96,7 @@ func TestProxyEndsIdleConnections(t *testing.T) {
 	}
 }
 
-// TestProxyRefusesUnsafeFlags: tokens don't go over plain HTTP beyond this machine unless an operator says so.
+// TestProxyRefusesUnsafeFlags: the proxy sends tokens over plain HTTP to other machines only if an operator allows it.
 func TestProxyRefusesUnsafeFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cells.toml")
 	for _, c := range []struct{ node, flags, want string }{

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// tour is a part of a page: the commands, as a reader would paste them, from one
-// heading in bold, or the section's own, to another.
+// tour returns the commands in a part of a page, as a reader would paste them. The part begins at the line that starts
+// with from, and ends at the next line that starts with to.
 func tour(t *testing.T, page, from, to string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../" + page)
@@ -33,8 +33,8 @@ func tour(t *testing.T, page, from, to string) string {
 	return script.String()
 }
 
-// paste runs a script of README with other addresses for those that it names. It
-// fails when a command does, or when a node replies with an error.
+// paste runs a script of README, with the addresses of the test in place of README's. It fails if a command fails, or if
+// a node replies with an error.
 func paste(t *testing.T, folder, script string, c *client) string {
 	t.Helper()
 	for _, program := range []string{"sh", "curl", "sed", "grep"} {
@@ -57,8 +57,8 @@ func paste(t *testing.T, folder, script string, c *client) string {
 	return stdout.String()
 }
 
-// TestReadme pastes README's tour, up to the containers, beside a dev and with a
-// binary as make makes them.
+// TestReadme pastes README's tour, up to the containers, with a running dev and with a binary that was built as make
+// builds it.
 func TestReadme(t *testing.T) {
 	folder := t.TempDir()
 	binary := filepath.Join(folder, "bin", "signalbox")
@@ -67,7 +67,7 @@ func TestReadme(t *testing.T) {
 	}
 	_, c, _ := startDev(t.Context(), t, 3)
 	script := tour(t, "README.md", "## Five minutes", "**5. Lose the leader.**")
-	// run's own default address, which README doesn't show, is another node here.
+	// README uses run's default address. In this test it is the address of another node.
 	shown := paste(t, folder, "export SIGNALBOX_ADDR="+c.bases[0]+"\n"+script, c)
 	for _, words := range []string{
 		`"blocked_by":"not-enough-available"`, // the one who waited was seen to
@@ -87,8 +87,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestCommandsOnASecuredCluster: with the files and variables that install.md names, curl and the verbs
-// use HTTPS and a token, though the lines of the page name neither.
+// TestCommandsOnASecuredCluster: with the files and variables that install.md names, curl and the verbs use HTTPS and a
+// token, although the commands of the page name neither.
 func TestCommandsOnASecuredCluster(t *testing.T) {
 	folder := t.TempDir()
 	certs := func(name string) string { return filepath.Join(folder, "certs", name) }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// recipeCode is the code of docs/recipes.md: by language, and by the number in the heading.
+// recipeCode has the code of docs/recipes.md, by language and by the number in the heading.
 type recipeCode map[string]map[string]string
 
 func readRecipes(t *testing.T) recipeCode {
@@ -74,8 +74,8 @@ func (code recipeCode) program(t *testing.T, language, source, name string) stri
 	return path
 }
 
-// TestRecipes runs the code of docs/recipes.md, as it stands there, each language with a node; the programs of testdata/recipes
-// have the assertions.
+// TestRecipes runs the code of docs/recipes.md unchanged, the code of each language with a separate node. The programs
+// of testdata/recipes have the assertions.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	code := readRecipes(t)

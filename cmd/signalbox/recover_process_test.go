@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// recover runs the subcommand on the folder of a node, and returns what it printed. It is
-// killed after a while, unless that is 0.
+// recover runs the subcommand on the folder of a node, and returns what it printed. Unless killed is 0, the subcommand
+// is killed after that time.
 func (c *processes) recover(node int, killed time.Duration, more ...string) (string, error) {
 	c.t.Helper()
 	arguments := append([]string{
@@ -32,8 +32,8 @@ func (c *processes) recover(node int, killed time.Duration, more ...string) (str
 	return string(output), err
 }
 
-// refused wants recover to fail with these words, perhaps after others: for 2 s after the
-// death of a node the other nodes take it for alive.
+// refused waits until recover fails with these words. It may first fail with other words: for 2 s after the death of a
+// node the other nodes believe that it is alive.
 func (c *processes) refused(node int, words string, more ...string) {
 	c.t.Helper()
 	eventually(c.t, 20*time.Second, func() error {
@@ -48,8 +48,8 @@ func (c *processes) refused(node int, words string, more ...string) {
 	})
 }
 
-// TestRecoverWithProcesses loses two of three nodes, and makes a cluster of the third,
-// with plain streams between nodes and with TLS; recover is killed again and again.
+// TestRecoverWithProcesses loses two of three nodes, and makes a cluster of the third node, with plain streams between
+// nodes and with TLS. The subcommand recover is killed again and again.
 func TestRecoverWithProcesses(t *testing.T) {
 	t.Parallel()
 	for _, secured := range []bool{false, true} {

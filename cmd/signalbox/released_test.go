@@ -18,8 +18,9 @@ import (
 
 var updateFolder = flag.Bool("update", false, "write the data folder of this version anew")
 
-// TestReleasedFolders: a node opens the data folder of each release, with all that a node of that release had in it.
-// The script beside a folder says what that is. Before a release this command writes its folder, which then stays:
+// TestReleasedFolders: a node opens the data folder of each release, with everything that a node of that release had
+// stored in it. The script beside a folder checks this content. Before a release this command writes its folder, which
+// then stays unchanged:
 //
 //	go test ./cmd/signalbox -run TestReleasedFolders -update
 //

@@ -11,14 +11,14 @@ import (
 const (
 	// stopWithin is how soon a node must be gone after SIGTERM.
 	stopWithin = 5 * time.Second
-	// gapAtMost is how long a call may take around one of 100 restarts. A few rolls, beside
-	// other tests, show the processors rather than the nodes: they are not held to it.
+	// gapAtMost is how long a call may take around one of 100 restarts. It does not apply to a few restarts beside other
+	// tests, where the gap depends more on the processors than on the nodes.
 	gapAtMost   = 250 * time.Millisecond
 	rollsForGap = 25
 )
 
-// TestRollingRestart stops and starts one node after another under a crowd of
-// clients, which must not notice more than a slow reply.
+// TestRollingRestart stops and starts one node after another under many clients. They must not notice more than a slow
+// reply.
 func TestRollingRestart(t *testing.T) {
 	c := startProcesses(t, testProgram)
 	f := startFleet(t, c.client, "db", 50, 200)

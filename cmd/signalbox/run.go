@@ -26,21 +26,21 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"renewed, and give the permits back when the command ends.\n\n" +
 			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_GROUP, SIGNALBOX_SESSION, SIGNALBOX_TOKEN (the fencing token, a\n" +
 			"number) and SIGNALBOX_ADDR in its environment; of a semaphore with slots also SIGNALBOX_SLOTS (0,3) and SIGNALBOX_SLOT\n" +
-			"(0, the first). The token that a cluster may ask for comes from --token-file, or from the\n" +
-			"variable SIGNALBOX_API_TOKEN, which the command sees too, so that it can call signalbox itself.\n\n" +
+			"(0, the first). If the cluster asks for a token, give it by --token-file or by the variable\n" +
+			"SIGNALBOX_API_TOKEN, which the command sees too, so that it can call signalbox itself.\n\n" +
 			"The command gets a separate process group, and the terminal if there is one; Ctrl-Z does not\n" +
-			"stop it. The signals INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are handed on to the group, unless the\n" +
-			"caller ignores them (on macOS: HUP and INT alone). Whatever is left of the group when the command itself has ended\n" +
-			"is ended too, before the permits are given back.\n\n" +
-			"A renewal that fails is no loss while the lease lives. Shortly before the permits could be granted to\n" +
-			"another client the group is sent TERM and, after --grace, KILL. Then the permits come back, also where the semaphore\n" +
-			"keeps away what a lost lease held.\n\n" +
+			"stop it. The signals INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to the group, unless the\n" +
+			"caller of run ignores them (on macOS: HUP and INT alone). Processes that the command leaves in the group are ended\n" +
+			"before the permits are given back.\n\n" +
+			"A renewal that fails is repeated while the lease lives. If the lease can't be renewed, the group gets TERM and,\n" +
+			"after --grace, KILL, before the permits could be granted to another client. run then frees the permits, even if the\n" +
+			"semaphore keeps away what a lost lease held.\n\n" +
 			"A SIGKILL of run itself ends the command on Linux, but not what the command has started; on other\n" +
 			"systems it ends neither. These processes may run on after the lease, and only the token protects the\n" +
 			"resource that they use.\n\n" +
-			"Exit status: the command's own (128 + signal if one ended it), or 2 for wrong flags, 3 if the permits\n" +
-			"were not free in time, the line was full or a newer request took the place, 4 if the lease was lost, 5 if the cluster refuses, 6 if no node can be reached;\n" +
-			"126 and 127 if the command can't be run or found.",
+			"Exit status: the command's own (128 + signal if one ended it); or 2 for wrong flags, 3 if the permits were not\n" +
+			"free in time, the line was full or a newer request took the place, 4 if the lease was lost, 5 if the cluster\n" +
+			"refused, 6 if no node could be reached, 126 and 127 if the command can't be run or found.",
 		RunE: func(command *cobra.Command, arguments []string) error {
 			c.Create = command.Flags().Changed("permits")
 			return holdFor(command, &c, cluster, arguments)
@@ -51,8 +51,8 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	flags.Int64VarP(&c.Count, "count", "n", 1, "how many permits to hold")
 	flags.StringVar(&c.Group, "group", "", "the group, of a semaphore with groups")
 	cli.WithoutVariable(flags, "group") // an outer run sets this variable
-	flags.DurationVar(&c.HeadStart, "head-start", 0, "stand in line where a request would that came so much earlier, as far as the semaphore allows")
-	flags.Int64Var(&c.Permits, "permits", 0, "make the semaphore with so many permits if it does not exist; an existing semaphore stays as it is")
+	flags.DurationVar(&c.HeadStart, "head-start", 0, "take the place of a request that came so much earlier, as far as the semaphore allows")
+	flags.Int64Var(&c.Permits, "permits", 0, "how many permits the semaphore gets if it does not exist yet; an existing semaphore stays as it is")
 	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait for the permits; 0: not at all")
 	cluster = addHoldFlags(command, &c, "lease", lookup)
 	return command
@@ -69,8 +69,8 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 			"session renewed, and give the item back when the command ends.\n\n" +
 			"The item's value says who leads; \"signalbox item get NAME\" shows it. The command finds SIGNALBOX_ITEM,\n" +
 			"SIGNALBOX_SESSION, SIGNALBOX_TOKEN (a fencing token, larger for each leader) and SIGNALBOX_ADDR in its environment.\n\n" +
-			"It ends, as a command of \"signalbox run\" does, before another process could lead, and when an operator deletes\n" +
-			"the item. The order of waiting processes is not promised: \"signalbox run\" has a line.\n\n" +
+			"The command is ended, as by \"signalbox run\", before another process could lead, and when an operator deletes the\n" +
+			"item. The waiting processes have no order; \"signalbox run\" grants in the order of the requests.\n\n" +
 			"The exit statuses are as for \"signalbox run\".",
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if !command.Flags().Changed("value") {
@@ -84,13 +84,13 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&c.Value, "value", "", "the item's value while this process leads; default: the name of the machine")
-	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait to lead")
+	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait to lead; above 0")
 	cluster = addHoldFlags(command, &c, "session", lookup)
 	return command
 }
 
-// addHoldFlags adds the flags of the session and of the cluster, which run and elect share. It returns the flags of the
-// cluster. held names what is renewed.
+// addHoldFlags adds the flags that run and elect share: the flags of the session and of the cluster. It returns the
+// flags of the cluster. held is the help's word for what is renewed: "lease" or "session".
 func addHoldFlags(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *cli.ClusterFlags {
 	flags := command.Flags()
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")

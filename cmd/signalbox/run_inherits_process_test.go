@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// TestRunChangesNothing runs shell scripts in which "$@" stands before a command: empty, and with run in it.
+// TestRunChangesNothing runs shell scripts in which "$@" stands before a command. "$@" is first empty, then "signalbox
+// run …".
 func TestRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	_, url, _ := startAlone(t)
@@ -43,8 +44,9 @@ func TestRunChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRunReaps: no process stays a zombie that run was executed with, while run waits, or that the command leaves
-// behind, while the command runs, whether run is an ordinary process or process 1, which also hands TERM on.
+// TestRunReaps: run reaps two kinds of process, so that no zombie stays: children that the process had before it became
+// run, while run waits; and orphans of the command, while the command runs. This holds whether run is an ordinary
+// process or process 1. As process 1 it also passes TERM on.
 func TestRunReaps(t *testing.T) {
 	t.Parallel()
 	_, url, _ := startAlone(t)
@@ -96,7 +98,8 @@ func TestRunReaps(t *testing.T) {
 	}
 }
 
-// TestRunInRun: on a cluster with tokens the variable of the credentials stands beside the fencing token's.
+// TestRunInRun: on a cluster with tokens, the variable of the credentials and the variable of the fencing token are
+// different variables.
 func TestRunInRun(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.toml")

@@ -21,7 +21,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// available waits until so much of a semaphore is free.
+// available waits until this many permits of a semaphore are available.
 func (c *client) available(t *testing.T, name string, want int64) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() error {
@@ -32,7 +32,7 @@ func (c *client) available(t *testing.T, name string, want int64) {
 	})
 }
 
-// runScene is one run in a test of many, with another semaphore than the others.
+// runScene is one run in a test with many of them. Each uses a separate semaphore.
 type runScene struct {
 	*stage
 	c     *processes
@@ -198,7 +198,7 @@ func (s *runScene) interruptedWaiting() {
 	eventually(s.T, 0, s.waiters(0))
 }
 
-// waiters reports whether so many requests wait.
+// waiters reports whether this many requests wait.
 func (s *runScene) waiters(want int) func() error {
 	return func() error {
 		if sem := s.c.must(s.T, 2, http.MethodGet, semaphorePath(s.name), "", http.StatusOK); len(sem.Waiters) != want {
@@ -251,9 +251,8 @@ func (s *runScene) revoked() {
 	p.exits(s.T, cli.StatusLost, "lost", "maintenance")
 }
 
-// killedItself: the command has lost its supervisor, so it must end. A process that it
-// has started does not, and still runs when the next one holds the permits: the token
-// distinguishes them.
+// killedItself: run is killed, so its command must end. A process that the command has started goes on, and still runs
+// when the next client holds the permits. The tokens of the two differ.
 func (s *runScene) killedItself() {
 	p := s.run()
 	child := s.next()
@@ -275,8 +274,8 @@ func (s *runScene) killedItself() {
 	p.exits(s.T, 0)
 }
 
-// paused for longer than its lease lives, run finds out at once and ends its command
-// without any grace: somebody else may hold the permits by then.
+// paused: run is paused for longer than its lease lives. It notices that at once afterwards, and ends its command
+// without any grace: another client may hold the permits by then.
 func (s *runScene) paused() {
 	p := s.run("--grace", "2s")
 	child := s.next()
@@ -294,8 +293,8 @@ func (s *runScene) paused() {
 // outlivingTTL is the ttl of commands that outlive restarts and elections: run renews after a third of it.
 const outlivingTTL = 12 * time.Second
 
-// TestRunOutlivesNodes restarts one node after another, and kills the leader, under
-// commands that run: no command is ended, and each holds what it held.
+// TestRunOutlivesNodes restarts one node after another, and kills the leader, while several runs execute commands. No
+// command is ended, and each run keeps its permits.
 func TestRunOutlivesNodes(t *testing.T) {
 	t.Parallel()
 	c := startProcesses(t, testProgram)
@@ -345,7 +344,7 @@ func TestRunOutlivesNodes(t *testing.T) {
 	sameState(t, c)
 }
 
-// severable is a way to a node that can be cut.
+// severable is a connection to a node that can be cut.
 type severable struct {
 	net.Listener
 	mu      sync.Mutex
@@ -380,7 +379,7 @@ func sever(t *testing.T, to string) *severable {
 	return s
 }
 
-// carry takes bytes along for as long as the way isn't cut; then they vanish.
+// carry passes bytes on while the connection is not cut. After that it drops them.
 func (s *severable) carry(to io.Writer, from io.Reader) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -397,7 +396,7 @@ func (s *severable) carry(to io.Writer, from io.Reader) {
 	}
 }
 
-// cut makes whatever is sent from now on vanish, or closes the connections.
+// cut makes a connection drop all further bytes, or closes it.
 func (s *severable) cut(closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -409,9 +408,8 @@ func (s *severable) cut(closing bool) {
 	}
 }
 
-// TestRunCutOffForReal cuts a run off from all nodes without a word: its command and
-// what that has started, which all ignore TERM, are gone before the next in line
-// is granted the permit.
+// TestRunCutOffForReal cuts a run off from all nodes silently. Its command and the processes that the command has
+// started all ignore TERM; nevertheless they have ended before the next client in line is granted the permit.
 func TestRunCutOffForReal(t *testing.T) {
 	c := startProcesses(t, testProgram)
 	s := newStage(t)

@@ -29,7 +29,7 @@ func TestRunOfNoProgram(t *testing.T) {
 	}
 }
 
-// TestAnonymous: acquire, run and elect record whose a session is, unless that is not wanted.
+// TestAnonymous: acquire, run and elect record the host, process and user of a session, unless --anonymous is set.
 func TestAnonymous(t *testing.T) {
 	var sent []string // the keys of the metadata
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,8 +51,8 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-// TestRunWarnsOfConsul: clients of Consul's interface share a name with a semaphore, and not its
-// permits.
+// TestRunWarnsOfConsul: clients of Consul's interface may use the name of a semaphore, but they do not use its permits.
+// run warns of that.
 func TestRunWarnsOfConsul(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 1)
 	address := []string{"SIGNALBOX_ADDR", c.bases[0]}
@@ -95,7 +95,8 @@ func TestRunInGroup(t *testing.T) {
 	}
 }
 
-// TestRunHasSlots: the command sees the slots of its lease; without slots it does not see the slots of an outer run either.
+// TestRunHasSlots: the command sees the slots of its lease. Without slots it does not see the slots of an outer run
+// either.
 func TestRunHasSlots(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 1)
 	variables := []string{"SIGNALBOX_ADDR", c.bases[0], "SIGNALBOX_SLOTS", "7,9", "SIGNALBOX_SLOT", "7"}

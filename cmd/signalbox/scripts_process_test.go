@@ -16,20 +16,20 @@ import (
 	"github.com/signalbox/signalbox/test/throttleclient"
 )
 
-// script is a program of a dialect's user: one that works under a semaphore again and
-// again, at one node, and knows that interface alone.
+// script is a program of a dialect's user. It works under a semaphore again and again, at one node, and knows only the
+// dialect.
 type script struct {
 	dialect string
-	// declare is what the nodes have to be declared with for it.
+	// declare is the declaration that the nodes need for this script.
 	declare string
-	// work takes and gives back permits, and calls inside between. It returns an error
-	// that has reached the user's code, or nil once inside returns false.
+	// work takes permits, calls inside, and gives the permits back, again and again. It returns an error that has
+	// reached the user's code, or nil once inside returns false.
 	work func(ctx context.Context, base string, inside func() bool) error
-	// left returns how many permits are free in the end.
+	// left returns how many permits are available in the end.
 	left func(ctx context.Context, base string) (int64, error)
 }
 
-// scriptPermits is how many of the scripts may be inside at once.
+// scriptPermits is how many scripts may be inside at the same time.
 const scriptPermits = 2
 
 // scripts are the scripts of all dialects.
@@ -66,7 +66,7 @@ func nodeREDAt(base string) *noderedclient.Client {
 	return &noderedclient.Client{Addresses: []string{base}, HTTP: &http.Client{}, Key: rand.Text}
 }
 
-// nodeREDScript polls for its turn, since a down of the subflow never waits.
+// nodeREDScript polls until it is granted a permit, since a down of the subflow never waits.
 func nodeREDScript(ctx context.Context, base string, inside func() bool) error {
 	client := nodeREDAt(base)
 	if _, err := client.Create(ctx, "flow", scriptPermits); err != nil {
@@ -118,7 +118,7 @@ func (s script) start(t *testing.T, c *processes, each int) *users {
 	return u
 }
 
-// enter is the work that the semaphore is for.
+// enter is the work that the semaphore protects. It counts how many scripts are inside.
 func (u *users) enter(i int) bool {
 	u.mu.Lock()
 	u.inside++
@@ -132,8 +132,8 @@ func (u *users) enter(i int) bool {
 	return !u.ended
 }
 
-// goOn waits until each of them has been inside twice more, so that one time began
-// after the call.
+// goOn waits until each script has called inside twice more. At least one of these rounds then began after goOn was
+// called.
 func (u *users) goOn(t *testing.T, since string) {
 	t.Helper()
 	u.mu.Lock()
@@ -154,7 +154,7 @@ func (u *users) goOn(t *testing.T, since string) {
 	})
 }
 
-// end lets them end, without an error.
+// end ends the scripts. None of them may have an error.
 func (u *users) end(t *testing.T) {
 	t.Helper()
 	u.mu.Lock()
@@ -166,7 +166,7 @@ func (u *users) end(t *testing.T) {
 	}
 }
 
-// finish lets them end, and checks what they have seen.
+// finish ends the scripts, and checks what they have counted.
 func (u *users) finish(t *testing.T, c *processes) {
 	t.Helper()
 	u.end(t)
@@ -181,10 +181,9 @@ func (u *users) finish(t *testing.T, c *processes) {
 	t.Logf("%s: rounds %v", u.dialect, u.rounds)
 }
 
-// TestScripts runs the scripts of all dialects while each node is restarted, and the
-// leader restarted and killed. Each script knows one node: its client must bridge the
-// restarts of that node, and no error may reach the script. One script sends no keys:
-// its repeats may count twice, but no more often than replies were lost.
+// TestScripts runs the scripts of all dialects while each node is restarted and the leader is killed. Each script knows
+// one node: its client must bridge the restarts of this node, and no error may reach the script. One script sends no
+// keys: its repeats may count twice, but no more often than replies were lost.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	text := "[semaphores]\n"

@@ -48,8 +48,7 @@ func (m *moving) RoundTrip(r *http.Request) (*http.Response, error) {
 	return m.next.RoundTrip(secure)
 }
 
-// securing is a cluster that becomes a secure one, step by step, under a load that must
-// not notice.
+// securing is a cluster that is secured step by step, under a load that must not notice it.
 type securing struct {
 	*testing.T
 	c     *processes
@@ -67,7 +66,7 @@ func (s *securing) addresses() (list []string) {
 	return list
 }
 
-// transport returns one with the credentials of the clients.
+// transport returns an HTTP transport with the credentials of the clients.
 func (s *securing) transport(base *http.Transport) http.RoundTripper {
 	s.Helper()
 	var list []*url.URL
@@ -99,7 +98,7 @@ func (s *securing) goOn() {
 	}
 }
 
-// reload waits until each node has read changed files so many times.
+// reload waits until each node has read changed files this many times.
 func (s *securing) reload(step string, times int, change func()) {
 	s.Helper()
 	count := func(node int) int { return strings.Count(tail(s.c.running[node].log, 5000), "was read again") }
@@ -121,8 +120,8 @@ func (s *securing) reload(step string, times int, change func()) {
 	s.Log(step)
 }
 
-// replaceAuthority replaces the first authority of nodes and clients by a second one, while
-// every request, on a new connection each, must succeed.
+// replaceAuthority replaces the first authority of nodes and clients by a second authority. Meanwhile clients send
+// requests, each on a new connection, and every request must succeed.
 func (s *securing) replaceAuthority() {
 	s.Helper()
 	fresh := startFresh(s)
@@ -218,8 +217,7 @@ func newSecuring(t *testing.T) *securing {
 	return &securing{T: t, files: files, keys: credentials.Config{CA: files.file("bundle.pem"), TokenFile: files.file("app.token")}}
 }
 
-// https returns the flags of a node that serves HTTPS, and tokens the flags of a node that asks for
-// tokens too.
+// https returns the flags of a node that serves HTTPS. tokens returns the flags of a node that also requires tokens.
 func (p peerCertificates) https(node string) []string {
 	return append(p.flags(node), "--tls-cert", p.file(node+".pem"), "--tls-key", p.file(node+"-key.pem"))
 }
@@ -228,8 +226,8 @@ func (p peerCertificates) tokens(node string) []string {
 	return append(p.https(node), "--tokens", p.file("tokens.toml"))
 }
 
-// refusesStrangers: a process with another authority's certificate, or without TLS, gets no stream with n1,
-// which counts it.
+// refusesStrangers: n1 refuses streams of a process with another authority's certificate, or without TLS, and counts
+// them.
 func (s *securing) refusesStrangers() {
 	s.Helper()
 	other := peerCertificates{s.T, s.TempDir()}
@@ -256,9 +254,9 @@ func (s *securing) refusesStrangers() {
 	}
 }
 
-// TestRunningClusterIsSecured follows the steps of docs/secure.md, "From an insecure
-// cluster to a secure one", on a cluster whose clients hold leases and wait in line, and
-// then replaces the authority of nodes and clients: no lease, no place and no request is lost.
+// TestRunningClusterIsSecured follows the steps of docs/secure.md, "From an insecure cluster to a secure one", on a
+// cluster whose clients hold leases and wait in line. Then it replaces the authority of nodes and clients. No lease, no
+// place in line and no request is lost.
 func TestRunningClusterIsSecured(t *testing.T) {
 	t.Parallel()
 	s := newSecuring(t)

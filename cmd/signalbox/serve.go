@@ -24,6 +24,7 @@ type serveFlags struct {
 // newServe makes the subcommand that runs a node. lookup reads an environment variable.
 func newServe(lookup func(string) (string, bool)) *cobra.Command {
 	s := serveFlags{config: defaultConfig()}
+	var logger hclog.Logger
 	command := &cobra.Command{
 		Use:   "serve",
 		Short: "Run one node of a cluster",
@@ -32,14 +33,13 @@ func newServe(lookup func(string) (string, bool)) *cobra.Command {
 			"the node is a cluster of its single member.\n\n" +
 			"Every flag may also be given as an environment variable: " + variable("node-id") + " is --node-id; or in the TOML\n" +
 			"file of --config: node-id = \"n1\". The command line wins over a variable, and a variable over the file.",
+		PreRunE: func(command *cobra.Command, _ []string) (err error) {
+			if err = s.complete(command.Flags()); err == nil {
+				logger, err = s.logs.logger(command, &s.config)
+			}
+			return err
+		},
 		RunE: func(command *cobra.Command, _ []string) error {
-			if err := s.complete(command.Flags()); err != nil {
-				return err
-			}
-			logger, err := s.logs.logger(command, &s.config)
-			if err != nil {
-				return err
-			}
 			return serve(command.Context(), s.config, logger, supervisor.Of(lookup, logger))
 		},
 	}
@@ -56,7 +56,7 @@ func newConfig() *cobra.Command {
 		Long: "Print each setting that \"signalbox serve\" would have with the same flags, variables and file, and where it comes\n" +
 			"from. The output is a file for --config, with the defaults as comments. A setting that serve would refuse is an error.",
 		RunE: func(command *cobra.Command, _ []string) error {
-			failed := s.complete(command.Flags())
+			failed := cli.UsageError(s.complete(command.Flags()))
 			return errors.Join(cli.PrintFlags(command.OutOrStdout(), command.Flags(), "config"), failed)
 		},
 	}

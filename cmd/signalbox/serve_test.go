@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// TestServeAlone runs nodes that are clusters by themselves: ready within 2 s of the
-// start, gone within 1 s of being asked, and with all that they had when they
-// come back. The times hold for a machine that has nothing else to do, so the best
-// of them counts.
+// TestServeAlone runs nodes that each are a cluster of one. A node is ready within 2 s of its start, ends within 1 s of
+// the signal, and has its whole state when it is started again. Other work on the machine makes these times longer, so
+// the best of several nodes counts.
 func TestServeAlone(t *testing.T) {
 	before, data := namesHere(t), t.TempDir()
 	port := freePorts(t, 0, 1)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestServeHasItsTimerSlack: each node's process is in its second life, see package tune.
+// TestServeHasItsTimerSlack: each node's process has executed itself a second time, see package tune.
 func TestServeHasItsTimerSlack(t *testing.T) {
 	t.Parallel()
 	c := startProcesses(t, testProgram)

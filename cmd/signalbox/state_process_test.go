@@ -13,8 +13,7 @@ import (
 // testProgram is the test binary itself, which runs as the program on request.
 var testProgram = os.Args[0]
 
-// sameState waits until the nodes have applied the same entries, and checks that
-// this gave them the same state hash.
+// sameState waits until the nodes have applied the same entries. It checks that they then have the same state hash.
 func sameState(t *testing.T, c *processes) {
 	t.Helper()
 	eventually(t, 10*time.Second, func() error {

@@ -18,8 +18,8 @@ import (
 	"github.com/signalbox/signalbox/test/memnet"
 )
 
-// TestDeadNodesAreDown: whether nodes are killed or stopped, status, members and top say which are down, and
-// with two of three that there is no majority; the exit status of status says whether the cluster works.
+// TestDeadNodesAreDown: after nodes are killed or stopped, status, members and top say which nodes are down and, if two
+// of three are down, that there is no majority. The exit status of status says whether the cluster works.
 func TestDeadNodesAreDown(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*testing.T, *process){
@@ -41,7 +41,7 @@ func TestDeadNodesAreDown(t *testing.T) {
 	}
 }
 
-// shows waits until status ends with a status, and with so many nodes that are down, and words.
+// shows waits until status prints these words, ends with this status, and shows this many nodes as down.
 func (c *processes) shows(t *testing.T, down, want int, words ...string) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() error {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestSupervisorIsNotified: a node reports that it serves, that it is alive, and that it
-// stops; and a SIGHUP does not end it.
+// TestSupervisorIsNotified: a node reports that it serves, that it is alive, and that it stops. A SIGHUP does not end
+// it.
 func TestSupervisorIsNotified(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -62,8 +62,8 @@ func TestSupervisorIsNotified(t *testing.T) {
 	}
 }
 
-// TestSystemdUnit: the unit sets no variable that serve does not have, uses each credential that
-// it loads, and lets systemd watch and confine the process.
+// TestSystemdUnit: each variable that the unit sets is known to serve. The unit uses each credential that it loads, and
+// lets systemd watch and confine the process.
 func TestSystemdUnit(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/systemd/signalbox.service")
 	must(t, err)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a terminal: text that is written to keys is typed on it.
+// openTerminal makes a terminal. Text that is written to keys counts as typed.
 func openTerminal(t *testing.T) (keys, terminal *os.File) {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -39,8 +39,8 @@ func openTerminal(t *testing.T) (keys, terminal *os.File) {
 	return keys, terminal
 }
 
-// TestRunInTerminal types: what the command reads is for it, as is Ctrl-C; Ctrl-Z
-// stops neither it nor run. Afterwards the terminal is the shell's again.
+// TestRunInTerminal types into a terminal. The command gets the text and Ctrl-C. Ctrl-Z stops neither the command nor
+// run. Afterwards the shell has the terminal again.
 func TestRunInTerminal(t *testing.T) {
 	t.Parallel()
 	keys, terminal := openTerminal(t)

@@ -18,9 +18,9 @@ func traceOf(number int) (header, trace, span string) {
 	return "00-" + trace + "-" + span + "-01", trace, span
 }
 
-// TestTraces: on three nodes, whichever leads, the span of a waiter links to the span of the
-// release which freed it, on whichever node. The spans of each request are in the trace of
-// its client and have the right parents. The stop of the nodes sends what is left.
+// TestTraces: on three nodes, the span of a waiter links to the span of the release that led to its grant, whichever
+// node leads and whichever node received the release. The spans of each request are in the trace of its client and have
+// the right parents. A node that stops sends the remaining spans.
 func TestTraces(t *testing.T) {
 	collector := otlptest.Start(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL+"/")
@@ -120,13 +120,13 @@ func handOver(t *testing.T, c *client, number, waiterAt, releaseAt int) {
 	c.must(t, releaseAt, http.MethodDelete, "/v1/sessions/"+got.Session, "", http.StatusOK, http.StatusNoContent)
 }
 
-// tree is the spans that a collector has got.
+// tree is the spans that a collector has received.
 type tree struct {
 	t   *testing.T
 	all []otlptest.Span
 }
 
-// under returns the one span of a name with a parent, in a trace, of a node.
+// under returns the only span with this name and parent in a trace, of a node.
 func (s tree) under(parent, trace, name string, node int) otlptest.Span {
 	s.t.Helper()
 	var found []otlptest.Span
@@ -148,8 +148,8 @@ func (s tree) under(parent, trace, name string, node int) otlptest.Span {
 	return found[0]
 }
 
-// TestNoTraces: without a collector there is no header, and a node that can't use what the
-// environment says of one does not start.
+// TestNoTraces: without a collector replies have no traceparent. A node does not start if the environment names a
+// collector that it can't use.
 func TestNoTraces(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 	_, c, _ := startDev(t.Context(), t, 1)

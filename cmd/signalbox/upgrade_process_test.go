@@ -16,9 +16,8 @@ import (
 	"time"
 )
 
-// nextLevel makes the program of the next feature level out of this one: one more
-// operation, one more member of an old one, one changed rule. Each edit must find
-// its place.
+// nextLevel makes the program of the next feature level out of this program: it adds an operation, adds a member to an
+// existing operation, and changes a rule. Each edit must find its place in the source.
 var nextLevel = []struct{ file, find, put string }{
 	{"fsm/command.go", `const FeatureLevel uint32 = 1\n`, "const FeatureLevel uint32 = 2\n"},
 	{"fsm/command.go", `\topCount +Op = (\d+)\n`, "\tOpReset Op = $1\n\topCount Op = OpReset + 1\n"},
@@ -43,7 +42,7 @@ $0`},
 	{"httpapi/v1/api.go", `\t\texchange.On\("POST", "/v1/semaphores/:name/up".*\n`, "$0\t\texchange.On(\"POST\", \"/v1/semaphores/:name/reset\", api.perform(&opReset)),\n"},
 }
 
-// buildNextLevel builds that program; the sources stay as they are.
+// buildNextLevel builds the program of the next level from a copy of the sources.
 func buildNextLevel(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -81,7 +80,8 @@ func buildNextLevel(t *testing.T) string {
 	return program
 }
 
-// buildReleased builds the program of the last release, which has a tag in this clone. Without a tag it is this program.
+// buildReleased builds the program of the last release, which has a tag in this clone. Without a tag it builds this
+// program.
 func buildReleased(t *testing.T) string {
 	t.Helper()
 	tag, err := exec.CommandContext(t.Context(), "git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "--exclude", "*-*").Output()
@@ -103,9 +103,9 @@ func buildReleased(t *testing.T) string {
 	return program
 }
 
-// TestUpgrade takes a cluster under load from the last release to a program that knows the next feature
-// level, back before the level is raised, and up again, and raises it: no node
-// halts, no state diverges, no lease or place is lost.
+// TestUpgrade moves a cluster under load from the last release to a program that knows the next feature level. It moves
+// it back, before the level is raised; then it moves it forward again and raises the level. No node halts, no state
+// diverges, and no lease or place in line is lost.
 func TestUpgrade(t *testing.T) {
 	released, next := buildReleased(t), buildNextLevel(t)
 	c := startProcesses(t, released)
@@ -145,8 +145,7 @@ type upgrade struct {
 	*fleet
 }
 
-// roll restarts one node after another with a program; after is called when each
-// is ready again.
+// roll restarts one node after another with a program. It calls after with each node once that node is ready again.
 func (u *upgrade) roll(program string, after func(node int)) {
 	u.t.Helper()
 	u.c.program = program
@@ -161,8 +160,8 @@ func (u *upgrade) roll(program string, after func(node int)) {
 	sameState(u.t, u.c)
 }
 
-// isThisLevel checks that a node of the next program takes nothing of level 2 and
-// keeps the old rule.
+// isThisLevel checks that a node of the next program refuses the operation and the member of level 2, and keeps the old
+// rule.
 func (u *upgrade) isThisLevel(node int) {
 	u.t.Helper()
 	u.c.must(u.t, node, http.MethodPost, "/v1/semaphores/new/up", `{"count":1001}`, http.StatusOK)

@@ -27,7 +27,7 @@ func TestErrorsDriveNoTerminal(t *testing.T) {
 	}
 }
 
-// TestPrintedConfig: as the file of --config, the output of config sets no more than was set.
+// TestPrintedConfig: used as the file of --config, the output of config sets exactly the flags that were set.
 func TestPrintedConfig(t *testing.T) {
 	printed := command(t, []string{"config", "--data", t.TempDir()})
 	file := t.TempDir() + "/config.toml"

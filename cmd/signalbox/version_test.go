@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestIdentify: each way of naming a build gives a semantic version, which is never a
-// commit, and the commit apart from it.
+// TestIdentify: each way in which a build is named gives a semantic version, which is never a commit, and the commit
+// separately.
 func TestIdentify(t *testing.T) {
 	for text, want := range map[string][2]string{
 		"v1.2.3": {"1.2.3", "unknown"}, "1.2.3": {"1.2.3", "unknown"}, "v2.0.0-rc.1+build": {"2.0.0-rc.1", "unknown"},
@@ -23,8 +23,8 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// TestStampedVersion: the version that the linker sets is in GET /version, the verb and the flag;
-// the verb alone has the commit.
+// TestStampedVersion: GET /version, the verb and the flag show the version that the linker has set. Only the verb also
+// shows the commit.
 func TestStampedVersion(t *testing.T) {
 	before := stamped
 	t.Cleanup(func() { stamped = before })
@@ -36,7 +36,7 @@ func TestStampedVersion(t *testing.T) {
 	if o := command(t, []string{"version"}); o.status != 0 || !strings.HasPrefix(o.stdout, "signalbox 7.8.9-rc.1 commit abcdef1 go") {
 		t.Errorf("%+v", o)
 	}
-	if o := command(t, []string{"--version"}); o.status != 0 || o.stdout != "signalbox 7.8.9-rc.1\n" {
+	if o := command(t, []string{"--version"}); o.status != 0 || o.stdout != "signalbox version 7.8.9-rc.1\n" {
 		t.Errorf("%+v", o)
 	}
 	if !regexp.MustCompile(`^\d+\.\d+\.\d+$`).MatchString(release) {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestWallClock runs nodes whose wall clocks jump by a day ahead and back every
-// three seconds. The service must work as it does with exact clocks.
+// TestWallClock runs nodes whose wall clocks jump by a day, ahead and back, every three seconds. The service must work
+// as with exact clocks.
 func TestWallClock(t *testing.T) {
 	c := startProcesses(t, buildWithWildClock(t))
 	f := startFleet(t, c.client, "db", 20, 20)
@@ -55,7 +55,7 @@ func TestWallClock(t *testing.T) {
 	sameState(t, c)
 }
 
-// daysOff is how far a node's wall clock is off, by the Date of its replies.
+// daysOff returns by how many days a node's wall clock is wrong, by the Date of its replies.
 func (c *processes) daysOff(t *testing.T, node int) int {
 	t.Helper()
 	response, err := c.http.Get(c.url(node) + "/livez")
@@ -66,15 +66,14 @@ func (c *processes) daysOff(t *testing.T, node int) int {
 	return int(time.Until(date).Round(24*time.Hour) / (24 * time.Hour))
 }
 
-// wildClock is added to time.Now of the standard library, where mono is the time
-// since the process began.
+// wildClock is the code that we add to time.Now of the standard library. In it, mono is the time since the process
+// began.
 const wildClock = `
 	sec += [...]int64{0, 86400, -86400}[mono/3e9%3]
 `
 
-// buildWithWildClock builds the program with a standard library whose time.Now has
-// a wall clock that jumps. Libraries that fake the time of other programs don't
-// reach a Go program: it makes its system calls itself.
+// buildWithWildClock builds the program with a standard library in which the wall clock of time.Now jumps. Libraries
+// that fake the time of other programs don't work for Go programs, which make their system calls themselves.
 func buildWithWildClock(t *testing.T) string {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()

@@ -192,7 +192,7 @@ func (g *grant) takePrefixes(prefixes *[]string) error {
 	}
 	for _, prefix := range *prefixes {
 		if !fsm.ValidName(prefix) {
-			return fmt.Errorf("prefixes: %q is not the beginning of a name; leave prefixes out for every name", prefix)
+			return fmt.Errorf("prefixes: %q is not the beginning of a name; leave it out for every name", prefix)
 		}
 	}
 	if len(*prefixes) == 0 {
@@ -221,7 +221,7 @@ func parseHash(text string) (h hash, err error) {
 const tokenBytes = 32 // random: 256 bits
 
 // NewToken draws a token of 256 random bits, as letters, digits, _ and -, and returns it with the block of the
-// file that makes it valid. It fails for a block that a file can't have.
+// file that makes it valid. It fails for a block that a file can't have; the error begins with the key and ": ".
 func NewToken(b Block) (token, block string, err error) {
 	var drawn [tokenBytes]byte
 	_, _ = rand.Read(drawn[:]) // never fails

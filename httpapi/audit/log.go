@@ -12,10 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Record is a change, or the attempt of a change. Its members are the members of a line.
+// Record is a change, or the attempt of a change. The log writes it as one line of JSON with these fields.
 type Record struct {
 	Time       time.Time `json:"time"` // by the wall clock, for people
-	Node       string    `json:"node"` // that has replied
+	Node       string    `json:"node"` // the node that has replied
 	Index      uint64    `json:"index,omitempty"`
 	Identity   string    `json:"identity,omitempty"`
 	Remote     string    `json:"remote,omitempty"`

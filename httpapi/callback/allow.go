@@ -15,7 +15,7 @@ type entry struct {
 	port   uint16       // 0: for a URL the scheme's port, for a resolved name any port
 }
 
-// ports are the schemes that may be used, with their ports.
+// ports has the port of each scheme that a URL may have.
 var ports = map[string]uint16{"http": 80, "https": 443}
 
 // allowList is the hosts that may be called.
@@ -72,8 +72,8 @@ func parseRange(text string) (netip.Prefix, bool) {
 	return prefix.Masked(), err == nil && !prefix.Addr().Is4In6()
 }
 
-// validName reports whether a text is a host's name and could not be taken for an address: some resolvers read
-// 127.1, 0x7f000001 and 2130706433 as 127.0.0.1.
+// validName reports whether a text is the name of a host and no resolver could take it for an address: some resolvers
+// read 127.1, 0x7f000001 and 2130706433 as 127.0.0.1.
 func validName(name string) bool {
 	if len(name) == 0 || len(name) > 253 {
 		return false
@@ -100,8 +100,8 @@ func (l allowList) hasHost(host string, port, usual uint16) bool {
 	return false
 }
 
-// hasAddress reports whether an address to which a listed name has led may be dialled on a port: the whole
-// Internet reaches the address, or the list has it.
+// hasAddress reports whether we may dial an address to which a listed name was resolved: if the address is public, or
+// the list has the address itself with this port.
 func (l allowList) hasAddress(addr netip.Addr, port uint16) bool {
 	addr = addr.Unmap()
 	for _, e := range l {
@@ -123,15 +123,15 @@ func (e *entry) contains(addr netip.Addr) bool {
 	return e.name == "" && addr.Zone() == "" && e.prefix.Contains(addr.Unmap())
 }
 
-// special are unicast ranges that do not lead into the Internet: to this host, its site, a carrier's network,
-// tests, documents, or to an IPv4 address inside an IPv6 one.
+// special are unicast ranges that are not public: addresses of this host, its site or a carrier's network, addresses for
+// tests and documents, and IPv6 addresses with an IPv4 address inside.
 var special = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
 	"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
 	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 )
 
-// internet6 is where all public IPv6 addresses are.
+// internet6 has all public IPv6 addresses.
 var internet6 = netip.MustParsePrefix("2000::/3")
 
 func prefixes(texts ...string) (list []netip.Prefix) {

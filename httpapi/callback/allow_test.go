@@ -24,7 +24,7 @@ func TestAllowEntries(t *testing.T) {
 	}
 }
 
-// What a URL may name: spelled as listed, on the port that is listed.
+// A URL may name a host only as it is listed, and only on the listed port.
 func TestCheck(t *testing.T) {
 	list := hostile.Begin(t, "callback")
 	s, err := New([]string{"hooks.example", "Other.example:8443", "10.1.0.0/16", "127.0.0.1:9000", "[::1]:9000"})
@@ -110,7 +110,7 @@ func longText(length int) string {
 	return string(text)
 }
 
-// Addresses that a listed name may lead to without a listed address, and the others.
+// A listed name may lead to a public address (true). It may lead to another address (false) only if that is listed too.
 func TestPublicAddresses(t *testing.T) {
 	var nothing allowList
 	for text, public := range map[string]bool{

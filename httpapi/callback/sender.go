@@ -28,7 +28,7 @@ const (
 	maxAddress = 2048
 	// maxHead bounds the head of a reply; its body is not needed.
 	maxHead = 16 << 10
-	// maxBody bounds how much of a reply's body is read, so that the receiver can send it.
+	// maxBody bounds how much of a reply's body is read. We read it so that the receiver can finish sending it.
 	maxBody = 4 << 10
 )
 
@@ -40,10 +40,10 @@ type Sender struct {
 
 var _ notices.Notifier = (*Sender)(nil)
 
-// New returns a Sender that calls the hosts of allowed only, each HOST[:PORT]: a name, an address, or a range of
-// addresses such as 10.1.0.0/16. A host without a port stands for 80 with http and 443 with https. A name that
-// leads to an address which the Internet does not reach needs that address, or its range, in the list as well.
-// New fails on an entry of another form.
+// New returns a Sender that calls only the hosts in allowed. Each entry is HOST[:PORT]; HOST is a name, an address, or a
+// range of addresses such as 10.1.0.0/16. An entry without a port allows port 80 with http and port 443 with https. A
+// name may lead to a public address; if it leads to another address, the list must have this address, or its range, as
+// well. New fails on an entry of another form.
 func New(allowed []string) (*Sender, error) {
 	list, err := parseAllow(allowed)
 	if err != nil {
@@ -64,8 +64,8 @@ func New(allowed []string) (*Sender, error) {
 	}}, nil
 }
 
-// control checks each address that is about to be dialled. The dialer calls it after the resolver, so that no
-// name can lead elsewhere.
+// control checks each address just before it is dialled. The dialer calls control after the resolver, so a name cannot
+// lead to an address that was not checked.
 func (l allowList) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || !l.hasAddress(to.Addr(), to.Port()) {
@@ -86,8 +86,8 @@ const (
 	errNotAllowed refusal = "This service does not call that host and port: its operator lists what it may call."
 )
 
-// Check returns, as a sentence for the client, why an address can't be called, or nil.
-// It resolves no name and does not block.
+// Check returns nil, or why an address can't be called, as a sentence for the client. It resolves no name and does not
+// block.
 func (s *Sender) Check(address string) error {
 	_, err := s.parse(address)
 	return err
@@ -112,7 +112,7 @@ func (s *Sender) parse(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// portOf returns the port of a URL, and its scheme's.
+// portOf returns the port of a URL, and the usual port of its scheme.
 func portOf(u *url.URL) (port, usual uint16, err error) {
 	usual, known := ports[u.Scheme]
 	if !known {
@@ -129,7 +129,7 @@ func portOf(u *url.URL) (port, usual uint16, err error) {
 	return uint16(n), usual, nil
 }
 
-// Host returns the host and port of an address, "" for an address that may not be called. It implements
+// Host returns the host and port of an address, or "" for an address that may not be called. It implements
 // [notices.Notifier].
 func (s *Sender) Host(address string) string {
 	u, err := s.parse(address)
@@ -178,16 +178,16 @@ func (s *Sender) Notify(ctx context.Context, n fsm.NoticeView) error {
 	return s.send(request)
 }
 
-// key returns the key by which a receiver recognises a notice: its id, and a digest that differs for the same id of
-// other clusters, all of which count from 1. It is made from the replicated state without the available count, so
-// that it is the same in every attempt and from every leader.
+// key returns the key by which a receiver recognises a repeated notice: its id and a digest. In each cluster the ids
+// count from 1, so the digest distinguishes notices of several clusters. It is made from the replicated state without
+// the available count, so it is the same in every attempt and from every leader.
 func key(n fsm.NoticeView) string {
 	digest := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %q %q", n.ID, n.Epoch, n.DueMS, n.Semaphore, n.URL))
 	return fmt.Sprintf("signalbox-notice-%d-%x", n.ID, digest[:6])
 }
 
-// send sends a request. Its errors, which are logged, name only the host of the address: the rest is the client's,
-// and may hold a secret.
+// send sends a request. Its errors, which are logged, name only the host of the address: the rest of the address comes
+// from the client and may hold a secret.
 func (s *Sender) send(request *http.Request) error {
 	response, err := s.client.Do(request)
 	if err != nil {

@@ -76,8 +76,8 @@ func TestNotifySends(t *testing.T) {
 	}
 }
 
-// A notice's key is the same at each attempt, whichever node makes it and in
-// whichever version; that of another notice, or of another cluster's, is not.
+// The key of a notice is the same at each attempt, from each node and in each version. Other notices, and notices of
+// other clusters, have other keys.
 func TestKey(t *testing.T) {
 	n := fsm.NoticeView{ID: 17, Semaphore: "jobs", Epoch: 3, URL: "http://hooks.example/", Count: 1, Available: 2, DueMS: 61_234}
 	first := key(n)
@@ -107,7 +107,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// The log names the host, and no other part of the client's address.
+// The log names the host of the client's address, and no other part of it.
 func TestErrorsKeepTheAddress(t *testing.T) {
 	failing, gone := listen(t, status(500)), listen(t, status(200))
 	gone.Close()
@@ -119,8 +119,8 @@ func TestErrorsKeepTheAddress(t *testing.T) {
 	}
 }
 
-// All spellings of a host count as one, so that a client doesn't get more attempts at
-// once by writing it in many ways. Host returns "" for an address that may not be called.
+// All spellings of a host count as one host, so that a client can't get more attempts at a time by spelling it
+// differently. Host returns "" for an address that may not be called.
 func TestHost(t *testing.T) {
 	s := sender(t, "hooks.example", "hooks.example:8080", "10.1.0.0/16", "[::1]:9000", "127.0.0.1:9000")
 	for host, addresses := range map[string][]string{
@@ -140,7 +140,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// Only 2xx is delivered, and no redirect is followed.
+// Only 2xx counts as delivered, and no redirect is followed.
 func TestNotifyStatuses(t *testing.T) {
 	target := listen(t, status(200))
 	for code, fine := range map[int]bool{200: true, 201: true, 204: true, 299: true, 300: false, 301: false, 302: false, 303: false, 304: false, 307: false, 308: false, 400: false, 404: false, 500: false, 503: false} {
@@ -161,8 +161,8 @@ func TestNotifyStatuses(t *testing.T) {
 	}
 }
 
-// The address is checked after the name is resolved: a listed name that leads to
-// this host is refused, unless that address is listed as well.
+// The address is checked after the name is resolved. A listed name that leads to this host is refused, unless the list
+// has the address of this host as well.
 func TestNotifyAfterResolving(t *testing.T) {
 	l := listen(t, status(200))
 	url := "http://localhost:" + l.port
@@ -191,8 +191,8 @@ func TestNotifyAfterResolving(t *testing.T) {
 	}
 }
 
-// This host is not reached in any spelling, whatever the system's resolver makes
-// of it; the node that leads may have another list than the one that was asked.
+// No spelling of this host's address is called, whatever the system's resolver makes of it. The check is repeated when
+// the notice is sent: the leader may have another list than the node that stored it.
 func TestNotifyLoopbackSpellings(t *testing.T) {
 	l := listen(t, status(200))
 	for _, host := range []string{"127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "017700000001",
@@ -200,7 +200,7 @@ func TestNotifyLoopbackSpellings(t *testing.T) {
 		if err := sender(t, "hooks.example:"+l.port).Notify(t.Context(), fsm.NoticeView{ID: 1, URL: "http://" + host + ":" + l.port}); err == nil {
 			t.Errorf("%s was called", host)
 		}
-		// Past the list, to see that the address alone is refused too.
+		// Send without the check of the list, to see that the address alone is refused too.
 		s := sender(t, "hooks.example")
 		request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+host+":"+l.port, nil)
 		if err != nil {
@@ -215,7 +215,7 @@ func TestNotifyLoopbackSpellings(t *testing.T) {
 	}
 }
 
-// A proxy of the environment would resolve and dial past the list.
+// A proxy of the environment would resolve and dial without the checks of the list.
 func TestNotifyUsesNoProxy(t *testing.T) {
 	proxy := listen(t, status(200))
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {
@@ -230,7 +230,7 @@ func TestNotifyUsesNoProxy(t *testing.T) {
 	}
 }
 
-// An attempt ends with its context, though the other side never replies.
+// An attempt ends with its context, even if the other side never replies.
 func TestNotifyEndsWithContext(t *testing.T) {
 	reached, release := make(chan struct{}), make(chan struct{})
 	l := listen(t, func(http.ResponseWriter, *http.Request) {
@@ -250,8 +250,7 @@ func TestNotifyEndsWithContext(t *testing.T) {
 	}
 }
 
-// A notice counts as delivered once the head of the reply has come; a body without
-// end is not read to its end.
+// A notice counts as delivered once the headers of the reply have come. An endless body is not read to its end.
 func TestNotifyBoundsTheAnswer(t *testing.T) {
 	ended := make(chan int)
 	l := listen(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -34,8 +34,8 @@ const (
 	maxChecks       = 64 // of a session; the rest is dropped
 )
 
-// about is what a client says about its session. The session keeps it as one text.
-type about struct {
+// sessionNote is what a client says about its session. The session keeps it as one text.
+type sessionNote struct {
 	node   string
 	ttl    string // as written
 	delay  int64  // nanoseconds
@@ -43,13 +43,13 @@ type about struct {
 	name   string
 }
 
-// text returns the text for the session. The name comes last, since it may have any character.
-func (a *about) text() string {
+// text encodes what the client said, for the session to keep. The name comes last, since it may have any character.
+func (a *sessionNote) text() string {
 	return fmt.Sprintf("consul node=%s ttl=%s delay=%d checks=%d name=%s", a.node, a.ttl, a.delay, a.checks, a.name)
 }
 
-// parseAbout reads a text; ok is false for a text that another API has written.
-func parseAbout(text string) (a about, ok bool) {
+// parseNote reads a text; ok is false for a text that another API has written.
+func parseNote(text string) (a sessionNote, ok bool) {
 	var delay, checks string
 	rest := text
 	for _, part := range []struct {
@@ -58,7 +58,7 @@ func parseAbout(text string) (a about, ok bool) {
 	}{{"consul node=", &a.node}, {"ttl=", &a.ttl}, {"delay=", &delay}, {"checks=", &checks}} {
 		after, ok := strings.CutPrefix(rest, part.begin)
 		if !ok {
-			return about{}, false
+			return sessionNote{}, false
 		}
 		*part.into, rest, _ = strings.Cut(after, " ")
 	}
@@ -69,7 +69,7 @@ func parseAbout(text string) (a about, ok bool) {
 	return a, ok && err == nil && fault == nil && a.checks <= maxChecks
 }
 
-func (a *about) nodeChecks() []string {
+func (a *sessionNote) nodeChecks() []string {
 	if a.checks < 0 {
 		return nil
 	}
@@ -79,8 +79,7 @@ func (a *about) nodeChecks() []string {
 // lockDelay is a LockDelay of a body: text, or a number of seconds or nanoseconds.
 type lockDelay time.Duration
 
-// firstNanoseconds is the first number that a LockDelay gives in nanoseconds; smaller ones are
-// seconds.
+// firstNanoseconds is the first number of a LockDelay that counts nanoseconds. Smaller numbers count seconds.
 const firstNanoseconds = 1000
 
 var errDelayBelowZero = errors.New("json: cannot unmarshal LockDelay, which is below 0")
@@ -115,8 +114,7 @@ func (l *lockDelay) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-// checks is the old form of NodeChecks. If it is given and empty, or null, it stands for no
-// check.
+// checks is the old form of NodeChecks. An empty list and null both say that the session has no check.
 type checks struct {
 	present bool
 	ids     []string
@@ -128,8 +126,8 @@ func (o *checks) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &o.ids)
 }
 
-// createBody is the body of a create. encoding/json decodes it as Consul does: names in any
-// case, unknown members ignored, the last of duplicates.
+// createBody is the body of a create. encoding/json decodes it as Consul does: the case of a name does not matter,
+// unknown members are ignored, and of several members with one name the last counts.
 type createBody struct {
 	Name          string
 	Node          string
@@ -170,7 +168,7 @@ func decodeCreate(data []byte, into *createBody) error {
 	return err
 }
 
-// failed refuses a body that is readable and can't be carried out.
+// failed returns the refusal of a body that was decoded but that can't be carried out.
 func failed(format string, values ...any) error {
 	return exchange.Sentence(http.StatusInternalServerError, fmt.Sprintf(format, values...))
 }
@@ -190,7 +188,7 @@ func (b *createBody) command(members []string, lingerPercent int) (command fsm.O
 	if missing, ok := b.missingCheck(); ok {
 		return command, failed("apply failed: Missing check '%s' registration", missing)
 	}
-	info := about{node: b.Node, ttl: b.TTL, delay: int64(b.LockDelay), checks: min(len(b.NodeChecks), maxChecks), name: cutName(b.Name)}
+	info := sessionNote{node: b.Node, ttl: b.TTL, delay: int64(b.LockDelay), checks: min(len(b.NodeChecks), maxChecks), name: cutName(b.Name)}
 	switch {
 	case b.Checks.present && len(b.Checks.ids) == 0:
 		info.checks = 0
@@ -205,7 +203,7 @@ func (b *createBody) command(members []string, lingerPercent int) (command fsm.O
 	return command, nil
 }
 
-// ttl returns the TTL, 0 without one.
+// ttl returns the TTL of the body, or 0 if the body has no TTL.
 func (b *createBody) ttl() (ttl time.Duration, err error) {
 	if b.TTL == "" {
 		return 0, nil
@@ -235,7 +233,7 @@ func (b *createBody) missingCheck() (id string, missing bool) {
 	return "", false
 }
 
-// milliseconds rounds up, so that no lease or wait ends too early.
+// milliseconds rounds a duration up, so that no lease or wait ends too early.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -49,7 +49,7 @@ type selfBody struct {
 	Meta struct{}
 }
 
-// self needs no leader.
+// self shows this node. It needs no leader.
 func (n nodes) self(c echo.Context) error {
 	q, err := readPlainQuery(c)
 	if err != nil {
@@ -161,8 +161,8 @@ func (n nodes) healthOfNode(c echo.Context) error {
 	})
 }
 
-// readNodes sends the list of the members as show renders them, without those that are nil.
-// Members are always read from this node's own knowledge, so the headers are as with ?stale.
+// readNodes sends a list of the members. show renders a member, or returns nil to leave it out. Members are always read
+// from this node's own state, so the headers are as with ?stale.
 func (n nodes) readNodes(c echo.Context, named func() error, show func(m *cluster.Member) any) error {
 	q, err := n.readQuery(c)
 	if err == nil {

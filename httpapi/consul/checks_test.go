@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// checks are the faults of a request, in the order in which they are looked for: the member of
-// the query that has the fault, and the refusal.
+// checks lists faulty parts of a request in the order in which a node checks for them: a part of the query with a fault,
+// and the refusal.
 var checks = []struct{ query, want string }{
 	{"stale&consistent", "400 text Cannot specify ?stale with ?consistent, conflicting semantics."},
 	{"max_stale=abc", `400 text Invalid max_stale value "abc"`},
@@ -30,7 +30,7 @@ var checks = []struct{ query, want string }{
 	{"dc=dc2", "500 text No path to datacenter"},
 }
 
-// TestOrderOfChecks sends a PUT with all faults, then without the first one, and so on.
+// TestOrderOfChecks sends a PUT with all faults, then without the first fault, and so on.
 func TestOrderOfChecks(t *testing.T) {
 	inEachConsul(t, func(s *apitest.Site) {
 		for i := range checks {
@@ -69,7 +69,7 @@ func TestOrderOfChecks(t *testing.T) {
 	})
 }
 
-// TestHeaders of every answer to a GET, and of no other.
+// TestHeaders: each reply to a GET has these headers, and no other reply has them.
 func TestHeaders(t *testing.T) {
 	s, node := onConsul(t)
 	id := open(s, `{}`)
@@ -113,7 +113,7 @@ var requests = map[string]string{
 	"PUT /v1/kv/a?cas=0": `x`, "PUT /v1/kv/a?acquire=x": `x`, "PUT /v1/kv/a?release=x": `x`, "DELETE /v1/kv/a": ``, "DELETE /v1/kv/a?recurse": ``,
 }
 
-// TestTroubles: whatever is no fault of the client is 500, a sentence and Retry-After.
+// TestTroubles: a failure that is no fault of the client is 500, a sentence and Retry-After.
 func TestTroubles(t *testing.T) {
 	s, node := onConsul(t)
 	for _, c := range []struct {
@@ -137,7 +137,7 @@ func TestTroubles(t *testing.T) {
 	s.Is(s.Ask("PUT /v1/kv/a", ""), "500 text This node could not handle the request. Its log says more.")
 }
 
-// TestLimits: those of the machine are troubles as well; a list has an end.
+// TestLimits: if a limit of the machine is reached, the status is 500 too. A list has a largest size.
 func TestLimits(t *testing.T) {
 	s, _ := onConsul(t)
 	id := open(s, `{}`)
@@ -161,7 +161,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestReplyMemory: a list is refused while the replies that clients have not taken leave no room.
+// TestReplyMemory: a list is refused while unread replies leave no room for it.
 func TestReplyMemory(t *testing.T) {
 	s, _ := onConsul(t, func(cfg *apitest.Config) { cfg.Exchange.ReplyMemory = 2 << 20 })
 	for i := range 4 {
@@ -173,7 +173,7 @@ func TestReplyMemory(t *testing.T) {
 	}
 }
 
-// TestValues: any bytes up to 512 KiB, whatever --max-body is, and not one more.
+// TestValues: a value has any bytes, up to 512 KiB, whatever --max-body is.
 func TestValues(t *testing.T) {
 	small := func(cfg *apitest.Config) { cfg.Exchange.BodyBytes = 100 }
 	inEachConsul(t, func(s *apitest.Site) {
@@ -220,7 +220,7 @@ const selfPretty = `{
 }
 `
 
-// TestNoLeader: what a node says that knows no leader.
+// TestNoLeader: the replies of a node that knows no leader.
 func TestNoLeader(t *testing.T) {
 	s, node := onConsul(t)
 	node.Set(func() { node.StatusNow = cluster.Status{Node: "n1"} })
@@ -237,7 +237,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestManyKeys: a delete of more keys than one step takes, and a list of more pages than one.
+// TestManyKeys: a delete of more keys than one step deletes, and a list of more than one page.
 func TestManyKeys(t *testing.T) {
 	s, node := onConsul(t)
 	const keys = 8192 + 1000

@@ -10,7 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/consul/queues"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -18,15 +18,14 @@ import (
 
 // Config is the configuration of the dialect.
 type Config struct {
-	// LingerPercent is the share of its TTL that a session lives longer, 0 to 100. With
-	// 100 a session lives for twice its TTL, as Consul's do.
+	// LingerPercent lengthens the life of each session by a share of its TTL, 0 to 100. With 100 a session lives for
+	// twice its TTL, as Consul's sessions do.
 	LingerPercent int
 	// Version is this program's own, as GET /v1/agent/self shows it.
 	Version string
 }
 
-// dialect is the state that all routes share. The routes of keys, of sessions and about nodes
-// each have a type.
+// dialect is the state that all routes share. Three types embed it: keys, sessions and nodes each serve their routes.
 type dialect struct {
 	*exchange.Exchange
 	options Config
@@ -46,13 +45,13 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 	return exchange.Dialect{Routes: slices.Concat(keys{d}.routes(), sessions{d}.routes(), nodes{d}.routes()), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.waiting}}, nil
 }
 
-// tokenOf returns the token of a request in Consul's forms, in its order: the query, then
-// the header. The native forms of Authorization come after them.
+// tokenOf returns the token of a request. It looks where Consul looks, in Consul's order: in the query, then in Consul's
+// header. Without a token there, its caller reads the Authorization header, as for the native API.
 func tokenOf(r *http.Request) string {
 	return cmp.Or(r.URL.Query().Get("token"), r.Header.Get("X-Consul-Token"))
 }
 
-// retryable is a refusal that is due to the state of this node alone: a client's monitor then
+// retryable returns a refusal whose cause is this node alone, for example a lack of memory. A client's monitor then
 // repeats its request.
 func retryable(text, retryAfter string) *exchange.Refusal {
 	return exchange.Retry(http.StatusInternalServerError, text, retryAfter)
@@ -63,8 +62,8 @@ func (d *dialect) render(c echo.Context, err error) error {
 	return d.Replies.SendRefusal(c, d.refusalOf(c, err))
 }
 
-// refusalOf translates an error. Clients ride out the status 500 alone. They take any other
-// one, 503 included, for the loss of what they hold.
+// refusalOf translates an error into status 500 wherever a client should try again. At any other status, even 503, a
+// client believes that it has lost its locks.
 func (d *dialect) refusalOf(c echo.Context, err error) *exchange.Refusal {
 	var refused *exchange.Refusal
 	if errors.As(err, &refused) {
@@ -87,7 +86,7 @@ func (d *dialect) refusalOf(c echo.Context, err error) *exchange.Refusal {
 }
 
 // do performs a command of a request, which may have an Idempotency-Key.
-func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
+func (d *dialect) do(c echo.Context, command fsm.Command) (*calls.Reply, error) {
 	key, err := exchange.IdempotencyKey(c.Request().Header)
 	if err != nil {
 		return nil, err
@@ -95,8 +94,8 @@ func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error
 	return d.doKeyed(c, command, key)
 }
 
-func (d *dialect) doKeyed(c echo.Context, command fsm.Command, key string) (*cluster.Reply, error) {
-	return d.Perform(c.Request().Context(), c, cluster.Call{Command: command, Key: key})
+func (d *dialect) doKeyed(c echo.Context, command fsm.Command, key string) (*calls.Reply, error) {
+	return d.Perform(c.Request().Context(), c, calls.Call{Command: command, Key: key})
 }
 
 // outcome performs a command, and sends whether its condition holds.
@@ -108,7 +107,7 @@ func (d *dialect) outcome(c echo.Context, q *query, command fsm.Command) error {
 	return d.sendResult(c, q, reply)
 }
 
-func (d *dialect) sendResult(c echo.Context, q *query, reply *cluster.Reply) error {
+func (d *dialect) sendResult(c echo.Context, q *query, reply *calls.Reply) error {
 	switch reply.Code {
 	case fsm.OK:
 		return d.sendOutcome(c, q, true)

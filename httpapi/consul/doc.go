@@ -1,14 +1,14 @@
-// Package consul is the dialect of Consul's sessions and keys, on which the locks and
-// semaphores of its clients stand: consul lock, and Lock and Semaphore of its Go client,
-// need only a new address. docs/dialect-consul.md is its contract.
+// Package consul is the dialect of Consul's sessions and keys. Consul's clients build their locks
+// and semaphores on these: consul lock, and Lock and Semaphore of the Go client, need only a new
+// address. docs/dialect-consul.md is the contract.
 //
-// The package translates only: a key is an item, and the state machine decides which
-// session holds it, and for how long no other one may. Statuses, bodies and the texts of
-// refusals are Consul's own to the byte, as its clients compare them. A failure of this
-// cluster is 500 and a sentence, the one status that the clients' monitors ride out.
+// The package translates only: a key is an item, and the state machine decides which session holds
+// it, and how long other sessions may not acquire it afterwards. Statuses, bodies and the texts of
+// refusals are the same bytes as Consul's, since the clients compare them. A failure of this
+// cluster is 500 and a sentence: only at 500 do the clients' monitors try again.
 //
-// A GET with an index waits for a change in a queue of package queues, so that a change
-// wakes the waiting queries of this node in turn and not all at once.
+// A GET with an index waits for a change in a queue of package queues. So a change wakes the
+// waiting queries of this node one after another, and not all at once.
 //
 // cmd/signalbox opens it with New; package httpapi serves it. It imports exchange,
 // cluster, cluster/outcome, fsm and queues. It is safe for concurrent use.

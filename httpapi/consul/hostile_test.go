@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox/signalbox/test/hostile"
 )
 
-// input is a request that must be refused, or have no effect, and its reply; one that ends in
-// … is the beginning of it.
+// input is a request that must be refused or have no effect, and the wanted reply. If want ends in …, it is only the
+// beginning of the reply.
 type input struct{ line, body, want string }
 
 const (
@@ -43,7 +43,7 @@ func hostileKeys() map[string]input {
 	return all
 }
 
-// hostileSessions are texts that are no ids.
+// hostileSessions are texts that are no session ids.
 func hostileSessions() map[string]input {
 	all := map[string]input{}
 	for name, id := range map[string]string{
@@ -90,7 +90,7 @@ func hostileBodies() map[string]input {
 	return all
 }
 
-// hostileQueries are members of a query.
+// hostileQueries are parts of a query.
 func hostileQueries() map[string]input {
 	all := map[string]input{}
 	for query, want := range map[string]string{
@@ -135,8 +135,8 @@ func TestHostileInput(t *testing.T) {
 	}
 }
 
-// FuzzKey: whatever the path and the query are, a reply has a form of the dialect's, and a key
-// that was written is read back under the same path.
+// FuzzKey: for any path and query, the reply has one of the dialect's forms, and a key that was written can be read
+// under the same path.
 func FuzzKey(f *testing.F) {
 	for _, path := range []string{"a", "a%2Fb/", "%2e%2e/x", "a//b", "a/../b", "%FF", "%C2%85", "é", "", "a%00", "...", "%25%32%35"} {
 		f.Add(path, "flags=7", []byte("value"))
@@ -162,7 +162,7 @@ func FuzzKey(f *testing.F) {
 			if u.Path != "" && u.Query().Get("index") != "" {
 				t.Skip("a query with an index may wait for minutes")
 			}
-			// As the server reads it: Parse would take the steps out of the path.
+			// Set the path as the server reads it: url.Parse would resolve "..".
 			if u.Path, u.RawPath, u.RawQuery = "", "", query; setPath(u, "/v1/kv/"+strings.SplitN(path, "?", 2)[0]) != nil || strings.Contains(path, "?") {
 				t.Skip("the server would read another path")
 			}
@@ -188,8 +188,8 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// FuzzSessionBody: a body opens a session that is shown in the same form again, or is refused
-// and opens none.
+// FuzzSessionBody: a body either opens a session, which is then shown in the same form, or is refused and opens no
+// session.
 func FuzzSessionBody(f *testing.F) {
 	for _, body := range []string{`{}`, `null`, ``, `{"Name":"a","TTL":"15s","LockDelay":"1s","Behavior":"delete","NodeChecks":["serfHealth"]}`, `{"LockDelay":1.5,"Checks":null}`,
 		`{"name":"\ud800","ttl":"10s"}`, `{"Node":"n2","NodeChecks":null}`, `{"LockDelay":1e300}`, `[`, `{"ServiceChecks":[{"ID":"a"}]}`} {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
@@ -23,8 +23,8 @@ const (
 	longestWait = 10 * time.Minute
 )
 
-// query is the query of a request. A parameter is present or absent, whatever its value;
-// unknown parameters are ignored.
+// query is the query of a request. A flag counts as set if it is present, even as ?stale=false. Unknown parameters are
+// ignored.
 type query struct {
 	values     url.Values
 	stale      bool
@@ -35,10 +35,10 @@ type query struct {
 
 func (q *query) has(name string) bool { return q.values.Has(name) }
 
-func (q *query) consistency() cluster.Consistency { return cluster.Consistency{Stale: q.stale} }
+func (q *query) consistency() calls.Consistency { return calls.Consistency{Stale: q.stale} }
 
-// after returns the number after which the query waits for a change; last is the number of the
-// last change so far. An index of 1 also stands for no change at all.
+// after returns a change number: the query waits for a change above it. last is the number of the last change so far.
+// Before the first change replies have index 1, so an index of 1 then counts as 0.
 func (q *query) after(last uint64) uint64 {
 	if q.index == 1 && last == 0 {
 		return 0
@@ -135,8 +135,8 @@ func (q *query) atMostOne(names ...string) func() error {
 	}
 }
 
-// readUint64 returns a check that reads a parameter into n, which keeps its value without the
-// parameter. A malformed number is status 500, with strconv's text.
+// readUint64 returns a check that reads a parameter into n. If the parameter is absent, n keeps its value. A malformed
+// number is status 500, with strconv's text.
 func (q *query) readUint64(name string, n *uint64) func() error {
 	return func() (err error) {
 		if !q.has(name) {
@@ -159,8 +159,8 @@ func required(text, missing string) func() error {
 	}
 }
 
-// printable refuses a path with unprintable characters, without a text. U+FFFD passes, and so
-// does text that is not UTF-8: validKey checks later whether a key may have it.
+// printable refuses a path with unprintable characters, by a 400 without a body. It lets U+FFFD and text that is not
+// UTF-8 pass: validKey judges these later.
 func printable(r *http.Request) error {
 	if strings.ContainsFunc(r.URL.Path, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		return &exchange.Refusal{Status: http.StatusBadRequest}
@@ -168,7 +168,7 @@ func printable(r *http.Request) error {
 	return nil
 }
 
-// keyOf returns the key of a path: all text behind the route, unescaped once, slashes included.
+// keyOf returns the key in a path: all text behind the route, unescaped once, with its slashes.
 func keyOf(c echo.Context) string { return strings.TrimPrefix(c.Request().URL.Path, "/v1/kv/") }
 
 // validKey refuses a key that no item can have. It passes the empty prefix of a list.
@@ -181,8 +181,8 @@ func validKey(key string) func() error {
 	}
 }
 
-// cleaned redirects a client with an unclean path to the clean path, with its method and its
-// body. The path counts as it was sent, so that %2e%2e is no step in it.
+// cleaned redirects a request with an unclean path to the clean path. The client repeats it there with the same method
+// and body. %2e%2e is not unescaped first, so it does not lead to the parent path.
 func (d *dialect) cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		sent, err := url.ParseRequestURI(c.Request().RequestURI)

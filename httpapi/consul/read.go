@@ -7,7 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/consul/queues"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -32,25 +32,25 @@ func pairOf(i *item) pair {
 	if i.Session != 0 {
 		p.Session = formatSession(i.Session)
 	}
-	// A contender's key in a semaphore has the id in its name: a placeholder would not hide it, and
-	// its client would lose the slot.
+	// In a semaphore, the name of a contender's key contains its session id. A placeholder would not hide the id, and
+	// would make the client lose its slot.
 	if i.hidden && !strings.Contains(i.Name, p.Session) {
 		p.Session = hiddenSession
 	}
 	return p
 }
 
-// hiddenSession stands for the id of a session that the caller may not see. No session has it,
-// and clients still read that the key is held.
+// hiddenSession replaces the id of a session that the caller may not see. No session has this id; clients still read
+// that the key is held.
 var hiddenSession = formatSession(0)
 
-// item is an item at one moment of the machine.
+// item is an item in one state of the machine.
 type item struct {
 	fsm.ItemView
 	hidden bool // the caller may not see the id of the holder
 }
 
-// itemFor returns an item for a caller that sees the ids of sessions by their owner.
+// itemFor returns an item for a caller. seesID reports whether the caller may see the ids of sessions of an owner.
 func itemFor(m *fsm.Machine, view fsm.ItemView, seesID func(owner string) bool) item {
 	i := item{ItemView: view}
 	if i.Session != 0 {
@@ -101,10 +101,9 @@ func (k keys) getKey(c echo.Context) error {
 	return k.sendRead(c, &q, at, index, r)
 }
 
-// awaitItems blocks until the state is as recent as a query requires. If the query has an index,
-// it also blocks until the index of the keys is above it, or the wait is over. The caller then
-// reads the state.
-func (k keys) awaitItems(c echo.Context, q *query, watched queues.Keys) (cluster.Reading, error) {
+// awaitItems blocks until this node's state is as recent as a query requires. For a query with an index, it also blocks
+// until the index of the keys exceeds it, or the wait is over. The caller then reads the state.
+func (k keys) awaitItems(c echo.Context, q *query, watched queues.Keys) (calls.Reading, error) {
 	waiting := queues.Query{Keys: watched, Conn: connOf(c), Monitor: q.stale || q.consistent}
 	at, err := k.await(c, q, func(ctx context.Context) error {
 		k.Reads.View(c, func(m *fsm.Machine) { waiting.After = q.after(m.ItemsIndex("")) })
@@ -147,8 +146,8 @@ func (k keys) show(c echo.Context, q *query, watched queues.Keys, l *list) (inde
 	return index, found(l.bytes()), err
 }
 
-// eachName adds the names of keys to a list, each once, and cut behind the first separator that
-// follows the prefix.
+// eachName adds names of keys to a list, each name once. It cuts a name behind the first separator that follows the
+// prefix: with the separator "/", a/b/c below a/ becomes a/b/.
 func (k keys) eachName(q *query, prefix string, l *list) func(i *item) error {
 	separator := q.values.Get("separator")
 	if separator == "" {
@@ -171,9 +170,9 @@ func (k keys) eachName(q *query, prefix string, l *list) func(i *item) error {
 // pageItems bounds how many items one view of the machine takes.
 const pageItems = 1000
 
-// walk calls visit with each of the keys' items in the order of names, and returns the keys'
-// index. It reads a long list in pages. A change between two pages may show, though the index is
-// older: a client that then waits with the index hears of the change at once.
+// walk calls visit with each of the keys' items, sorted by name, and returns the index of the keys. It reads a long list
+// in pages. A change between two pages may be visible although the returned index is older. A client that then waits
+// with this index is told of the change at once.
 func (k keys) walk(c echo.Context, watched queues.Keys, visit func(i *item) error) (index uint64, err error) {
 	seesID := k.Rights.Caller(c).SeesID
 	if !watched.Below {

@@ -8,13 +8,13 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 const jsonType = "application/json"
 
-// reply is a reply to the byte.
+// reply is a reply whose bytes are given exactly.
 type reply struct {
 	status      int
 	contentType string // "": no body
@@ -46,7 +46,7 @@ func (d *dialect) send(c echo.Context, q *query, r reply) error {
 	return d.Replies.Send(c, r.status, r.contentType, r.body)
 }
 
-// sendOutcome sends true or false, as to each PUT and DELETE.
+// sendOutcome sends true or false, the body of the reply to each PUT and DELETE.
 func (d *dialect) sendOutcome(c echo.Context, q *query, done bool) error {
 	return d.send(c, q, found(strconv.AppendBool(nil, done)))
 }
@@ -60,8 +60,8 @@ func (d *dialect) sendJSON(c echo.Context, q *query, body any) error {
 	return d.send(c, q, found(encoded))
 }
 
-// sendRead sends the reply to a GET, with the headers that each GET has, also a 404.
-func (d *dialect) sendRead(c echo.Context, q *query, at cluster.Reading, index uint64, r reply) error {
+// sendRead sends the reply to a GET, with the headers that each reply to a GET has, even a 404.
+func (d *dialect) sendRead(c echo.Context, q *query, at calls.Reading, index uint64, r reply) error {
 	header := c.Response().Header()
 	known, contactMS := true, int64(0)
 	if q.stale {
@@ -76,7 +76,7 @@ func (d *dialect) sendRead(c echo.Context, q *query, at cluster.Reading, index u
 	return d.send(c, q, r)
 }
 
-// neverMS is the contact with a leader that this node has never heard of. A client multiplies
+// neverMS is X-Consul-LastContact if this node has never heard of a leader. It must be small enough: a client multiplies
 // it into a duration of 64 bits.
 const neverMS = 1 << 40
 
@@ -90,8 +90,8 @@ var (
 	errReplyMemory = retryable("This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.", "")
 )
 
-// list is a list in JSON that grows within the budget of replies. Its user calls done before
-// the list is sent.
+// list is a list in JSON that grows within the budget of replies. The caller of newList calls done before the list is
+// sent.
 type list struct {
 	d        *dialect
 	out      []byte

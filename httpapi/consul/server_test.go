@@ -26,8 +26,7 @@ func serve(t *testing.T, change ...func(*apitest.Config)) string {
 	return "http://" + listener.Addr().String()
 }
 
-// TestBodiesOverTheWire: chunked ones, those that wait for 100-continue, and a redirect with
-// its body.
+// TestBodiesOverTheWire sends chunked bodies, bodies after 100-continue, and a body that is sent again after a redirect.
 func TestBodiesOverTheWire(t *testing.T) {
 	base := serve(t, func(cfg *apitest.Config) { cfg.Exchange.BodyBytes = 100 })
 	send := func(method, target, body string, change func(r *http.Request)) (status int, text string) {

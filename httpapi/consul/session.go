@@ -9,7 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
@@ -49,13 +49,13 @@ type sessionBody struct {
 	ModifyIndex   uint64
 }
 
-// shown returns a session that this dialect has opened; other sessions are unknown here.
+// shown returns a session for a reply. ok is false for a session of another API, which is unknown to this dialect.
 func shown(m *fsm.Machine, id uint64) (body sessionBody, ok bool) {
 	holder, ok := m.Holder(id)
 	if !ok {
 		return body, false
 	}
-	info, ok := parseAbout(holder.About)
+	info, ok := parseNote(holder.About)
 	body = sessionBody{ID: formatSession(id), Name: info.name, Node: info.node, LockDelay: info.delay, Behavior: behaviorRelease,
 		TTL: info.ttl, NodeChecks: info.nodeChecks(), CreateIndex: holder.Made, ModifyIndex: holder.Made}
 	if holder.DeleteItems {
@@ -141,7 +141,7 @@ func (s sessions) renewSession(c echo.Context) error {
 	default:
 		return exchange.Refused(&reply.Result)
 	}
-	if _, err := s.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: reply.Index}); err != nil {
+	if _, err := s.Node.Read(c.Request().Context(), calls.Consistency{MinIndex: reply.Index}); err != nil {
 		return err
 	}
 	var body sessionBody
@@ -178,7 +178,7 @@ func (s sessions) destroySession(c echo.Context) error {
 	return s.outcome(c, &q, fsm.EndSession{Session: id})
 }
 
-// getSession shows a session, in a list, or an empty list.
+// getSession sends a list that has the session, or an empty list.
 func (s sessions) getSession(c echo.Context) error {
 	text := pathText(c, "id")
 	return s.readSessions(c, required(text, "session"), func(l *list) (index uint64, err error) {
@@ -199,7 +199,7 @@ func (s sessions) getSession(c echo.Context) error {
 }
 
 // awaitSessions is awaitItems for sessions.
-func (s sessions) awaitSessions(c echo.Context, q *query) (cluster.Reading, error) {
+func (s sessions) awaitSessions(c echo.Context, q *query) (calls.Reading, error) {
 	return s.await(c, q, func(ctx context.Context) error {
 		var index uint64
 		readIndex := func(m *fsm.Machine) { index = m.HoldersIndex() }
@@ -219,7 +219,7 @@ func (s sessions) awaitSessions(c echo.Context, q *query) (cluster.Reading, erro
 	})
 }
 
-// listSessions shows the sessions that were opened here, by id.
+// listSessions shows the sessions that clients of this dialect opened, by id.
 func (s sessions) listSessions(c echo.Context) error {
 	return s.readSessions(c, func() error { return nil }, func(l *list) (uint64, error) {
 		return s.eachSession(c, func(b *sessionBody) error { return l.add(b) })
@@ -238,7 +238,7 @@ func (s sessions) listSessionsOfNode(c echo.Context) error {
 	})
 }
 
-// readSessions sends the list of sessions that build makes of a recent enough state.
+// readSessions sends the list of sessions that build makes of a state as recent as the query requires.
 func (s sessions) readSessions(c echo.Context, named func() error, build func(l *list) (index uint64, err error)) error {
 	q, err := s.readQuery(c)
 	if err != nil {
@@ -261,8 +261,8 @@ func (s sessions) readSessions(c echo.Context, named func() error, build func(l 
 	return s.sendRead(c, &q, at, index, found(l.bytes()))
 }
 
-// eachSession calls visit with each session that was opened here and that the caller may find,
-// by id, and returns the index of sessions. It reads them in pages, as walk does.
+// eachSession calls visit with each session that a client of this dialect opened and that the caller may find, by id. It
+// returns the index of sessions. It reads the sessions in pages, as walk does.
 func (s sessions) eachSession(c echo.Context, visit func(b *sessionBody) error) (index uint64, err error) {
 	var page []sessionBody
 	after := uint64(0)

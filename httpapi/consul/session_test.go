@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// TestSessionsLiveTwiceTheirTTL, or for the share of it that is configured; a renewal gives
-// the whole time again.
+// TestSessionsLiveTwiceTheirTTL: a session lives for twice its TTL, or longer than its TTL by the configured share. A
+// renewal gives the whole time again.
 func TestSessionsLiveTwiceTheirTTL(t *testing.T) {
 	for percent, lives := range map[int]time.Duration{0: 10 * time.Second, 50: 15 * time.Second, 100: 20 * time.Second} {
 		t.Run(fmt.Sprint(percent), func(t *testing.T) {
@@ -42,9 +42,8 @@ func TestSessionsLiveTwiceTheirTTL(t *testing.T) {
 	})
 }
 
-// TestSessionEnds: what a session holds is released or deleted in the step of its end, by
-// destroy and by expiry, and no session has these keys before the delay is over. Plain writes
-// are free.
+// TestSessionEnds: when a session ends, by destroy or by expiry, the same step releases or deletes the keys that it
+// holds. No session can acquire these keys before the delay is over; plain writes can change them.
 func TestSessionEnds(t *testing.T) {
 	for name, end := range map[string]func(s *apitest.Site, id string){
 		"destroyed": func(s *apitest.Site, id string) {
@@ -114,7 +113,7 @@ func TestDelaysAndSessionsOutliveALeader(t *testing.T) {
 	})
 }
 
-// TestNativeSessions: a session that was opened natively may hold a key, and is in no list here.
+// TestNativeSessions: a session of the native API may hold a key, and is in no list of this dialect.
 func TestNativeSessions(t *testing.T) {
 	inEachConsul(t, func(s *apitest.Site) {
 		s.CaughtUp(s.Do(fsm.OpenSession{Session: 1<<63 + 10, TTLMS: 60_000}))
@@ -134,7 +133,8 @@ func TestNativeSessions(t *testing.T) {
 	})
 }
 
-// TestSessionIndex: the last session that was made or ended; a query with it waits.
+// TestSessionIndex: the index of sessions is the last change at which a session was opened or ended. A query with this
+// index waits.
 func TestSessionIndex(t *testing.T) {
 	inEachConsul(t, func(s *apitest.Site) {
 		indexOf := func(got apitest.Answer) string { return got.Header("X-Consul-Index") }

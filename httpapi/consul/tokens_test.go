@@ -37,8 +37,8 @@ func withTokens(t *testing.T) func(*apitest.Config) {
 	return func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens }
 }
 
-// TestHolderFromBeforeTheTokens: whoever knows the id of a session without an owner can take it over, so
-// that others than admins see an id in its place with which nothing can be done.
+// TestHolderFromBeforeTheTokens: a client that knows the id of a session without an owner can take the session over. So
+// only admins see such an id; other clients see a useless placeholder.
 func TestHolderFromBeforeTheTokens(t *testing.T) {
 	s, _ := onConsul(t, withTokens(t))
 	const old, placeholder = "5369676e-616c-626f-0000-00000000000b", "5369676e-616c-626f-0000-000000000000"

@@ -7,7 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/consul/queues"
@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// leaderless is how long a node may know no leader before its waiting queries end: a holder
-	// at a node that is cut off must not go on for ever.
+	// leaderless is how long a node may know no leader before its waiting queries end. Otherwise a client that holds a
+	// lock and watches it at a cut-off node would never learn that it lost the lock.
 	leaderless = 5 * time.Second
-	// guardPause is the shortest time between two checks of a waiting query for a leader.
+	// guardPause is the shortest time between two checks of a waiting query whether a leader is known.
 	guardPause = 500 * time.Millisecond
 )
 
@@ -27,7 +27,7 @@ var (
 	errClosing  = errors.New("the server shuts down")
 )
 
-// itemSource is the items of a node for the queues of its waiting queries.
+// itemSource lets queues watch the items of a node.
 type itemSource struct{ exchange.Node }
 
 func (n itemSource) Watch(name string, below bool) queues.Watch { return n.WatchItems(name, below) }
@@ -40,14 +40,14 @@ func (n itemSource) Free(name string) (free bool) {
 	return free
 }
 
-// connOf returns the connection of a request. A query that is repeated on it keeps its place
-// in line.
+// connOf returns the connection of a request. A query that is repeated on the same connection keeps its place in the
+// queue.
 func connOf(c echo.Context) string { return c.Request().RemoteAddr }
 
-// await reads the state, and calls wait for a query with an index. The context of wait ends with
-// the query's wait, when the server shuts down, and when no leader is known. After the whole wait
-// the state is confirmed again; after a change this node's own state is enough.
-func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context) error) (cluster.Reading, error) {
+// await reads the state and, for a query with an index, calls wait to wait for a change. The context of wait ends after
+// the query's maximum time, when the server shuts down, and when no leader is known. If the time ends without a change,
+// await confirms the state with the leader; after a change this node's own state is enough.
+func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context) error) (calls.Reading, error) {
 	request := c.Request().Context()
 	at, err := d.Node.Read(request, q.consistency())
 	if err != nil || q.index == 0 {
@@ -74,16 +74,16 @@ func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context)
 			return at, err
 		}
 		end()
-		return d.Node.Read(request, cluster.Consistency{Stale: true})
+		return d.Node.Read(request, calls.Consistency{Stale: true})
 	case errors.Is(err, errClosing):
-		return d.Node.Read(request, cluster.Consistency{Stale: true})
+		return d.Node.Read(request, calls.Consistency{Stale: true})
 	}
 	return at, err
 }
 
-// guard ends a wait when the server shuts down, and when this node has known no leader for
-// leaderless. It returns when ctx ends. After each check it sleeps until the silence could last
-// that long: with a leader that is every 5 s, since thousands of queries may wait.
+// guard ends a wait when the server shuts down, and when this node has known no leader for leaderless. It returns when
+// ctx ends. Thousands of queries may wait, so it checks rarely: it sleeps until the silence could reach leaderless, so
+// every 5 s while there is a leader.
 func (d *dialect) guard(ctx context.Context, end context.CancelCauseFunc) {
 	began := time.Now()
 	for pause := guardPause; ; {
@@ -95,7 +95,7 @@ func (d *dialect) guard(ctx context.Context, end context.CancelCauseFunc) {
 			return
 		case <-time.After(pause):
 		}
-		at, err := d.Node.Read(ctx, cluster.Consistency{Stale: true})
+		at, err := d.Node.Read(ctx, calls.Consistency{Stale: true})
 		silence := at.LastContact
 		if silence < 0 {
 			silence = time.Since(began)

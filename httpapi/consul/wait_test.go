@@ -16,15 +16,15 @@ import (
 // indexOf returns the index of a reply.
 func indexOf(got apitest.Answer) string { return got.Header("X-Consul-Index") }
 
-// later asks with an index that is the present one, and returns once it waits.
+// later sends a query with the present index, and returns once it waits.
 func later(s *apitest.Site, target string) <-chan apitest.Answer {
 	s.Helper()
 	got := s.Ask("GET "+target, "")
 	return s.Later(fmt.Sprintf("GET %s&index=%s", target, indexOf(got)), "")
 }
 
-// TestIndexes: each number is that of the last change of what is shown, deletes too, and of no
-// other; a query that waits with it is ended by these changes alone.
+// TestIndexes: the index of a reply is the number of the last change of what the reply shows, deletes included. A query
+// that waits with this index ends with the next such change, and with no other change.
 func TestIndexes(t *testing.T) {
 	targets := []string{"/v1/kv/p/a?wait=1m", "/v1/kv/p/none?wait=1m", "/v1/kv/p/?recurse&wait=1m", "/v1/kv/p/a?keys&wait=1m", "/v1/kv/q?recurse&wait=1m", "/v1/kv/?keys&wait=1m"}
 	inEachConsul(t, func(s *apitest.Site) {
@@ -109,7 +109,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestWaitingQueriesDoNotPoll: a query that waits a minute reads the state when it begins and ends, and
+// TestWaitingQueriesDoNotPoll: a query that waits for a minute reads the state only at its beginning and its end, and
 // checks for a leader every 5 s.
 func TestWaitingQueriesDoNotPoll(t *testing.T) {
 	for _, target := range []string{"/v1/kv/a?", "/v1/kv/a?recurse&", "/v1/session/list?"} {
@@ -124,7 +124,7 @@ func TestWaitingQueriesDoNotPoll(t *testing.T) {
 	}
 }
 
-// TestWaitsAreBoundedByTheNode: --max-wait.
+// TestWaitsAreBoundedByTheNode: --max-wait bounds the wait of a query.
 func TestWaitsAreBoundedByTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := onConsul(t, func(cfg *apitest.Config) { cfg.Exchange.MaxWait = 7 * time.Second })
@@ -136,7 +136,7 @@ func TestWaitsAreBoundedByTheNode(t *testing.T) {
 	})
 }
 
-// TestWaitsEnd when the server goes down, with what there is, and when the client hangs up.
+// TestWaitsEnd: a wait ends with the present state when the server shuts down, and when the client hangs up.
 func TestWaitsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := onConsul(t)
@@ -156,8 +156,8 @@ func TestWaitsEnd(t *testing.T) {
 	})
 }
 
-// TestCutOffNodeEndsWaits: a node that has known no leader for 5 s must not let holders believe
-// that all is well; nor may it at the end of a wait.
+// TestCutOffNodeEndsWaits: a node that has known no leader for 5 s ends the waits with an error, so that holders do not
+// believe that all is well. A wait that ends by its time fails as well.
 func TestCutOffNodeEndsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := apitest.NewCluster(t, asConsul)
@@ -184,7 +184,7 @@ func TestCutOffNodeEndsWaits(t *testing.T) {
 	})
 }
 
-// TestLeaderDiesBesideWaits: a query waits on at a node that finds the next leader.
+// TestLeaderDiesBesideWaits: when the leader dies, a query goes on waiting at a node that finds the next leader.
 func TestLeaderDiesBesideWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := apitest.NewCluster(t, asConsul)
@@ -201,7 +201,7 @@ func TestLeaderDiesBesideWaits(t *testing.T) {
 	})
 }
 
-// TestTooManyWait: a query beyond the bound is a trouble; the metric counts those that wait.
+// TestTooManyWait: a query beyond the bound gets status 500. The metric counts the waiting queries.
 func TestTooManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := apitest.New(t, asConsul, func(cfg *apitest.Config) { cfg.Exchange.MaxWatchers = 2 })
@@ -223,8 +223,8 @@ func TestTooManyWait(t *testing.T) {
 	})
 }
 
-// TestIndexOfALongList: a query hears of a change at any place of a list of many pages, also if its index
-// is old already, and waits while only other keys change.
+// TestIndexOfALongList: a query of a list of many pages is woken by a change anywhere in it, even if the query's index
+// is old. It waits while only other keys change.
 func TestIndexOfALongList(t *testing.T) {
 	s, _ := onConsul(t)
 	const last = 2999
@@ -250,8 +250,8 @@ func TestIndexOfALongList(t *testing.T) {
 	}
 }
 
-// TestTurns: a release wakes the first in line, and the others one after the other; monitors
-// hear of it at once.
+// TestTurns: a release wakes the first query in line at once, and the others one after another. It wakes all monitors at
+// once.
 func TestTurns(t *testing.T) {
 	inEachConsul(t, func(s *apitest.Site) {
 		id := open(s, `{}`)
@@ -281,7 +281,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestTakenKeysWithoutALeader: no command is tried for a key that another session holds.
+// TestTakenKeysWithoutALeader: without a leader, an acquire of a key that another session holds sends no command.
 func TestTakenKeysWithoutALeader(t *testing.T) {
 	s, node := onConsul(t)
 	s.Is(s.Ask("PUT /v1/kv/l?acquire="+open(s, `{}`), ""), yes)
@@ -290,7 +290,7 @@ func TestTakenKeysWithoutALeader(t *testing.T) {
 	s.Is(s.Ask("PUT /v1/kv/l?acquire="+other, ""), "500 text No cluster leader")
 }
 
-// TestWaitingValuesAreCounted: the value of a contender that waits counts for the memory of bodies.
+// TestWaitingValuesAreCounted: while a contender waits, its value counts for the memory of bodies.
 func TestWaitingValuesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := apitest.NewCluster(t, asConsul, func(cfg *apitest.Config) { cfg.Exchange.BodyMemory = 1 << 20 })
@@ -311,8 +311,7 @@ func TestWaitingValuesAreCounted(t *testing.T) {
 	})
 }
 
-// TestLongListsDoNotHoldTheMachine: the index of a list that changes while it is read is not
-// above what its pages show.
+// TestLongListsDoNotHoldTheMachine: if a list changes while it is read, its index does not exceed what its pages show.
 func TestLongListsDoNotHoldTheMachine(t *testing.T) {
 	s, _ := onConsul(t)
 	for i := range 3000 {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
@@ -21,7 +21,7 @@ type put struct {
 	flags, cas uint64
 }
 
-// readPut reads a PUT, in the order of Consul's checks.
+// readPut reads a PUT. It checks the parts in the order in which Consul checks them.
 func (k keys) readPut(c echo.Context) (p put, err error) {
 	if p.query, err = k.readQuery(c); err != nil {
 		return p, err
@@ -34,7 +34,7 @@ func (k keys) readPut(c echo.Context) (p put, err error) {
 		}, p.checkDatacenter, validKey(p.key))
 }
 
-// readValue reads the body: any bytes, and as many as a value may have, whatever --max-body is.
+// readValue reads the body: any bytes, up to the size of the largest value, whatever --max-body is.
 func (k keys) readValue(c echo.Context) (string, error) {
 	data, err := k.Bodies.Receive(c, fsm.MaxValueBytes)
 	var p *exchange.Problem
@@ -67,7 +67,7 @@ func (k keys) putKey(c echo.Context) error {
 	return k.outcome(c, &p.query, fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags})
 }
 
-// checkAndSet writes a key if it has a version, or if it is absent.
+// checkAndSet writes a key if it has the given version or, with version 0, if it does not exist.
 func (k keys) checkAndSet(c echo.Context, p *put) error {
 	command := fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags, Version: fsm.Change[uint64]{Given: true, Value: p.cas}}
 	reply, err := k.contend(c, command, p.key, false, func() (bool, error) { return k.isPast(c, &command), nil })
@@ -77,10 +77,9 @@ func (k keys) checkAndSet(c echo.Context, p *put) error {
 	return k.sendResult(c, &p.query, reply)
 }
 
-// contend performs a command by which a contender takes a key, in its turn: see
-// queues.Queues.BeginWrite. If refused reports true, it replies as the state machine would, but
-// without the log.
-func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire bool, refused func() (bool, error)) (reply *cluster.Reply, err error) {
+// contend performs a command by which a contender takes a key, after BeginWrite has let it through. If refused reports
+// true, it replies as the state machine would, but writes no entry to the log.
+func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire bool, refused func() (bool, error)) (reply *calls.Reply, err error) {
 	if k.Rights.Caller(c).May(command) != nil {
 		return k.do(c, command) // refused there, and in the audit log
 	}
@@ -91,7 +90,7 @@ func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire b
 	taken := false
 	defer func() { end(taken) }()
 	if no, err := refused(); no || err != nil {
-		return &cluster.Reply{Result: fsm.Result{Code: fsm.ItemDiffers}}, err
+		return &calls.Reply{Result: fsm.Result{Code: fsm.ItemDiffers}}, err
 	}
 	if reply, err = k.do(c, command); err == nil {
 		taken = reply.Code == fsm.OK
@@ -99,8 +98,9 @@ func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire b
 	return reply, err
 }
 
-// mayJudge reports whether this node may refuse a command by its own state. It may not for a
-// command that the caller may not give, nor for one with a key: the log knows the first reply.
+// mayJudge reports whether this node may refuse a command by its own state. It may not if the caller has no right to the
+// command. It may not if the request has an Idempotency-Key: an earlier request with this key may have succeeded, and
+// only the log knows its reply.
 func (k keys) mayJudge(c echo.Context, command fsm.Command) bool {
 	return len(c.Request().Header.Values("Idempotency-Key")) == 0 && k.Rights.Caller(c).May(command) == nil
 }
@@ -120,7 +120,7 @@ func (k keys) isPast(c echo.Context, command *fsm.ItemPut) (past bool) {
 
 var errMissingSession = exchange.Sentence(http.StatusInternalServerError, "raft apply failed: missing session")
 
-// acquire gives a key to a session. The delay of a key is checked before the session is.
+// acquire gives a key to a session. The state machine checks the delay of the key before the session.
 func (k keys) acquire(c echo.Context, p *put) error {
 	session := p.values.Get("acquire")
 	id, _ := parseSession(session) // 0 is no session
@@ -143,10 +143,10 @@ func (k keys) acquire(c echo.Context, p *put) error {
 	return k.sendResult(c, &p.query, reply)
 }
 
-// isTaken reports whether another session holds a key, so that an acquire by a living session is
-// refused: most refusals of a crowd then need no log entry. The other session may have released
-// the key since, so a linearizable read confirms what this node's state shows. An acquire by a
-// session that the caller does not own goes to the log, which refuses it as unknown.
+// isTaken reports whether another session holds a key, so that an acquire by a living session must fail. Most refusals
+// of a crowd then need no log entry. The other session may have released the key in the meantime, so a linearizable read
+// confirms what this node's state shows. An acquire by a session of another owner goes to the log, which refuses the
+// session as unknown.
 func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool, err error) {
 	if !k.mayJudge(c, *command) {
 		return false, nil
@@ -157,7 +157,7 @@ func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool, err
 		taken = i.Session != 0 && i.Session != command.Session && m.FindsSession(owner, command.Session)
 	}
 	if k.Reads.View(c, check); taken {
-		if _, err = k.Node.Read(c.Request().Context(), cluster.Consistency{}); err == nil {
+		if _, err = k.Node.Read(c.Request().Context(), calls.Consistency{}); err == nil {
 			k.Reads.View(c, check)
 		}
 	}
@@ -186,12 +186,12 @@ func (k keys) deleteKey(c echo.Context) error {
 	return k.outcome(c, &q, fsm.ItemDelete{Name: key, Version: fsm.Change[uint64]{Given: q.has("cas"), Value: cas}})
 }
 
-// deleteBelow deletes all keys that begin with a prefix: in one step, unless there are too many
-// for one.
+// deleteBelow deletes all keys that begin with a prefix. It takes one command, or several if the keys are too many for
+// one command.
 func (k keys) deleteBelow(c echo.Context, q *query, prefix string) error {
 	key, err := exchange.IdempotencyKey(c.Request().Header)
 	for more := true; err == nil && more; key = "" { // an Idempotency-Key stands for the first step alone
-		var reply *cluster.Reply
+		var reply *calls.Reply
 		if reply, err = k.doKeyed(c, fsm.ItemDeleteAll{Prefix: prefix}, key); err == nil {
 			if reply.Code != fsm.OK {
 				return exchange.Refused(&reply.Result)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -14,10 +14,10 @@ import (
 // Node has the methods of a cluster node that Declare calls; *cluster.Node implements it.
 type Node interface {
 	// DoMany performs commands in order; see cluster.Node.
-	DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error)
-	// Read blocks until this node's own state is as recent as asked for.
-	Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error)
-	// View lends the state for as long as read runs.
+	DoMany(ctx context.Context, list []calls.Call) ([]calls.Reply, []error)
+	// Read blocks until this node's own state is as recent as c requires.
+	Read(ctx context.Context, c calls.Consistency) (calls.Reading, error)
+	// View calls read with the state. read must not keep the state after it returns.
 	View(read func(m *fsm.Machine))
 }
 
@@ -29,81 +29,97 @@ const (
 )
 
 // Declare creates the semaphores of a file that are missing, and sets the permits, levels and settings that differ. It
-// removes no semaphore. It blocks until all of them are committed, also while there is no leader, or until ctx
-// ends, and then returns ctx's error. It also fails when the node drains, and for the first semaphore that the
-// cluster refuses. It returns how many semaphores it has made or changed, and may be called again at any time,
-// on any node.
-func Declare(ctx context.Context, node Node, file *File) (changed int, err error) {
+// removes no semaphore. It blocks until all changes are committed or refused, even while there is no leader, or until ctx
+// ends; it then returns ctx's error. It also fails when the node drains. It returns how many semaphores it has created or
+// changed, and the refused semaphores, which stay as they were. It may be called again at any time, on any node.
+func Declare(ctx context.Context, node Node, file *File) (changed int, refused []Refusal, err error) {
 	for rest := file.Semaphores; len(rest) > 0; {
 		part := rest[:min(declaredAtOnce, len(rest))]
-		var set int
-		set, err = declarePart(ctx, node, part)
+		set, refusals, err := declarePart(ctx, node, part)
 		changed += set
-		var refused *refusal
 		switch {
 		case err == nil:
-			rest = rest[len(part):]
+			rest, refused = rest[len(part):], append(refused, refusals...)
 			continue
 		case ctx.Err() != nil:
-			return changed, ctx.Err()
-		case errors.As(err, &refused), errors.Is(err, outcome.ErrDraining):
-			return changed, err
+			return changed, refused, ctx.Err()
+		case errors.Is(err, outcome.ErrDraining):
+			return changed, refused, err
 		}
 		select { // the next attempt finds the semaphores that are set
 		case <-ctx.Done():
-			return changed, ctx.Err()
+			return changed, refused, ctx.Err()
 		case <-time.After(retryPause):
 		}
 	}
-	return changed, nil
+	return changed, refused, nil
 }
 
-// refusal is a semaphore that the cluster does not take as declared.
-type refusal struct {
-	name   string
-	result fsm.Result
+// Refusal is a semaphore that the cluster refuses as declared.
+type Refusal struct {
+	Semaphore string
+	Key       string // of the semaphore's table; "": no single key
+	Reason    string // what is wrong, or what is allowed
 }
 
-// Error names the semaphore and the refusal.
-func (r *refusal) Error() string {
-	text := fmt.Sprintf("semaphore %q can't be declared: %v", r.name, r.result.Code)
-	if r.result.Rule != fsm.RuleNone {
-		text += " (" + r.result.Rule.String() + ")"
+// conflicts has the refusal for each rule that keys of one table, or of the table and the existing semaphore, break.
+var conflicts = map[fsm.Rule]Refusal{
+	fsm.RulePerGroup: {"", "per_group", `it needs groups = "request" or "owner"`},
+	fsm.RulePermits:  {"", "max", `"none" needs groups and per_group`},
+	fsm.RulePaused:   {"", "paused", `a semaphore with max = "none" can't be paused`},
+	fsm.RuleWhenFull: {"", "when_full", `"drop-oldest" needs max_waiting above 0`},
+	fsm.RuleWindow:   {"", "", "window goes with none of slots, cooldown, on_lost and max_hold"},
+	fsm.RuleSlots:    {"", "slots", `a semaphore with max = "none" has no slots`},
+}
+
+// refusalOf explains the refusal of a semaphore.
+func refusalOf(name string, result *fsm.Result) Refusal {
+	r, ok := conflicts[result.Rule]
+	switch {
+	case ok:
+	case result.Code == fsm.Overflow:
+		r = Refusal{Key: "max", Reason: "too many permits: slots = true has up to 1048576, max with what up and down have added up to 2^63 - 1"}
+	case result.Code == fsm.RequestsWaiting:
+		r = Refusal{Key: "groups", Reason: `groups, and whether max is "none", change only while no request waits`}
+	default:
+		r = Refusal{Reason: fmt.Sprintf("%v %v", result.Code, result.Rule)}
 	}
-	return text
+	r.Semaphore = name // state: of this copy
+	return r
 }
 
-// declarePart compares some semaphores with the state, and sets the semaphores that differ. In a race with
-// another writer the last one counts.
-func declarePart(ctx context.Context, node Node, part []Semaphore) (changed int, err error) {
-	if _, err := node.Read(ctx, cluster.Consistency{}); err != nil {
-		return 0, err
+// declarePart compares some semaphores with the state, and sets the semaphores that differ. If another client writes
+// them at the same time, the last writer wins.
+func declarePart(ctx context.Context, node Node, part []Semaphore) (changed int, refused []Refusal, err error) {
+	if _, err := node.Read(ctx, calls.Consistency{}); err != nil {
+		return 0, nil, err
 	}
-	var calls []cluster.Call
+	var list []calls.Call
 	var names []string
 	node.View(func(m *fsm.Machine) {
 		for _, s := range part {
 			found, exists := m.Semaphore(s.Name)
 			if !exists || s.differs(&found) {
-				calls = append(calls, cluster.Call{Command: s.put()})
+				list = append(list, calls.Call{Command: s.put()})
 				names = append(names, s.Name)
 			}
 		}
 	})
-	if len(calls) == 0 {
-		return 0, nil
+	if len(list) == 0 {
+		return 0, nil, nil
 	}
-	replies, errs := node.DoMany(ctx, calls)
-	for i := range calls {
+	replies, errs := node.DoMany(ctx, list)
+	for i := range list {
 		if errs[i] != nil {
-			return changed, errs[i]
+			return changed, nil, errs[i]
 		}
 		if replies[i].Code != fsm.OK {
-			return changed, &refusal{names[i], replies[i].Result}
+			refused = append(refused, refusalOf(names[i], &replies[i].Result))
+			continue
 		}
 		changed++
 	}
-	return changed, nil
+	return changed, refused, nil
 }
 
 // differs reports whether a semaphore is not as declared.
@@ -118,8 +134,8 @@ func (s *Semaphore) differs(found *fsm.SemaphoreView) bool {
 
 func moves[T comparable](c fsm.Change[T], now T) bool { return c.Given && c.Value != now }
 
-// put returns the command that makes or changes a declared semaphore. It keeps the metadata, and the
-// settings that the file does not have.
+// put returns the command that creates or changes a declared semaphore. The command leaves the metadata, and the
+// settings that the file does not have, as they are.
 func (s *Semaphore) put() fsm.PutSemaphore {
 	level := s.Level
 	return fsm.PutSemaphore{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -33,10 +35,10 @@ type machineNode struct {
 
 func newMachineNode() *machineNode { return &machineNode{machine: fsm.New()} }
 
-func (n *machineNode) Read(context.Context, cluster.Consistency) (cluster.Reading, error) {
+func (n *machineNode) Read(context.Context, calls.Consistency) (calls.Reading, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return cluster.Reading{Index: n.index}, n.read
+	return calls.Reading{Index: n.index}, n.read
 }
 
 func (n *machineNode) View(read func(m *fsm.Machine)) {
@@ -45,9 +47,9 @@ func (n *machineNode) View(read func(m *fsm.Machine)) {
 	read(n.machine)
 }
 
-func (n *machineNode) DoMany(_ context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
-	replies, errs := make([]cluster.Reply, len(calls)), make([]error, len(calls))
-	for i, call := range calls {
+func (n *machineNode) DoMany(_ context.Context, list []calls.Call) ([]calls.Reply, []error) {
+	replies, errs := make([]calls.Reply, len(list)), make([]error, len(list))
+	for i, call := range list {
 		n.mu.Lock()
 		var fail error
 		if len(n.write) > 0 {
@@ -110,13 +112,13 @@ func TestDeclareMakesAndSets(t *testing.T) {
 		{"", 0, "A 3+0 0, B 1+0 -1, native 9+0 none"},
 	} {
 		before := n.applied
-		changed, err := Declare(t.Context(), n, parse(t, c.text))
-		if err != nil || changed != c.changed || n.state() != c.want || n.applied-before != c.changed {
+		changed, refused, err := Declare(t.Context(), n, parse(t, c.text))
+		if err != nil || refused != nil || changed != c.changed || n.state() != c.want || n.applied-before != c.changed {
 			t.Errorf("%q: %d changed by %d commands, %v: %s", c.text, changed, n.applied-before, err, n.state())
 		}
 	}
 	n.do(fsm.Up{Name: "A", Count: 5})
-	if _, err := Declare(t.Context(), n, parse(t, "[semaphores]\nA = 3\n")); err != nil || !strings.HasPrefix(n.state(), "A 3+5 0") {
+	if _, _, err := Declare(t.Context(), n, parse(t, "[semaphores]\nA = 3\n")); err != nil || !strings.HasPrefix(n.state(), "A 3+5 0") {
 		t.Errorf("an up is undone: %v: %s", err, n.state())
 	}
 	n.View(func(m *fsm.Machine) {
@@ -133,13 +135,13 @@ func TestDeclareMany(t *testing.T) {
 	for i := range 2*declaredAtOnce + 1 {
 		fmt.Fprintf(&text, "s%d = %d\n", i, i)
 	}
-	changed, err := Declare(t.Context(), n, parse(t, text.String()))
+	changed, _, err := Declare(t.Context(), n, parse(t, text.String()))
 	if err != nil || changed != 2*declaredAtOnce+1 || strings.Count(n.state(), ",") != 2*declaredAtOnce {
 		t.Errorf("%d, %v", changed, err)
 	}
 }
 
-// Without a leader Declare goes on trying, and it repeats a command that was lost.
+// Without a leader Declare tries again and again, and it repeats a command that was lost.
 func TestDeclareIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMachineNode()
@@ -147,7 +149,7 @@ func TestDeclareIsPatient(t *testing.T) {
 		n.write = []error{nil, outcome.ErrOutcomeUnknown, outcome.ErrNotTried, outcome.ErrOverloaded}
 		done := make(chan error, 1)
 		go func() {
-			_, err := Declare(t.Context(), n, parse(t, "[semaphores]\nA = 1\nB = 2\nC = 3\n"))
+			_, _, err := Declare(t.Context(), n, parse(t, "[semaphores]\nA = 1\nB = 2\nC = 3\n"))
 			done <- err
 		}()
 		time.Sleep(time.Minute) // virtual
@@ -169,20 +171,47 @@ func TestDeclareEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	file := parse(t, "[semaphores]\nA = 1\n")
-	if _, err := Declare(ctx, n, file); !errors.Is(err, context.Canceled) {
+	if _, _, err := Declare(ctx, n, file); !errors.Is(err, context.Canceled) {
 		t.Errorf("ctx: %v", err)
 	}
 	n.read = outcome.ErrDraining
-	if _, err := Declare(t.Context(), n, file); !errors.Is(err, outcome.ErrDraining) {
+	if _, _, err := Declare(t.Context(), n, file); !errors.Is(err, outcome.ErrDraining) {
 		t.Errorf("drains: %v", err)
 	}
 	n.read = nil
 	limits := fsm.DefaultLimits()
 	limits.Semaphores = 1
 	n.do(fsm.StartTerm{Term: 1, Leader: "n1", Limits: limits})
-	_, err := Declare(t.Context(), n, parse(t, "[semaphores]\nA = 1\nB = 1\n"))
-	if err == nil || err.Error() != `semaphore "B" can't be declared: limit-reached (semaphores)` || n.state() != "A 1+0 0" {
-		t.Errorf("refused: %v: %s", err, n.state())
+	_, refused, err := Declare(t.Context(), n, parse(t, "[semaphores]\nA = 1\nB = 1\n"))
+	if err != nil || !slices.Equal(refused, []Refusal{{"B", "", "limit-reached semaphores"}}) || n.state() != "A 1+0 0" {
+		t.Errorf("refused: %v, %v: %s", err, refused, n.state())
+	}
+}
+
+// TestRefusalsNameTheKey: each refused semaphore is told with the key and what is allowed, and the others are set.
+func TestRefusalsNameTheKey(t *testing.T) {
+	for table, want := range map[string]string{
+		`{ max = 1, per_group = 1 }`: "per_group it needs groups",
+		`{ max = "none" }`:           "max \"none\" needs groups and per_group",
+		`{ max = "none", groups = "request", per_group = 1, paused = "x" }`: "paused a semaphore with max",
+		`{ max = 1, when_full = "drop-oldest" }`:                            "when_full \"drop-oldest\" needs max_waiting",
+		`{ max = 1, window = "1m", cooldown = "1s" }`:                       " window goes with none of",
+		`{ max = "none", groups = "request", per_group = 1, slots = true }`: "slots a semaphore with max",
+		`{ max = 1048577, slots = true }`:                                   "max too many permits",
+	} {
+		n := newMachineNode()
+		changed, refused, err := Declare(t.Context(), n, parse(t, "[semaphores]\nA = 1\nB = "+table+"\nC = 1\n"))
+		if err != nil || changed != 2 || len(refused) != 1 || refused[0].Semaphore != "B" || !strings.HasPrefix(refused[0].Key+" "+refused[0].Reason, want) {
+			t.Errorf("%s: %d changed, %v: %q", table, changed, err, refused)
+		}
+	}
+	n := newMachineNode()
+	n.do(fsm.CreateSemaphore{Name: "B", Permits: 1})
+	for session := range uint64(2) { // the second waits
+		n.do(fsm.AcquireOnce{Session: 1 + session, Name: "B", Count: 1, TTLMS: 60_000, WaitMS: 60_000})
+	}
+	if _, refused, err := Declare(t.Context(), n, parse(t, "[semaphores]\nB = { max = 1, groups = \"request\" }\n")); err != nil || len(refused) != 1 || refused[0].Key != "groups" {
+		t.Errorf("while a request waits: %v: %q", err, refused)
 	}
 }
 
@@ -232,12 +261,24 @@ func TestKeep(t *testing.T) {
 		write("[semaphores]\nB = 5\n")
 		reload <- syscall.SIGHUP
 		step("a good one again", "A 0+0 0, B 5+0 0", true, "B")
+		write("[semaphores]\nB = { max = 7, per_group = 1 }\nC = 1\n")
+		reload <- syscall.SIGHUP
+		step("one refused", "A 0+0 0, B 5+0 0, C 1+0 0", true, "B", "C")
+		if detail := d.Check().Detail; !strings.Contains(detail, "refuses") {
+			t.Errorf("one refused, and the check: %s", detail)
+		}
+		write("[semaphores]\nB = 5\n")
+		reload <- syscall.SIGHUP
+		step("none refused", "A 0+0 0, B 5+0 0, C 1+0 0", true, "B")
+		if detail := d.Check().Detail; strings.Contains(detail, "refuses") {
+			t.Errorf("none refused, and the check: %s", detail)
+		}
 		cancel()
 		<-done
-		if read != 3 {
+		if read != 5 {
 			t.Errorf("onRead is called %d times", read)
 		}
-		for words, count := range map[string]int{"counts as 0": 1, "[ERROR]": 1, "no TOML": 1, "semaphores declared": 3} {
+		for words, count := range map[string]int{"counts as 0": 1, "[ERROR]": 3, "no TOML": 1, "semaphores declared": 4, "semaphore=B key=per_group": 1} {
 			if got := strings.Count(log.String(), words); got != count {
 				t.Errorf("%q is logged %d times:\n%s", words, got, log.String())
 			}

@@ -1,6 +1,6 @@
-// Package declare makes semaphores that a file names, in the form of throttle's
-// configuration, so that its users can start a node with the file that they have. The settings of
-// this service are further keys of a table:
+// Package declare makes semaphores that a file names. The file has the form of throttle's
+// configuration, so that users of throttle can start a node with the file that they have. The
+// settings of this service are further keys of a table:
 //
 //	[semaphores]
 //	A = 42

@@ -22,7 +22,7 @@ type Semaphore struct {
 	ignored []string // unknown keys of its table
 }
 
-// File is what a file says. It is not changed once read.
+// File is the content of a file. It does not change after it was read.
 type File struct {
 	Semaphores []Semaphore // in the order of their names
 	LogLevel   string      // "error", "warn", "info", "debug", "trace" or "off"; "" when it doesn't say
@@ -42,8 +42,8 @@ func Read(path string) (*File, error) {
 	return f, nil
 }
 
-// Parse reads the text of a file: TOML with the tables semaphores and logging.stderr. Any other key is ignored, as by
-// throttle, with a warning unless it is below logging. The error is one line.
+// Parse reads the text of a file: TOML with the tables semaphores and logging.stderr. It ignores other keys, as throttle
+// does, and warns about each, except below logging. The error is one line.
 func Parse(text string) (*File, error) {
 	var document map[string]any
 	if _, err := toml.Decode(text, &document); err != nil {

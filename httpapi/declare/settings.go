@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// noMax is the max of a semaphore that has no permits in all, only limits of its groups.
+// noMax is the max of a semaphore that has no total number of permits, only a limit for each group.
 const noMax = "none"
 
 func (s *Semaphore) read(in map[string]any) (err error) {
@@ -96,7 +96,7 @@ var settings = map[string]func(c *fsm.SettingsChange, in map[string]any, name st
 	},
 }
 
-// span reads a duration; 0, "" and "0s" clear the setting, whatever lowest is.
+// span reads a duration between lowest and highest. 0, "" and "0s" clear the setting, even if they are below lowest.
 func span(to *fsm.Change[int64], in map[string]any, name string, lowest, highest int64) error {
 	if in[name] == int64(0) || in[name] == "" {
 		*to = fsm.Change[int64]{Given: true}
@@ -111,7 +111,7 @@ func span(to *fsm.Change[int64], in map[string]any, name string, lowest, highest
 	return nil
 }
 
-// choice reads one of some texts; "" clears the setting.
+// choice reads a text that is a key of values. "" clears the setting.
 func choice[T any](to *fsm.Change[T], in map[string]any, name string, values map[string]T) error {
 	text, _ := in[name].(string)
 	value, known := values[text]
@@ -122,7 +122,7 @@ func choice[T any](to *fsm.Change[T], in map[string]any, name string, values map
 	return nil
 }
 
-// bound reads a number from 0, for no bound, to highest.
+// bound reads a number from 0 to highest. 0 means no bound.
 func bound(to *fsm.Change[int64], in map[string]any, name string, highest int64) error {
 	n, err := integer(in, name, 0, highest)
 	*to = fsm.Change[int64]{Given: true, Value: n}

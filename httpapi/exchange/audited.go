@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/audit"
@@ -42,7 +43,7 @@ func (a *audited) write(ctx context.Context, r audit.Record, err error) error {
 }
 
 // command writes a command, unless it is routine. ttlMS is the session's ttl before a renewal; 0: unknown.
-func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply *cluster.Reply, err error) {
+func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply *calls.Reply, err error) {
 	result := &reply.Result
 	if len(result.Each) == 1 { // a renewal: Each has the result of this renewal
 		result = &result.Each[0]
@@ -99,9 +100,9 @@ func groupIn(c fsm.Command) string {
 	return ""
 }
 
-// routine reports whether a command does not matter to an auditor. Routine commands are a delivery that found no
-// permit, and a granted renewal that keeps the session's ttl, for example a heartbeat of throttle; there are as many
-// of them as of all other commands. A renewal with another ttl is not routine, because a short ttl may end the
+// routine reports whether a command does not matter to an auditor. Two kinds of command are routine: a delivery that
+// found no permit, and a granted renewal that keeps the session's ttl, for example a heartbeat of throttle. There are as
+// many of them as of all other commands. A renewal with another ttl is not routine, because a short ttl may end the
 // session. A renewal that takes a session over is not routine, because it changes who may use the session.
 func routine(c fsm.Command, ttlMS int64, result *fsm.Result) bool {
 	if renew, ok := c.(fsm.Renew); ok {
@@ -122,8 +123,8 @@ func (a *audited) ttlBefore(c fsm.Command) (ttlMS int64) {
 	return ttlMS
 }
 
-// outcomeOf returns the code of a result. If an identity ends a session that it does not have, the result is OK although
-// no session ends; outcomeOf then returns UnknownSession.
+// outcomeOf returns the code of a result for the audit log. If an identity ends a session that it does not own, the
+// result is OK although no session ends; outcomeOf then returns UnknownSession.
 func outcomeOf(c fsm.Command, result *fsm.Result) fsm.Code {
 	if _, ok := c.(fsm.EndSession); ok && result.Code == fsm.OK && !result.Found {
 		return fsm.UnknownSession
@@ -132,7 +133,7 @@ func outcomeOf(c fsm.Command, result *fsm.Result) fsm.Code {
 }
 
 // Do implements Commands.
-func (a *audited) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
+func (a *audited) Do(ctx context.Context, call calls.Call) (*calls.Reply, error) {
 	ttlMS := a.ttlBefore(call.Command)
 	reply, err := a.node.Do(ctx, call)
 	a.command(ctx, call.Command, ttlMS, reply, err)
@@ -140,11 +141,11 @@ func (a *audited) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, er
 }
 
 // DoMany implements Commands.
-func (a *audited) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
-	replies, errs := a.node.DoMany(ctx, calls)
-	if len(replies) == len(calls) && len(errs) == len(calls) {
-		for i := range calls {
-			a.command(ctx, calls[i].Command, 0, &replies[i], errs[i]) // ttl unknown: an earlier command in the list may change it
+func (a *audited) DoMany(ctx context.Context, list []calls.Call) ([]calls.Reply, []error) {
+	replies, errs := a.node.DoMany(ctx, list)
+	if len(replies) == len(list) && len(errs) == len(list) {
+		for i := range list {
+			a.command(ctx, list[i].Command, 0, &replies[i], errs[i]) // ttl unknown: an earlier command in the list may change it
 		}
 	}
 	return replies, errs

@@ -236,7 +236,7 @@ func (b *Bodies) forget(conn *http.ResponseController) {
 	delete(b.arriving, conn)
 }
 
-// shorten gives all arriving bodies endOfBody from now on, because the server shuts down.
+// shorten gives each arriving body endOfBody to arrive from now on, because the server shuts down.
 func (b *Bodies) shorten() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

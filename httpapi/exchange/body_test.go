@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// A request that needs no body gets its reply though its body never comes, and the
-// connection ends: bytes that come later must not be read as a request.
+// A request that needs no body gets its reply even if its body never comes. The connection then ends: bytes that come
+// later must not be read as a request.
 func TestUnsentBodyHoldsNoReplyUp(t *testing.T) {
 	a, _, address := apitest.Serve(t, withNodeRED, withThrottle)
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
@@ -46,7 +46,7 @@ func TestUnsentBodyHoldsNoReplyUp(t *testing.T) {
 	}
 }
 
-// A body too large, too, is not waited for.
+// The reply does not wait for a body that is too large either.
 func TestUnsentLargeBody(t *testing.T) {
 	_, _, address := apitest.Serve(t)
 	for _, size := range []int{64<<10 + 1, 200 << 10, 300 << 10} {
@@ -58,7 +58,7 @@ func TestUnsentLargeBody(t *testing.T) {
 	}
 }
 
-// A client that sends a body that no handler reads, and only then reads, gets the reply.
+// A client sends a whole body, which no handler reads, before it reads. It gets the reply.
 func TestUnwantedBodyIsTaken(t *testing.T) {
 	_, _, address := apitest.Serve(t)
 	request := "POST /nope HTTP/1.1\r\nHost: n1\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat("x", 200_000)

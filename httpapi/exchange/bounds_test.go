@@ -20,8 +20,8 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// A reply shows the first of a waiter's obstacles and how many there are, and as many
-// waiters as few megabytes hold.
+// A reply shows the first obstacles of a waiter and how many obstacles there are in all. It shows as many waiters as fit
+// into a few megabytes.
 func TestRepliesAreBounded(t *testing.T) {
 	const pageBytes = 4 << 20 // of text
 	a := apitest.New(t)
@@ -60,7 +60,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	}
 }
 
-// Replies that the clients don't read leave room for small ones, and for no more large ones.
+// Unread replies leave room for small replies, and for no more large replies.
 func TestUntakenRepliesAreBounded(t *testing.T) {
 	a, _, address := apitest.Serve(t, func(cfg *apitest.Config) { cfg.Exchange.ReplyMemory = 24 << 20 })
 	a.Crowd(1000)
@@ -103,8 +103,7 @@ func TestUntakenRepliesAreBounded(t *testing.T) {
 	awaitFree(a, a.X.UsedReplies)
 }
 
-// Replies that report an effect are never refused, and may take more room than
-// there is: small reads are served nevertheless.
+// Replies that report an effect are never refused, so they may exceed the budget. Small reads are served nevertheless.
 func TestSmallReadsBesideTooManyReplies(t *testing.T) {
 	a := apitest.New(t)
 	a.Crowd(100)
@@ -117,8 +116,7 @@ func TestSmallReadsBesideTooManyReplies(t *testing.T) {
 	}
 }
 
-// A read waits while other replies are made, and is not made any more once its client
-// hangs up.
+// A read waits while other large replies are built. If its client hangs up meanwhile, its reply is not built any more.
 func TestReadThatWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := apitest.New(t)
@@ -154,8 +152,8 @@ func awaitFree(a *apitest.API, used func() int64) {
 	}
 }
 
-// Bodies that arrive in part and stall take no more than their budget, however many
-// there are, and keep small requests out no more than large ones that come later.
+// However many bodies stall after a part of them, they take no more than their budget. They keep out later large
+// requests, but no small requests.
 func TestStalledBodiesAreBounded(t *testing.T) {
 	a, _, address := apitest.Serve(t, func(cfg *apitest.Config) {
 		cfg.Exchange.BodyMemory = 8 << 20
@@ -208,7 +206,7 @@ func TestStalledBodiesAreBounded(t *testing.T) {
 	awaitFree(a, a.X.UsedBodies)
 }
 
-// A request that waits holds no room of its body, which has been read.
+// While a request waits, its body, which has been read, takes no room.
 func TestWaitingRequestHoldsNoBody(t *testing.T) {
 	a := apitest.New(t, withNodeRED)
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
@@ -228,7 +226,7 @@ func TestWaitingRequestHoldsNoBody(t *testing.T) {
 	}
 }
 
-// An overlarge body gets its 413 though the client sends all of it first.
+// A body that is too large gets its 413, even if the client sends the whole body first.
 func TestOverlargeBodyIsReadOn(t *testing.T) {
 	_, _, address := apitest.Serve(t)
 	for _, head := range []string{"Content-Length: 4000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n3D0900\r\n"} {
@@ -253,8 +251,8 @@ func TestOverlargeBodyIsReadOn(t *testing.T) {
 	}
 }
 
-// A batch always gets its whole reply, however long: so no batch is begun while
-// clients that don't read have more than the room for replies.
+// A batch that is performed always gets its whole reply, however long. So a node performs no batch while unread replies
+// exceed the budget.
 func TestBatchBesideTooManyReplies(t *testing.T) {
 	a := apitest.New(t)
 	a.Must(201, "PUT /v1/semaphores/a", `{"permits":0}`)

@@ -48,14 +48,14 @@ type ReplyMemory struct {
 	builders chan struct{} // holds a value for each large reply that is being built
 }
 
-// newReplyMemory returns an empty budget. There are two builders for each processor: building a large reply is CPU
-// work without waits and takes several times the reply's memory, so more builders would cost memory and save no time.
+// newReplyMemory returns an empty budget. Two requests for each processor may build a large reply at a time. Building is
+// CPU work without waits and takes several times the reply's memory, so more of them would cost memory and save no time.
 func newReplyMemory(limit int64) *ReplyMemory {
 	return &ReplyMemory{budget{limit: limit, rule: "reply-memory", content: "large replies", flag: "max-reply-memory"},
 		make(chan struct{}, 2*runtime.GOMAXPROCS(0))}
 }
 
-// Reserve reserves room for a reply of about that many bytes, before the reply is built. The caller passes reserved to
+// Reserve reserves room for a reply of about this many bytes, before the reply is built. The caller passes reserved to
 // Release.
 func (m *ReplyMemory) Reserve(bytes int64) (reserved int64, ok bool) {
 	reserved = countedReply(bytes)
@@ -65,8 +65,8 @@ func (m *ReplyMemory) Reserve(bytes int64) (reserved int64, ok bool) {
 // Release releases the bytes that Reserve has reserved.
 func (m *ReplyMemory) Release(reserved int64) { m.subtract(reserved) }
 
-// CheckRoom returns a refusal if the replies that clients have not taken exceed the budget. A request that changes the
-// state calls it before the change, because its reply can't be refused afterwards.
+// CheckRoom returns a refusal if unread replies exceed the budget. A request that changes the state calls CheckRoom
+// before the change, because its reply can't be refused afterwards.
 func (m *ReplyMemory) CheckRoom() error {
 	if m.used.Load() > m.limit {
 		return m.refusal()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestBudget: bytes are reserved while there is room. Bytes that are forced may exceed the budget, and
-// then only 0 bytes fit.
+// TestBudget: bytes are reserved while there is room. Forced bytes may exceed the budget; then only 0 bytes can be
+// reserved.
 func TestBudget(t *testing.T) {
 	b := budget{limit: 10, rule: "body-memory", content: "bodies", flag: "max-body-memory"}
 	if !b.tryAdd(10) || b.tryAdd(1) || b.used.Load() != 10 {

@@ -17,7 +17,7 @@
 //   - guard.go: guarded, a Node that checks each call against the identity of its request; Rights
 //   - audited.go: a line of the audit log for each change
 //   - exchange.go: Exchange, its configuration and its parts
-//   - request.go: names, ids, keys, durations and queries
+//   - request.go: names, ids, keys, durations and queries; Perform, which every API calls for a command
 //   - server.go: limits of a server that net/http does not set by default
 //   - settings.go: the names of groups, and the optional settings of semaphores in JSON
 //   - body.go: Bodies: reads bodies, within limits of size, time and memory

@@ -35,7 +35,7 @@ type Config struct {
 // safe for concurrent use.
 type Exchange struct {
 	Config Config // with its defaults; must not be changed
-	Node   Node   // a call passes audited, then guarded, then Config.Node
+	Node   Node   // a call passes audited (audited.go), then guarded (guard.go), then Config.Node
 
 	Rights      Rights       // what a request may read
 	Bodies      *Bodies      // reads bodies

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 )
@@ -23,7 +24,7 @@ type guarded struct {
 }
 
 // authorized returns a call with the owner and the limits of its identity, or a refusal.
-func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Call, error) {
+func (g *guarded) authorized(ctx context.Context, call calls.Call) (calls.Call, error) {
 	id := access.Of(ctx)
 	may := id.May
 	if ctx.Value(derivedKey{}) != nil {
@@ -47,14 +48,14 @@ func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Ca
 
 type derivedKey struct{}
 
-// Derived returns a context for Node.Do. With it, a dialect tells that it derived the session's id from names in the
-// command.
+// Derived returns a context for Node.Do. A dialect uses it to tell that it has derived the session's id from names in
+// the command.
 func Derived(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, true) }
 
-// seesList reports whether an identity may read every semaphore on the wait list of a session, by this node's state;
-// true for a session that the identity does not see. A delivery names no semaphore, but its reply names the completed
-// semaphores. The list may have semaphores that the identity must not read, because the session is older than the
-// tokens or the identity has lost prefixes.
+// seesList reports whether an identity may read every semaphore on the wait list of a session, by this node's state. It
+// is true for a session that the identity does not see. A delivery names no semaphore, but its reply names the completed
+// semaphores. The identity may have no right to some of them: the session may be older than the tokens, or the identity
+// may have lost prefixes.
 func (g *guarded) seesList(id *access.Identity, session uint64) (sees bool) {
 	if id.Prefixes == nil {
 		return true
@@ -76,21 +77,21 @@ func (g *guarded) asAdmin(ctx context.Context, do func() error) error {
 	return do()
 }
 
-func (g *guarded) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
+func (g *guarded) Do(ctx context.Context, call calls.Call) (*calls.Reply, error) {
 	call, err := g.authorized(ctx, call)
 	if err != nil {
-		return &cluster.Reply{}, err
+		return &calls.Reply{}, err
 	}
 	return g.node.Do(ctx, call)
 }
 
 // DoMany performs the allowed calls. A refused call does not stop the other calls.
-func (g *guarded) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
-	replies, errs := make([]cluster.Reply, len(calls)), make([]error, len(calls))
-	var allowed []cluster.Call
+func (g *guarded) DoMany(ctx context.Context, list []calls.Call) ([]calls.Reply, []error) {
+	replies, errs := make([]calls.Reply, len(list)), make([]error, len(list))
+	var allowed []calls.Call
 	var places []int // index in calls of each allowed call
-	for i := range calls {
-		call, err := g.authorized(ctx, calls[i])
+	for i := range list {
+		call, err := g.authorized(ctx, list[i])
 		if errs[i] = err; err == nil {
 			allowed, places = append(allowed, call), append(places, i)
 		}
@@ -156,12 +157,13 @@ func (r Rights) Caller(c echo.Context) *access.Identity {
 	return access.Of(c.Request().Context())
 }
 
-// IsAdmin reports whether a request has the scope admin. The node checks that too, and audits the attempt, but a
-// handler that reads the state before it calls the node must not show the state to other identities.
+// IsAdmin reports whether a request has the scope admin. The node checks the scope too, and audits the attempt. A
+// handler that reads the state before it calls the node calls IsAdmin first, so that it does not show the state to other
+// identities.
 func (r Rights) IsAdmin(c echo.Context) bool { return r.Caller(c).Needs(access.Admin) == nil }
 
-// MayName returns a refusal if a request may not name a semaphore. A read calls it before it reads the state; for
-// commands guarded does the check.
+// MayName returns a refusal if a request may not name a semaphore. A read calls MayName before it reads the state. For
+// commands guarded checks the names.
 func (r Rights) MayName(c echo.Context, name string) error {
 	return r.counted(r.Caller(c).MayName(name))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -27,10 +28,10 @@ type Node interface {
 type Commands interface {
 	// Do performs one command. It blocks until the command is committed and applied and, if the command waits, for up
 	// to call.Wait more. It fails with ctx's error when ctx ends.
-	Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error)
-	// DoMany performs commands in order in one round trip. No command waits. Both slices are as long as calls; a reply
+	Do(ctx context.Context, call calls.Call) (*calls.Reply, error)
+	// DoMany performs commands in order in one round trip. No command waits. Both slices are as long as list; a reply
 	// is valid if its error is nil.
-	DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error)
+	DoMany(ctx context.Context, list []calls.Call) ([]calls.Reply, []error)
 	// DrawSession returns a random session id from 1 to 2^53-1. It does not block.
 	DrawSession() uint64
 }
@@ -38,7 +39,7 @@ type Commands interface {
 // State reads the replicated state.
 type State interface {
 	// Read blocks until this node's own state is as recent as c requires.
-	Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error)
+	Read(ctx context.Context, c calls.Consistency) (calls.Reading, error)
 	// View calls read with the state. read must not block, and must not use the machine after it returns.
 	View(read func(m *fsm.Machine))
 	// Changed returns a channel that is closed at the next applied change of a

@@ -231,8 +231,8 @@ func itemDiffers(r *fsm.Result) string {
 	return "The item has another version than the request names: it was changed since."
 }
 
-// ownLimits describes the limits of one identity.
-var ownLimits = map[fsm.Rule]string{
+// identityLimits describes the limits of one identity.
+var identityLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerSessions: "sessions, including the sessions of single leases and waits",
 	fsm.RuleOwnerLeases:   "leases, including the leases that its waiting requests may become",
 	fsm.RuleOwnerWaiting:  "waiting requests, where each semaphore of a list counts",
@@ -258,7 +258,7 @@ func limitReached(r *fsm.Result) string {
 	if text, ok := fixedLimits[r.Rule]; ok {
 		return text
 	}
-	if bounded, known := ownLimits[r.Rule]; known {
+	if bounded, known := identityLimits[r.Rule]; known {
 		return fmt.Sprintf("This identity may have %d %s. The request had no effect.", r.Why().Limit, bounded)
 	}
 	return "A configured limit is reached: " + r.Rule.String() + ". The request had no effect."
@@ -490,7 +490,9 @@ func describeCounts(p *Problem, r *fsm.Result) {
 	why := r.Why()
 	switch r.Code {
 	case fsm.Never, fsm.Unavailable, fsm.Overflow:
-		p.Available, p.Permits = &why.Available, &why.Permits
+		if r.Rule != fsm.RuleGroupLimit || why.Permits != 0 { // 0: there may be no number of permits in all
+			p.Available, p.Permits = &why.Available, &why.Permits
+		}
 	case fsm.LeaseExists:
 		p.Holding = &why.Holding
 	case fsm.Hierarchy, fsm.MixedLevels:

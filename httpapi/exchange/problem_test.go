@@ -167,7 +167,7 @@ func TestUnlistedErrorsSayNothing(t *testing.T) {
 	}
 }
 
-// Every refusal's whole body, so that a change of it is a decision.
+// The test has the whole body of every refusal, so that no body changes unnoticed.
 func TestGoldenProblems(t *testing.T) {
 	level, lowest := int32(5), int32(2)
 	var out bytes.Buffer

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -41,29 +41,6 @@ type Replies struct {
 	highestIndex atomic.Uint64 // highest index of all replies so far
 }
 
-// Perform performs a command of a request, and sets the headers of its reply.
-func (x *Exchange) Perform(ctx context.Context, c echo.Context, call cluster.Call) (*cluster.Reply, error) {
-	reply, err := x.Node.Do(ctx, call)
-	if err != nil {
-		return reply, err
-	}
-	x.Replies.SetIndex(c, reply.Index)
-	if reply.Replayed {
-		c.Response().Header().Set("Idempotency-Replayed", "true")
-	}
-	UseOnlyResult(reply)
-	return reply, nil
-}
-
-// UseOnlyResult makes the result of a single renewal, in Each, the result of the reply.
-func UseOnlyResult(r *cluster.Reply) {
-	if len(r.Each) == 1 {
-		replayed := r.Replayed
-		r.Result = r.Each[0]
-		r.Replayed = replayed
-	}
-}
-
 // Begin sets the headers that every reply has. It must run before the reply is sent.
 func (r *Replies) Begin(c echo.Context) {
 	response := c.Response()
@@ -75,9 +52,9 @@ func (r *Replies) Begin(c echo.Context) {
 	})
 }
 
-// LimitWrites gives the client BodyTimeout to take the reply, from the reply's beginning. A WriteTimeout of the server
-// would also count the time before. net/http removes the deadline before the next request. LimitWrites has no effect
-// on a connection without deadlines, as in tests.
+// LimitWrites gives the client BodyTimeout to read the reply, counted from the beginning of the reply. A WriteTimeout of
+// the server would also count the time before. net/http removes the deadline before the next request. In tests, a
+// connection may have no deadlines; LimitWrites then has no effect.
 func (r *Replies) LimitWrites(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(r.timeout))
 }
@@ -100,7 +77,7 @@ func (r *Replies) Send(c echo.Context, status int, contentType string, data []by
 	response.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	response.WriteHeader(status)
 	if _, err := response.Write(data); err != nil {
-		r.log.Debug("reply not delivered", Named(c, "error", err)...)
+		r.log.Debug("reply not delivered", LogPairs(c, "error", err)...)
 	}
 	return nil
 }
@@ -135,8 +112,8 @@ func (r *Replies) SendJSON(c echo.Context, status int, body any) error {
 	return r.Send(c, status, contentType, out.Bytes())
 }
 
-// SendRead replies to a read. If the replies that clients have not taken leave no room, it refuses the read. build
-// reads the state and returns the body; it must not block.
+// SendRead replies to a read. It refuses the read if unread replies of other clients leave no room. build reads the
+// state and returns the body; it must not block.
 func (r *Replies) SendRead(c echo.Context, build func() (any, error)) error {
 	out, release := Buffer()
 	defer release()
@@ -176,7 +153,7 @@ func (r *Replies) SendProblem(c echo.Context, err error) {
 	header.Del("ETag") // it was set for a reply that is not sent
 	p.SetRetryAfter(header)
 	if err := r.SendJSON(c, p.Status, &p); err != nil {
-		r.log.Error("problem not rendered", Named(c, "error", err)...)
+		r.log.Error("problem not rendered", LogPairs(c, "error", err)...)
 	}
 }
 
@@ -190,7 +167,7 @@ func HungUp(c echo.Context, err error) bool {
 func (r *Replies) LoggedProblem(c echo.Context, err error) *Problem {
 	p := ProblemOf(err)
 	if p.Code == "internal" && !errors.Is(err, ErrInternal) {
-		r.log.Error("request failed", Named(c, "method", c.Request().Method, "route", c.Path(), "error", err)...)
+		r.log.Error("request failed", LogPairs(c, "method", c.Request().Method, "route", c.Path(), "error", err)...)
 	}
 	return p
 }
@@ -231,10 +208,10 @@ type Reads struct {
 
 // Await blocks until this node's state is as recent as the query requires. For a stale read it also sets the header
 // with the state's age.
-func (r Reads) Await(c echo.Context, q Query) (cluster.Reading, error) {
+func (r Reads) Await(c echo.Context, q Query) (calls.Reading, error) {
 	consistency, err := q.consistency()
 	if err != nil {
-		return cluster.Reading{}, err
+		return calls.Reading{}, err
 	}
 	reading, err := r.state.Read(c.Request().Context(), consistency)
 	if errors.Is(err, outcome.ErrBehind) {
@@ -268,7 +245,7 @@ func (r Reads) View(c echo.Context, read func(m *fsm.Machine)) {
 
 // NowOf returns the cluster time from which a reply computes durations. It is never earlier than the state's time,
 // because the state may have advanced since the reading.
-func NowOf(m *fsm.Machine, reading cluster.Reading) int64 { return max(reading.NowMS, m.NowMS()) }
+func NowOf(m *fsm.Machine, reading calls.Reading) int64 { return max(reading.NowMS, m.NowMS()) }
 
 // Pairs is metadata that is encoded as a JSON object, in the order of its keys.
 type Pairs []fsm.Pair

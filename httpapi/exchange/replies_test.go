@@ -10,8 +10,8 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// TestIndexOfReplies: of several indexes of a reply the highest counts, and SetHighestIndex sets the highest of
-// all replies.
+// TestIndexOfReplies: if a reply's index is set several times, the highest index counts. SetHighestIndex sets the
+// highest index of all replies.
 func TestIndexOfReplies(t *testing.T) {
 	r := &Replies{memory: newReplyMemory(0), log: hclog.NewNullLogger()}
 	newContext := func() echo.Context {

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
@@ -48,12 +49,11 @@ func RequestID(c echo.Context) string { return c.Response().Header().Get(HeaderR
 
 const traceKey = "trace"
 
-// SetTrace sets the id of the trace to which a request belongs, for Named.
+// SetTrace sets the id of the trace to which a request belongs, for LogPairs.
 func SetTrace(c echo.Context, id string) { c.Set(traceKey, id) }
 
-// Named returns the pairs of a log line about a request: more, followed by the request's id and, if the request is
-// traced, the trace's id.
-func Named(c echo.Context, more ...any) []any {
+// LogPairs returns key-value pairs for a log line: more, the request's id and, if the request is traced, the trace's id.
+func LogPairs(c echo.Context, more ...any) []any {
 	more = append(more, "request", RequestID(c))
 	if trace := c.Get(traceKey); trace != nil {
 		more = append(more, "trace", trace)
@@ -338,8 +338,8 @@ func ReadParams(more ...string) []string { return append(more, "consistency", "m
 func (q Query) AsksConsistency() bool { return q["consistency"] != nil || q["min_index"] != nil }
 
 // consistency returns how recent a read must be.
-func (q Query) consistency() (cluster.Consistency, error) {
-	var c cluster.Consistency
+func (q Query) consistency() (calls.Consistency, error) {
+	var c calls.Consistency
 	switch text, present := q.Text("consistency"); {
 	case !present:
 	case text == "linearizable":
@@ -400,3 +400,26 @@ func FormBytes(text string) []byte {
 }
 
 var escape = regexp.MustCompile("%[0-9a-fA-F]{2}")
+
+// Perform performs a command of a request, and sets the headers of its reply.
+func (x *Exchange) Perform(ctx context.Context, c echo.Context, call calls.Call) (*calls.Reply, error) {
+	reply, err := x.Node.Do(ctx, call)
+	if err != nil {
+		return reply, err
+	}
+	x.Replies.SetIndex(c, reply.Index)
+	if reply.Replayed {
+		c.Response().Header().Set("Idempotency-Replayed", "true")
+	}
+	UseOnlyResult(reply)
+	return reply, nil
+}
+
+// UseOnlyResult makes the result of a single renewal, in Each, the result of the reply.
+func UseOnlyResult(r *calls.Reply) {
+	if len(r.Each) == 1 {
+		replayed := r.Replayed
+		r.Result = r.Each[0]
+		r.Replayed = replayed
+	}
+}

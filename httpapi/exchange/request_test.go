@@ -15,7 +15,7 @@ import (
 // The cluster's node implements Node.
 var _ Node = (*cluster.Node)(nil)
 
-// TestRequestID: a client's id counts if it can be shown; else one is drawn.
+// TestRequestID: a client's id is used if it can be shown. Otherwise the id is drawn at random.
 func TestRequestID(t *testing.T) {
 	name := func(sent string) string {
 		r := httptest.NewRequest("GET", "/", nil)

@@ -13,9 +13,9 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// ReplyCost is the least time that the turn of a blocking query counts for: about the time to build its reply and to
-// read the client's next request. The turn itself ends before the reply is built, so that a query that asks the leader
-// first does not delay other queries.
+// ReplyCost is the least time that the turn of a blocking query counts for. It is about the time to build the reply and
+// to read the client's next request. The turn itself ends before the reply is built: the query may have to ask the
+// leader first, and must not delay other queries meanwhile.
 const ReplyCost = 200 * time.Microsecond
 
 // Waits bounds the watchers of a node, that is, the requests that follow events or wait for a change, and ends them
@@ -35,12 +35,11 @@ func newWaits(watchers int, rights Rights) *Waits {
 	return &Waits{limit: int64(watchers), rights: rights, share: wake.NewShare(closing), closing: closing}
 }
 
-// AddWatcher counts a watcher until the caller calls remove, once. It refuses the request if the node has too many
-// watchers, or the request's identity has; an identity may have half of the node's limit unless configured. gauge
-// counts the watchers of one kind.
+// AddWatcher counts a watcher until the caller calls remove, once. It refuses the request if the node or the identity of
+// the request has too many watchers. By default an identity may have half of the node's limit. gauge counts the watchers
+// of one kind.
 //
-// A watcher calls TakeTurn, when a change wakes it, before it calls remove, so that it still counts while it waits for
-// its turn.
+// When a change wakes a watcher, it calls TakeTurn before remove, so that it still counts while it waits for its turn.
 func (w *Waits) AddWatcher(c echo.Context, gauge prometheus.Gauge) (remove func(), err error) {
 	leave, limit, ok := w.rights.Caller(c).Watch((w.limit + 1) / 2)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
@@ -61,7 +61,7 @@ func (d *dialect) lock(c echo.Context) error {
 	return d.Replies.SendText(c, http.StatusOK, "")
 }
 
-// unlock gives the slot of a machine back, if it has one.
+// unlock releases the slot of a machine. If the machine has no slot, it succeeds.
 func (d *dialect) unlock(c echo.Context) error {
 	m, err := d.machine(c)
 	if err != nil {
@@ -85,11 +85,11 @@ func (d *dialect) unlock(c echo.Context) error {
 // errOtherIdentity refuses a request for a machine whose session another identity has.
 var errOtherIdentity = exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
 
-// refuseAnothers refuses a release in a session that another identity has. The state machine does
-// not tell such a session from a session that is gone, so it reads this node's state, once that
-// has the index of the release.
+// refuseAnothers refuses a release if the machine's session belongs to another identity. To the release, the state
+// machine replies the same as if the session had ended. So refuseAnothers looks for the session in this node's state,
+// once this state has the index of the release.
 func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
-	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: index}); err != nil {
+	if _, err := d.Node.Read(c.Request().Context(), calls.Consistency{MinIndex: index}); err != nil {
 		return err
 	}
 	ok := false
@@ -100,8 +100,8 @@ func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
 	return nil
 }
 
-func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
-	return d.Perform(exchange.Derived(c.Request().Context()), c, cluster.Call{Command: command})
+func (d *dialect) do(c echo.Context, command fsm.Command) (*calls.Reply, error) {
+	return d.Perform(exchange.Derived(c.Request().Context()), c, calls.Call{Command: command})
 }
 
 // machine is the client of a request.

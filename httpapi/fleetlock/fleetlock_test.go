@@ -21,7 +21,7 @@ func withFleetLock(cfg *apitest.Config) {
 
 const protocol = "fleet-lock-protocol: true"
 
-// withToken serves FleetLock to the identities fleet, other and ci, of which the last one has a prefix.
+// withToken serves FleetLock to the identities fleet, other and ci. Only ci has a prefix.
 func withToken(t *testing.T) func(*apitest.Config) {
 	text := ""
 	for _, name := range []string{"fleet", "other", "ci"} {
@@ -47,7 +47,8 @@ func TestTokenScripts(t *testing.T) {
 	apitest.RunScripts(t, "testdata/tokens", withFleetLock, func(cfg *apitest.Config) { withToken(t)(cfg) }) // in the bubble
 }
 
-// TestSlotOfAnotherBehind: a node that can't tell whose slot it is does not say that it is free.
+// TestSlotOfAnotherBehind: a node whose state is behind can't tell to whom a slot belongs, and does not say that it is
+// free.
 func TestSlotOfAnotherBehind(t *testing.T) {
 	s, node := apitest.OnAPI(t, withFleetLock)
 	s.Semaphore("fleetlock/default", "1", "")

@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// keptMembers is the key of the metadata pair with the other members of a create, as one JSON
-// object.
+// keptMembers is the key of a metadata pair. Its value is one JSON object with the other members of the request that
+// created the semaphore.
 const keptMembers = "nodered"
 
 // member is one member of a body. Its value is JSON without space and without repeated members.
@@ -25,7 +25,7 @@ type member struct {
 	value strictjson.Value
 }
 
-// object is a body in the order of its members, each once.
+// object is a body: its members in their order, each member once.
 type object []member
 
 // readRequest reads the parameters that create, up and down share.
@@ -42,8 +42,8 @@ func (n *dialect) readRequest(c echo.Context) (body object, name, key string, er
 	return body, name, key, err
 }
 
-// readMembers reads a body as the flow does: JSON or a form. It reads JSON also under any other
-// type, and under a form's, which curl -d sends.
+// readMembers reads a body as the flow does: JSON or a form. A body that begins with "{" is JSON whatever its
+// Content-Type is: curl -d sends JSON with the type of a form.
 func (n *dialect) readMembers(c echo.Context) (object, error) {
 	r := c.Request()
 	if err := exchange.CheckEncoding(r); err != nil {
@@ -74,8 +74,7 @@ func (n *dialect) readMembers(c echo.Context) (object, error) {
 	return readObject(doc), nil
 }
 
-// readObject reads the members of a checked object. Of a repeated member the last value counts, at
-// the first one's place.
+// readObject reads the members of a checked object. A repeated member gets its last value, at the place of the first.
 func readObject(v strictjson.Value) object {
 	var body object
 	places := map[string]int{}
@@ -113,7 +112,7 @@ func compact(v strictjson.Value) strictjson.Value {
 	return bytes.Clone(v)
 }
 
-// readForm reads a=1&b=2; a repeated member is a list.
+// readForm reads a form, a=1&b=2. The values of a repeated member become a list.
 func readForm(text string) (object, error) {
 	var body object
 	lists := map[string][][]byte{}
@@ -142,7 +141,7 @@ func readForm(text string) (object, error) {
 	return body, nil
 }
 
-// noMember stands for an absent member: no text, number or list.
+// noMember stands for an absent member. It is neither a text, a number nor a list.
 var noMember = strictjson.Value("null")
 
 func (b object) index(name string) int {
@@ -158,7 +157,7 @@ func (b object) member(name string) strictjson.Value {
 	return noMember
 }
 
-// with returns the body with another value of a member that it has.
+// with returns the body with another value for a member that it has already.
 func (b object) with(name string, v strictjson.Value) object {
 	other := slices.Clone(b)
 	other[b.index(name)].value = v
@@ -177,7 +176,7 @@ func (b object) encode() []byte {
 	return append(out, '}')
 }
 
-// metadata returns the pair that keeps the members other than name and value, if there are any.
+// metadata returns the metadata pair that keeps the members besides name and value, if there are any.
 func (b object) metadata() ([]fsm.Pair, error) {
 	var others object
 	for _, m := range b {
@@ -195,8 +194,8 @@ func (b object) metadata() ([]fsm.Pair, error) {
 	return pairs, nil
 }
 
-// keptJSON returns the kept members of a create, as they follow the value: ,"member":…. It skips
-// metadata that other APIs have written, unless that is such an object.
+// keptJSON returns the kept members as they follow the value in a reply: ,"member":…. It skips metadata of other APIs,
+// whose value under this key may be no JSON object.
 func keptJSON(pairs []fsm.Pair) (members []byte) {
 	for _, p := range pairs {
 		doc := strictjson.Document([]byte(p.Value))

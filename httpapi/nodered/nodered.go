@@ -9,22 +9,22 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 // Config is the configuration of the dialect.
 type Config struct {
-	// CheckCallback returns nil, or a sentence for the client why an address can't be notified.
-	// It must not block. If it is nil, a down with a callback is refused.
+	// CheckCallback returns nil, or why an address can't be notified, as a sentence for the client. It must not block.
+	// If it is nil, a down with a callback is refused.
 	CheckCallback func(address string) error
 }
 
 const (
 	jsonType = "application/json; charset=utf-8"
-	// membersTime bounds how long a reply waits until this node's state has the kept members; after
-	// it the reply has no member.
+	// membersTime bounds how long a reply waits until this node's state has the kept members. After this time the reply
+	// is sent without them.
 	membersTime = time.Second
 )
 
@@ -57,7 +57,7 @@ func (n *dialect) render(c echo.Context, err error) error {
 	return n.Replies.SendSentence(c, err)
 }
 
-// create makes a semaphore. That a name is taken is reported before a fault in the value.
+// create makes a semaphore. It reports that the name is taken before it reports a fault in the value.
 func (n *dialect) create(c echo.Context) error {
 	body, name, key, err := n.readRequest(c)
 	if err != nil {
@@ -72,7 +72,7 @@ func (n *dialect) create(c echo.Context) error {
 	if err != nil {
 		return n.unlessTaken(c, body, name, err)
 	}
-	reply, err := n.Perform(c.Request().Context(), c, cluster.Call{Command: command, Key: key})
+	reply, err := n.Perform(c.Request().Context(), c, calls.Call{Command: command, Key: key})
 	switch {
 	case err != nil:
 		return err
@@ -84,7 +84,7 @@ func (n *dialect) create(c echo.Context) error {
 	return n.Replies.Send(c, http.StatusOK, jsonType, body.with("value", strconv.AppendInt(nil, value, 10)).encode())
 }
 
-// unlessTaken refuses a create, or reports that the name is taken.
+// unlessTaken replies that the name is taken if it is. Otherwise it returns the refusal of the create.
 func (n *dialect) unlessTaken(c echo.Context, body object, name string, refusal error) error {
 	_, exists, err := n.readSemaphore(c, name)
 	switch {
@@ -101,7 +101,7 @@ func (n *dialect) readSemaphore(c echo.Context, name string) (s fsm.SemaphoreVie
 	if err := n.Rights.MayName(c, name); err != nil {
 		return s, false, err
 	}
-	at, err := n.Node.Read(c.Request().Context(), cluster.Consistency{})
+	at, err := n.Node.Read(c.Request().Context(), calls.Consistency{})
 	if err != nil {
 		return s, false, err
 	}
@@ -134,7 +134,7 @@ func (n *dialect) up(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	reply, err := n.Perform(c.Request().Context(), c, cluster.Call{Command: fsm.Up{Name: name, Count: count}, Key: key})
+	reply, err := n.Perform(c.Request().Context(), c, calls.Call{Command: fsm.Up{Name: name, Count: count}, Key: key})
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (n *dialect) down(c echo.Context) error {
 		}
 		command.Session = n.Node.DrawSession()
 	}
-	call := cluster.Call{Command: command, Key: key, Wait: time.Duration(command.WaitMS) * time.Millisecond}
+	call := calls.Call{Command: command, Key: key, Wait: time.Duration(command.WaitMS) * time.Millisecond}
 	reply, err := n.Perform(c.Request().Context(), c, call)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (n *dialect) down(c echo.Context) error {
 	return n.sendMove(c, name, reply)
 }
 
-func (n *dialect) sendMove(c echo.Context, name string, r *cluster.Reply) error {
+func (n *dialect) sendMove(c echo.Context, name string, r *calls.Reply) error {
 	switch r.Code {
 	case fsm.OK:
 		return n.sendValue(c, name, r.Value, n.membersOf(c, name, r))
@@ -196,7 +196,7 @@ func (n *dialect) delete(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	reply, err := n.Perform(c.Request().Context(), c, cluster.Call{Command: fsm.DeleteSemaphore{Name: name}, Key: key})
+	reply, err := n.Perform(c.Request().Context(), c, calls.Call{Command: fsm.DeleteSemaphore{Name: name}, Key: key})
 	switch {
 	case err != nil:
 		return err
@@ -208,13 +208,13 @@ func (n *dialect) delete(c echo.Context) error {
 	return n.Replies.SendText(c, http.StatusOK, "Deletion Successful")
 }
 
-// membersOf returns the members that the semaphore keeps from its creation. This node may have to
-// catch up with the leader first.
-func (n *dialect) membersOf(c echo.Context, name string, r *cluster.Reply) (members []byte) {
+// membersOf returns the members that the semaphore keeps from its creation. It waits until this node has caught up with
+// the command, and returns nil if that takes longer than membersTime.
+func (n *dialect) membersOf(c echo.Context, name string, r *calls.Reply) (members []byte) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), membersTime)
 	defer cancel()
-	if _, err := n.Node.Read(ctx, cluster.Consistency{MinIndex: r.Index}); err != nil {
-		n.Config.Logger.Debug("replied without the members kept", exchange.Named(c, "error", err)...)
+	if _, err := n.Node.Read(ctx, calls.Consistency{MinIndex: r.Index}); err != nil {
+		n.Config.Logger.Debug("replied without the members kept", exchange.LogPairs(c, "error", err)...)
 		return nil
 	}
 	n.Node.View(func(m *fsm.Machine) {

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
@@ -32,7 +32,7 @@ func TestNodeREDIsOptional(t *testing.T) {
 
 const formType = "Content-Type: application/x-www-form-urlencoded"
 
-// Bodies of bytes that scripts can't have; testdata/repeats.txt has others.
+// These bodies have bytes that scripts can't have. testdata/repeats.txt has further bodies.
 func TestNodeREDBodies(t *testing.T) {
 	const nameless = "400 text The name of a semaphore is 1 to 512 bytes of UTF-8 without control characters."
 	for name, c := range map[string]struct{ body, want string }{
@@ -47,8 +47,8 @@ func TestNodeREDBodies(t *testing.T) {
 	}
 }
 
-// A name far too long is refused by this API or, when the head is longer than
-// net/http reads (16 KiB), by net/http. The request always gets a reply.
+// A name that is far too long is refused by this API or, if the headers exceed 16 KiB, by net/http. The request always
+// gets a reply.
 func TestNodeREDLongPath(t *testing.T) {
 	s, _ := onNodeRED(t)
 	server := httpapi.NewServer(s.Handler)
@@ -126,7 +126,7 @@ func TestNodeREDLimits(t *testing.T) {
 	}
 }
 
-// 100 downs at once on 50 give exactly 50, and each reply has its own value.
+// 100 downs at the same time on 50 permits: exactly 50 succeed, and each reply has a different value.
 func TestNodeREDParallelDowns(t *testing.T) {
 	inEachNodeRED(t, func(s *apitest.Site) {
 		s.Is(s.Ask("POST /semaphore", `{"name":"n","value":50,"x":"y"}`), `200 utf8json {"name":"n","value":50,"x":"y"}`)
@@ -139,7 +139,7 @@ func TestNodeREDParallelDowns(t *testing.T) {
 	})
 }
 
-// 30 creates and 20 deletes at once have one winner each.
+// Of 30 creates at the same time one succeeds, and so does one of 20 deletes.
 func TestNodeREDParallelCreates(t *testing.T) {
 	inEachNodeRED(t, func(s *apitest.Site) {
 		once := func(want string) func(int) string { return func(int) string { return want } }
@@ -153,8 +153,8 @@ func parallel(s *apitest.Site, times int, line string, want func(i int) string, 
 	parallelBody(s, times, line, `{"name":"n"}`, want, winners, others)
 }
 
-// parallelBody sends a request many times at once: each of want(0 … winners-1) is the
-// reply to one, and others the reply to the rest.
+// parallelBody sends a request many times at once. It expects each of want(0 … winners-1) as one reply, and others as
+// each of the remaining replies.
 func parallelBody(s *apitest.Site, times int, line, body string, want func(i int) string, winners int, others string) {
 	s.Helper()
 	var running sync.WaitGroup
@@ -182,8 +182,7 @@ func parallelBody(s *apitest.Site, times int, line, body string, want func(i int
 	}
 }
 
-// A callback is asked about before anything is done, and leaves a notice only if
-// the down is refused.
+// A callback is checked before the down has any effect. It leaves a notice only if the down is refused.
 func TestNodeREDCallbacks(t *testing.T) {
 	allow := asNodeREDWith(Config{CheckCallback: func(address string) error {
 		if address != "http://hooks.example/free" {
@@ -224,8 +223,8 @@ func TestNodeREDCallbacks(t *testing.T) {
 	}, allow)
 }
 
-// A node that trails the leader knows the members before it replies; one that
-// can't catch up replies without them, since the down is done.
+// A node that trails the leader waits for the members before it replies. If it can't catch up, it replies without them,
+// since the down has succeeded.
 func TestNodeREDTrailing(t *testing.T) {
 	node := &trailing{Node: apitest.NewNode()}
 	handler := apitest.NewHandler(t, node, asNodeRED)
@@ -239,17 +238,17 @@ func TestNodeREDTrailing(t *testing.T) {
 	s.Is(s.Ask("POST /semaphore/down", `{"name":"n"}`), `200 utf8json {"name":"n","value":0}`)
 }
 
-// trailing is a node whose reads are watched, and may fail.
+// trailing is a node that counts reads, and may fail them.
 type trailing struct {
 	*apitest.Node
-	asked cluster.Consistency
+	asked calls.Consistency
 	err   error
 }
 
-func (n *trailing) Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error) {
+func (n *trailing) Read(ctx context.Context, c calls.Consistency) (calls.Reading, error) {
 	n.asked = c
 	if n.err != nil {
-		return cluster.Reading{}, n.err
+		return calls.Reading{}, n.err
 	}
 	return n.Node.Read(ctx, c)
 }

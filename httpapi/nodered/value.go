@@ -62,7 +62,7 @@ func wholePart(number string) (int64, error) {
 	return atMost63Bits((digits + strings.Repeat("0", 19))[:point])
 }
 
-// saturated reads an exponent, within bounds that no body's length exceeds.
+// saturated reads an exponent, within bounds that the length of a body can't exceed.
 func saturated(text string) int {
 	const largest = 1 << 30
 	n, err := strconv.Atoi(text)
@@ -83,8 +83,8 @@ func atMost63Bits(digits string) (int64, error) {
 	return int64(n), nil
 }
 
-// parseInt reads the digits at the beginning of a text, as JavaScript's parseInt(text, 10). A text
-// that is as a whole a number below 0 is refused as such.
+// parseInt reads the digits at the beginning of a text, as JavaScript's parseInt(text, 10) does. It refuses a text that
+// is as a whole a negative number, with the refusal of negative values.
 func parseInt(text string) (int64, error) {
 	text = strings.TrimFunc(text, isJavaScriptSpace)
 	rest, negative := strings.CutPrefix(text, "-")

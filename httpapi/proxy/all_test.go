@@ -48,8 +48,8 @@ func (s *site) pages(path, list, key string, limit int) (keys []string) {
 	return nil
 }
 
-// TestListsOfAllCells: pages of any size have each name and each session once and in order. A name that is in a cell
-// that does not have it by the file is left out.
+// TestListsOfAllCells: pages of any size have each name and each session once, in order. A name is left out if the cell
+// that has it is not its cell in the file.
 func TestListsOfAllCells(t *testing.T) {
 	s := newSite(t)
 	s.ask("GET /v1/semaphores", `{"a":"body"}`).is(200, "semaphores")
@@ -89,7 +89,7 @@ func TestListsOfAllCells(t *testing.T) {
 	}
 }
 
-// TestBatchesAreSplit: each operation has its result at its place, and only its cell's request.
+// TestBatchesAreSplit: the result of each operation is in its place. Each cell gets only its operations.
 func TestBatchesAreSplit(t *testing.T) {
 	s := newSite(t)
 	two := s.ask("POST /cells/2/v1/sessions", `{"ttl":"1h"}`).is(201).member("session")
@@ -130,7 +130,7 @@ func TestBatchesAreSplit(t *testing.T) {
 		is(200, `{"value":8}`, `"code":"not-applied"`, `"status":503`)
 }
 
-// results is the status of each operation of a batch, with a few members.
+// results shows the status of each operation of a batch, and a few members.
 func (a *answer) results() (got []string) {
 	a.Helper()
 	var body struct {
@@ -187,8 +187,8 @@ func (s *site) eventsFrom(query string) (next func() (event, id string), end fun
 	}, func() { response.Body.Close() }
 }
 
-// TestEventsOfAllCells: one stream has the events of all cells, each once, also when it goes on from an id; the events
-// of a name in a cell that does not have it are left out.
+// TestEventsOfAllCells: one stream has the events of all cells, each once, even when it resumes after an id. Events of a
+// name are left out if they come from a cell that is not the name's cell.
 func TestEventsOfAllCells(t *testing.T) {
 	s := newSite(t)
 	put := func(name string) { s.ask("PUT /v1/semaphores/"+url.PathEscape(name), `{"permits":1}`).is(201) }
@@ -229,8 +229,8 @@ func TestEventsOfAllCells(t *testing.T) {
 	s.ask("GET /v1/events?prefix=%00", "").is(400, "prefix")
 }
 
-// TestEventsEndWithTheirCells: when the file is read again, streams end, so that their clients ask the cells that have the
-// names then.
+// TestEventsEndWithTheirCells: when the file is read again, streams end. Their clients connect again, and so get the
+// events of the cells that have the names now.
 func TestEventsEndWithTheirCells(t *testing.T) {
 	s := newSite(t)
 	var ended []func() error
@@ -256,8 +256,8 @@ func TestEventsEndWithTheirCells(t *testing.T) {
 	}
 }
 
-// TestMergedRepliesAreAsOthers: a page of an origin that all cells list may read them, and the cells see the client's address
-// in the header that the proxy sets alone.
+// TestMergedRepliesAreAsOthers: merged replies are as other replies. Their headers let a page of another origin read
+// them if all cells allow this origin. The cells see the client's address only in the header that the proxy sets.
 func TestMergedRepliesAreAsOthers(t *testing.T) {
 	s := newSite(t)
 	batch := `{"operations":[{"op":"put","semaphore":"db","permits":1},{"op":"put","semaphore":"eu/db","permits":1},{"op":"put","semaphore":"us/db","permits":1}]}`

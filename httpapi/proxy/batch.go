@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// part is the operations of a batch for one cell, and their places in the batch.
+// part has the operations of a batch for one cell, and the places of these operations in the batch.
 type part struct {
 	cell       *cells.Cell
 	operations []json.RawMessage
@@ -21,7 +21,7 @@ type part struct {
 }
 
 // batch sends each operation to its cell. The operations of a cell stay in their order.
-func (a *asking) batch() error {
+func (a *routedRequest) batch() error {
 	data, err := a.body()
 	if err != nil {
 		return err
@@ -73,11 +73,11 @@ func (a *asking) batch() error {
 	return a.sendJSON(map[string]any{"results": results})
 }
 
-// administrative are the operations that isAdministrative means.
+// administrative lists the batch operations whose single requests isAdministrative accepts.
 var administrative = []string{"create", "put", "patch", "delete", "set", "group-put", "free-lost", "release", "revoke", "list-remove", "item-delete"}
 
 // subjectOf reads an operation of a batch.
-func (a *asking) subjectOf(operation json.RawMessage) subject {
+func (a *routedRequest) subjectOf(operation json.RawMessage) subject {
 	members := membersOf(operation)
 	op := textOf(members["op"])
 	if a.chosen != nil && slices.Contains(administrative, op) {
@@ -91,8 +91,8 @@ func (a *asking) subjectOf(operation json.RawMessage) subject {
 }
 
 // sendPart sends the operations of a cell, and puts each result into its place. If the cell refuses the whole request,
-// each operation has that refusal.
-func (a *asking) sendPart(p *part, results []json.RawMessage) {
+// each of these operations gets this refusal as its result.
+func (a *routedRequest) sendPart(p *part, results []json.RawMessage) {
 	body, err := json.Marshal(map[string]any{"operations": p.operations})
 	if err == nil {
 		r := a.copyFor(a.r.Context(), a.r.URL.RawQuery)

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// bodyBytes bounds a body that has to be read: as the largest body of an item and, by default, of a batch.
+	// bodyBytes bounds a body that the proxy has to read. It is the largest body of an item and, by default, of a batch.
 	bodyBytes = 1 << 20
-	// smallBytes is the size of the bodies that requests with a wait have. bodiesInMemory bounds how many bodies that
-	// may be larger are in memory at a time.
+	// smallBytes is the size up to which a body does not count: requests that wait have such bodies. bodiesInMemory
+	// bounds how many larger bodies are in memory at a time.
 	smallBytes, bodiesInMemory = 64 << 10, 256
 	// bodyTimeout is how long a client may take to send a body, as at a node.
 	bodyTimeout = 10 * time.Second
 )
 
 // body reads the body of a request, which then is sent from memory.
-func (a *asking) body() ([]byte, error) {
+func (a *routedRequest) body() ([]byte, error) {
 	if a.r.ContentLength < 0 || a.r.ContentLength > smallBytes {
 		select {
 		case a.reading <- struct{}{}:
@@ -50,22 +50,23 @@ func (a *asking) body() ([]byte, error) {
 	return data, nil
 }
 
-func (a *asking) setBody(data []byte) {
+func (a *routedRequest) setBody(data []byte) {
 	a.r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil } // state: of one request
 	a.r.Body, _ = a.r.GetBody()
 	a.r.ContentLength, a.r.TransferEncoding = int64(len(data)), nil
 }
 
-// releaseBody gives the body's place in memory back.
-func (a *asking) releaseBody() {
+// releaseBody releases the place that the body has among bodiesInMemory.
+func (a *routedRequest) releaseBody() {
 	if a.held {
 		a.held = false
 		<-a.reading
 	}
 }
 
-// members reads the body as a JSON object. Another body has no members: the node that gets the request refuses it.
-func (a *asking) members() (map[string]json.RawMessage, error) {
+// members reads the body as a JSON object. For another body it returns no members: the node that gets the request
+// refuses it.
+func (a *routedRequest) members() (map[string]json.RawMessage, error) {
 	data, err := a.body()
 	if err != nil {
 		return nil, err

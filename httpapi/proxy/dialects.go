@@ -14,7 +14,7 @@ import (
 )
 
 // dialect reads a request of a dialect.
-func (a *asking) dialect(path []string) (subject, error) {
+func (a *routedRequest) dialect(path []string) (subject, error) {
 	switch path[0] {
 	case "terraform": // further parameters belong to the name
 		name, query := strings.Trim(strings.Join(path, "/"), "/"), a.r.URL.Query()
@@ -36,7 +36,7 @@ func (a *asking) dialect(path []string) (subject, error) {
 }
 
 // nodeRED reads a body of JSON, or of a form.
-func (a *asking) nodeRED(path []string) (subject, error) {
+func (a *routedRequest) nodeRED(path []string) (subject, error) {
 	if a.r.Method != http.MethodPost {
 		name := path[1]
 		if name == "value" && a.r.Method != http.MethodDelete { // a semaphore may have that name
@@ -56,7 +56,7 @@ func (a *asking) nodeRED(path []string) (subject, error) {
 	return subject{names: notEmpty(textOf(membersOf(data)["name"]))}, nil
 }
 
-// lastOfForm returns the last value of a member, which counts in that dialect.
+// lastOfForm returns the last value of a member, since Node-RED's dialect uses the last value.
 func lastOfForm(form, member string) (value string) {
 	for pair := range strings.SplitSeq(form, "&") {
 		if key, text, _ := strings.Cut(pair, "="); string(exchange.FormBytes(key)) == member {
@@ -66,7 +66,7 @@ func lastOfForm(form, member string) (value string) {
 	return value
 }
 
-func (a *asking) throttle(path []string) (subject, error) {
+func (a *routedRequest) throttle(path []string) (subject, error) {
 	switch {
 	case path[0] == "remainder":
 		return subject{names: notEmpty(a.r.URL.Query().Get("semaphore"))}, nil
@@ -89,8 +89,8 @@ func (a *asking) throttle(path []string) (subject, error) {
 	return subject{}, nil
 }
 
-// fleetLock reads the group, whose name is the name of its semaphore. Sessions are derived from names.
-func (a *asking) fleetLock(route string) (subject, error) {
+// fleetLock reads the group: its semaphore has the name of the group. (Session ids are derived from names.)
+func (a *routedRequest) fleetLock(route string) (subject, error) {
 	if route != "pre-reboot" && route != "steady-state" {
 		return subject{}, nil
 	}
@@ -105,13 +105,13 @@ func (a *asking) fleetLock(route string) (subject, error) {
 	return subject{names: []string{"fleetlock/" + body.Params.Group}}, nil
 }
 
-// isConsul reports whether a path is of the dialect's keys and sessions.
+// isConsul reports whether a path belongs to the keys and sessions of Consul's dialect.
 func isConsul(path string) bool {
 	return strings.HasPrefix(path, "/v1/kv/") || strings.HasPrefix(path, "/v1/session/")
 }
 
 // consul reads a request below /v1/: sessions are in the path or in the query.
-func (a *asking) consul(path []string) subject {
+func (a *routedRequest) consul(path []string) subject {
 	if path[0] == "session" {
 		switch path[1] {
 		case "create":
@@ -132,7 +132,7 @@ func (a *asking) consul(path []string) subject {
 	return s
 }
 
-// consulSession returns the native id in the id of a session of that dialect, "" for another text.
+// consulSession returns the native id of a session from its id in Consul's dialect, or "" for another text.
 func consulSession(text string) string {
 	const prefix = "5369676e-616c-626f-"
 	high, low, ok := strings.Cut(strings.TrimPrefix(strings.ToLower(text), prefix), "-")

@@ -1,22 +1,23 @@
-// Package proxy sends each request to the cell that has its name, for clients that know no cells. It serves the native API
-// and the dialects.
+// Package proxy sends each request to the cell to which the name in the request belongs, for clients that don't know the
+// cells. It serves the native API and the dialects.
 //
 // # What callers can rely on
 //
 //  1. A request goes to the cell of the names in its path, query or body. A request without a name goes to the cell of
 //     its session, and without a session to the cell of the prefix "".
-//  2. A request over two cells is refused with 409 other-cell, and has no effect. So is a request about a whole
-//     cluster. A path that begins with /cells/N goes to cell N without these rules. There what grants or counts permits, or
-//     changes an item, is refused for the names of other cells.
-//  3. GET /v1/semaphores, /v1/sessions and /v1/events have what all cells have, and a batch may have operations for
-//     several cells.
-//  4. A request goes to a second node only if the first did not get it, or if twice is the same as once: a read, or an
-//     Idempotency-Key.
-//  5. Bodies that have to be read are bounded in size, time and number. Other bodies, and all replies, pass as they come.
+//  2. A request about names of two cells is refused with 409 other-cell, and has no effect. So is a request about a
+//     whole cluster. These rules do not apply to a path that begins with /cells/N: it goes to cell N. If such a request
+//     grants or counts permits, or changes an item, it is refused for the names of other cells.
+//  3. GET /v1/semaphores, /v1/sessions and /v1/events merge the replies of all cells, and a batch may have operations
+//     for several cells.
+//  4. A request is sent to a second node only if the first did not get it, or if it is safe to repeat: a read, or a
+//     request with an Idempotency-Key.
+//  5. Bodies that the proxy has to read are bounded in size, time and number. Other bodies, and all replies, pass as
+//     they come.
 //
-// It keeps no state but which node of each cell worked last, and makes no decision about access: tokens pass through
-// it. It reads dialects' requests as far as names and sessions, and imports no dialect. The command line runs it. All
-// of it is safe for concurrent use.
+// It remembers only which node of each cell worked last, and makes no decision about access: it passes tokens on. It
+// reads the names and sessions in requests of dialects, and imports no dialect. The command line runs it. All of it is
+// safe for concurrent use.
 //
 //   - proxy.go: Config, Proxy, one request and its refusals
 //   - server.go: the server, and the time that a client has to read

@@ -16,8 +16,9 @@ import (
 
 const sinceForm = `The id of an event of all cells has the id of an event for each cell, as "1:907.2,2:33.1"; 0 stands for all events that are kept.`
 
-// eventsOf returns the subject of a stream of events: the cell that has all that it selects, or all cells.
-func (a *asking) eventsOf() subject {
+// eventsOf returns the subject of a stream of events: the one cell that has all selected names and sessions, or all
+// cells.
+func (a *routedRequest) eventsOf() subject {
 	query := a.r.URL.Query()
 	s := subject{names: query["name"], sessions: query["session"]}
 	if query.Has("prefix") {
@@ -27,22 +28,22 @@ func (a *asking) eventsOf() subject {
 	if _, err := a.table.cellOf(s); len(s.sessions) > 0 || err == nil && len(s.names)+len(query["prefix"]) > 0 {
 		return s // also to refuse it: other cells don't know the session
 	}
-	return subject{whole: (*asking).events}
+	return subject{whole: (*routedRequest).events}
 }
 
-// maxWaiting bounds the blocks that wait until each cell has sent its first block.
+// maxWaiting bounds the blocks that are kept until each cell has sent its first block.
 const maxWaiting = 10_000
 
-// block is a part of a stream, until an empty line.
+// block is a part of a stream, up to an empty line.
 type block struct {
 	cell  int
 	lines [][]byte
 	err   error // the stream has ended
 }
 
-// events sends the streams of all cells as one. Its ids have the last id of each cell, so that a client goes on where it
-// was in all of them.
-func (a *asking) events() error {
+// events merges the streams of all cells into one. Each id in it consists of the last ids of all cells, so that a client
+// can resume all of them.
+func (a *routedRequest) events() error {
 	query := a.r.URL.Query()
 	since, err := a.since(cmp.Or(a.r.Header.Get("Last-Event-ID"), query.Get("since")))
 	if err != nil {
@@ -82,8 +83,8 @@ func (a *asking) events() error {
 	return nil
 }
 
-// since returns the id for each cell, nil to begin now.
-func (a *asking) since(id string) (ids []string, err error) {
+// since splits an id into the ids of the cells, or returns nil if the stream begins now.
+func (a *routedRequest) since(id string) (ids []string, err error) {
 	if id == "" {
 		return nil, nil
 	}
@@ -108,8 +109,9 @@ func (a *asking) since(id string) (ids []string, err error) {
 	return ids, nil
 }
 
-// merge writes the blocks until a stream, the client or ctx ends, and begins when it has an id of each cell.
-func (a *asking) merge(ctx context.Context, blocks <-chan block) {
+// merge writes the blocks of all cells to the client. It begins once it has an id of each cell, and ends with the first
+// stream that ends, with the client or with ctx.
+func (a *routedRequest) merge(ctx context.Context, blocks <-chan block) {
 	ids := map[int]string{}
 	connection := http.NewResponseController(a.w)
 	var waiting []block
@@ -128,7 +130,7 @@ func (a *asking) merge(ctx context.Context, blocks <-chan block) {
 				_, _ = io.WriteString(a.w, "retry: 1000\nid: "+a.idOf(ids)+"\n\n") // an error shows below
 			}
 		} else if waiting = append(waiting, b); len(waiting) > maxWaiting {
-			return // a cell has sent nothing yet
+			return // a cell has not sent an event yet
 		}
 		if len(ids) < len(a.table.All()) {
 			continue
@@ -150,7 +152,7 @@ func (a *asking) merge(ctx context.Context, blocks <-chan block) {
 }
 
 // idOf joins the ids of the cells.
-func (a *asking) idOf(ids map[int]string) string {
+func (a *routedRequest) idOf(ids map[int]string) string {
 	var parts []string
 	for _, c := range a.table.All() {
 		parts = append(parts, strconv.Itoa(c.Number)+":"+ids[c.Number])
@@ -158,7 +160,7 @@ func (a *asking) idOf(ids map[int]string) string {
 	return strings.Join(parts, ",")
 }
 
-// readBlocks reads a stream until it ends, or ctx does.
+// readBlocks reads a stream and sends its blocks, until the stream or ctx ends.
 func readBlocks(ctx context.Context, cell int, body io.Reader, blocks chan<- block) {
 	lines := bufio.NewReader(body)
 	b := block{cell: cell}
@@ -177,7 +179,7 @@ func readBlocks(ctx context.Context, cell int, body io.Reader, blocks chan<- blo
 	}
 }
 
-// id returns the id in a block, "" without one.
+// id returns the id in a block, or "" if the block has no id.
 func (b *block) id() (id string) {
 	for _, line := range b.lines {
 		if text, ok := bytes.CutPrefix(line, []byte("id: ")); ok {
@@ -187,7 +189,7 @@ func (b *block) id() (id string) {
 	return id
 }
 
-// isOf reports whether the block's cell has the name of the event: a name that moves is in two cells for a while.
+// isOf reports whether the name of the event belongs to the block's cell. While a name moves, two cells have it.
 func (b *block) isOf(t *table) bool {
 	for _, line := range b.lines {
 		var event struct{ Semaphore, Item string }
@@ -199,7 +201,7 @@ func (b *block) isOf(t *table) bool {
 	return true
 }
 
-// text returns the block with another id.
+// text returns the block with its id replaced.
 func (b *block) text(id string) []byte {
 	var out []byte
 	for _, line := range b.lines {

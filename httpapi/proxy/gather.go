@@ -13,11 +13,11 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// replyBytes bounds a reply that has to be read: a page of sessions may have some 30 MiB.
+// replyBytes bounds a reply that the proxy has to read: a page of sessions may have some 30 MiB.
 const replyBytes = 64 << 20
 
-// hopByHop are the headers that are of one connection, and Accept-Encoding, since replies are read here. Forwarded is as
-// a client has made it up.
+// hopByHop are the headers that concern one connection only, and two others: Accept-Encoding, since the proxy reads the
+// replies, and Forwarded, which the client may have forged.
 var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 	"Accept-Encoding", "Forwarded"}
 
@@ -25,7 +25,7 @@ var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authorization", "Prox
 var forPages = []string{"Access-Control-Allow-Origin", "Access-Control-Expose-Headers", "Vary"}
 
 // copyFor returns a copy of the request with another query, as a GET if it is a HEAD.
-func (a *asking) copyFor(ctx context.Context, query string) *http.Request {
+func (a *routedRequest) copyFor(ctx context.Context, query string) *http.Request {
 	out := a.r.Clone(ctx)
 	for name := range strings.SplitSeq(a.r.Header.Get("Connection"), ",") {
 		out.Header.Del(strings.TrimSpace(name))
@@ -69,9 +69,9 @@ func (t *table) ask(c *cells.Cell, r *http.Request) (*reply, error) {
 	return &reply{c.Number, response.StatusCode, response.Header, body}, nil
 }
 
-// askAll sends the request to all cells at a time. It fails if a cell does; if a cell refuses the request, it sends that
-// refusal and returns no replies.
-func (a *asking) askAll(query string) ([]*reply, error) {
+// askAll sends the request to all cells at the same time. It fails if the request to a cell fails. If a cell refuses the
+// request, askAll sends this refusal to the client and returns no replies.
+func (a *routedRequest) askAll(query string) ([]*reply, error) {
 	all := a.table.All()
 	replies, failed := make([]*reply, len(all)), make([]error, len(all))
 	var asking sync.WaitGroup
@@ -94,8 +94,9 @@ func (a *asking) askAll(query string) ([]*reply, error) {
 	return replies, nil
 }
 
-// allowPages lets a page read what is made of several replies if it may read each.
-func (a *asking) allowPages(replies []*reply) {
+// allowPages sends the headers for pages of another origin if all replies have the same. So a page may read a merged
+// reply only if it may read each reply.
+func (a *routedRequest) allowPages(replies []*reply) {
 	if len(replies) == 0 {
 		return
 	}
@@ -108,7 +109,7 @@ func (a *asking) allowPages(replies []*reply) {
 }
 
 // relay sends the reply of a cell.
-func (a *asking) relay(r *reply) {
+func (a *routedRequest) relay(r *reply) {
 	header := a.w.Header()
 	for _, name := range append([]string{"Content-Type", "Retry-After", "Www-Authenticate", exchange.HeaderRequest}, forPages...) {
 		if values := r.header[name]; values != nil {

@@ -16,8 +16,8 @@ import (
 type list struct {
 	members string // of the body
 	kind    byte   // of the cursors
-	// keyOf returns the key of a member in a cursor. The list is in the order of these bytes, in each cell and over all
-	// cells, so that one cursor is good for all.
+	// keyOf returns the key by which a member is ordered. In each cell and in the merged list the members are in the
+	// order of these bytes, so one cursor serves all cells.
 	keyOf func(member json.RawMessage) (key string)
 	names bool // the keys are names, of which a cell shows only its part
 }
@@ -32,14 +32,14 @@ var sessionList = &list{"sessions", reads.CursorSession, func(member json.RawMes
 }, false}
 
 // listOf returns the subject of a list: the cell that has all names with its prefix, or all cells.
-func (a *asking) listOf(l *list) subject {
+func (a *routedRequest) listOf(l *list) subject {
 	if l.names {
 		if c, _ := a.table.OfNamesBelow(a.r.URL.Query().Get("prefix")); c != nil {
 			beginning := a.r.URL.Query().Get("prefix")
 			return subject{below: &beginning}
 		}
 	}
-	return subject{whole: func(a *asking) error { return a.listAll(l) }}
+	return subject{whole: func(a *routedRequest) error { return a.listAll(l) }}
 }
 
 // listed is a member of a list.
@@ -48,9 +48,9 @@ type listed struct {
 	member json.RawMessage
 }
 
-// listAll sends a page of the lists of all cells. A name that stands in a cell that does not have it any more, or not
-// yet, is left out.
-func (a *asking) listAll(l *list) error {
+// listAll sends a page of the merged lists of all cells. It leaves out a name in a cell that does not have the name by
+// the file, for example while the name moves.
+func (a *routedRequest) listAll(l *list) error {
 	query := a.r.URL.Query()
 	if query.Has("min_index") {
 		return otherCell("An index is of one cell: put /cells/N before the path, or leave min_index out.")
@@ -100,7 +100,7 @@ func (a *asking) listAll(l *list) error {
 	return a.sendJSON(body)
 }
 
-// read reads the members of a page, and the key after which the next page begins; "" without a next page.
+// read reads the members of a page. next is the key after which the next page begins, or "" if there is no next page.
 func (l *list) read(page map[string]json.RawMessage) (members []listed, next string, err error) {
 	var raw []json.RawMessage
 	if json.Unmarshal(page[l.members], &raw) != nil {
@@ -118,7 +118,7 @@ func (l *list) read(page map[string]json.RawMessage) (members []listed, next str
 }
 
 // sendJSON sends a body that the proxy made.
-func (a *asking) sendJSON(body any) error {
+func (a *routedRequest) sendJSON(body any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err

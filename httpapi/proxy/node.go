@@ -26,7 +26,7 @@ type nodes struct {
 	log       hclog.Logger
 }
 
-// newNodes reads the addresses. Proxies begin at different nodes.
+// newNodes reads the addresses. The first node to ask is drawn at random, so that proxies use different nodes.
 func newNodes(c cells.Cell, transport http.RoundTripper, log hclog.Logger) (*nodes, error) {
 	n := &nodes{cell: c.Number, transport: transport, log: log}
 	for _, text := range c.Nodes {
@@ -49,9 +49,9 @@ type attemptError struct {
 
 func (e *attemptError) Unwrap() error { return e.error }
 
-// RoundTrip sends a request to a node. After a failure the next request goes to the next node, and so does this request
-// if it may. A reply that reports a fault of the node is the client's, who knows whether to ask again; only the next
-// request goes elsewhere.
+// RoundTrip sends a request to a node. After a failure, later requests go to the next node, and this request is sent to
+// it as well if it may be repeated. A reply that reports a fault of the node goes to the client, who decides whether to
+// repeat the request; only later requests go to the next node.
 func (n *nodes) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Set(cells.Header, strconv.Itoa(n.cell)) // r is a copy
 	sent := false                                    // a node may have got the request, and failed
@@ -60,7 +60,7 @@ func (n *nodes) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil && (!sent || isSafe(r) || response.StatusCode < http.StatusInternalServerError) {
 			return response, nil
 		}
-		if err == nil { // the refusal says nothing of the earlier attempt
+		if err == nil { // the refusal does not tell the outcome of the earlier attempt
 			response.Body.Close()
 			return nil, &attemptError{fmt.Errorf("an earlier attempt had no reply, a later one %s", response.Status), true}
 		}
@@ -72,7 +72,7 @@ func (n *nodes) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// attempt sends a request to the present node.
+// attempt sends a request to the current node.
 func (n *nodes) attempt(r *http.Request) (*http.Response, *attemptError) {
 	at := n.current.Load()
 	base, connected := n.bases[at], false

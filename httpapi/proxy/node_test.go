@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox/signalbox/client/cells"
 )
 
-// behind starts a proxy before one cell of these addresses, of which it asks the first one first.
+// behind starts a proxy before one cell with these addresses, of which it asks the first one first.
 func behind(t *testing.T, addresses ...string) *site {
 	t.Helper()
 	s := &site{T: t, list: []cells.Cell{{Number: 1, Prefixes: []string{""}, Nodes: addresses}}}
@@ -27,7 +27,7 @@ func behind(t *testing.T, addresses ...string) *site {
 
 func (s *site) first() { s.p.table.Load().nodes[1].current.Store(0) }
 
-// TestFailover: a request goes to the next node if the first did not get it, or if twice is the same as once.
+// TestFailover: a request goes to the next node if the first node did not get it, or if it is safe to repeat.
 func TestFailover(t *testing.T) {
 	var count atomic.Int32
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,8 @@ func TestFailover(t *testing.T) {
 	s.ask("POST /v1/semaphores/a/up", "", "Idempotency-Key: 0123456789abcdef").is(200, "works")
 	behind(t, silent.URL).ask("GET /v1/items/a", "").is(503, "not-applied")
 
-	// What a later node says, or that none is there, does not tell what became of a request that the first node got.
+	// If the first node got a request, neither the reply of a later node nor its absence tells what became of the
+	// request.
 	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
 	defer refuses.Close()
 	for _, later := range []string{gone.URL, refuses.URL} {
@@ -95,7 +96,7 @@ func TestRepeatsHaveTheirBody(t *testing.T) {
 	s.ask("POST /v1/semaphores", `{"name":"a"}`, "Idempotency-Key: 0123456789abcdef").is(200, `{"name":"a"}`)
 }
 
-// TestFaultsOfNodesMoveOn: a reply of 503 is the client's, and the next request goes to another node.
+// TestFaultsOfNodesMoveOn: a reply of 503 goes to the client, and the next request goes to another node.
 func TestFaultsOfNodesMoveOn(t *testing.T) {
 	draining := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "1")
@@ -112,8 +113,8 @@ func TestFaultsOfNodesMoveOn(t *testing.T) {
 	s.ask("POST /v1/semaphores/a/up", "").is(200, "works")
 }
 
-// TestNodesOfOtherCellsAreNoticed: if the file lists a node of cell 1 under cell 2, the node refuses the requests of cell 2. The
-// log names the node, and the next request goes to another one.
+// TestNodesOfOtherCellsAreNoticed: if the file lists a node of cell 1 under cell 2, the node refuses the requests of
+// cell 2. The log names the node, and the next request goes to another node.
 func TestNodesOfOtherCellsAreNoticed(t *testing.T) {
 	s := &site{T: t, cells: map[int]*cellOfTest{1: newCell(t, 1), 2: newCell(t, 2)}}
 	s.list = []cells.Cell{{Number: 1, Prefixes: []string{""}, Nodes: []string{s.cells[1].URL}}, {Number: 2, Prefixes: []string{"eu/"}, Nodes: []string{s.cells[1].URL, s.cells[2].URL}}}
@@ -130,8 +131,8 @@ func TestNodesOfOtherCellsAreNoticed(t *testing.T) {
 	}
 }
 
-// TestRepliesPassAsTheyCome: a part of a reply comes before the rest of it exists, and a client that hangs up ends the
-// request at the node.
+// TestRepliesPassAsTheyCome: the client gets a part of a reply before the node has sent the rest. If a client hangs up,
+// the proxy ends the request at the node.
 func TestRepliesPassAsTheyCome(t *testing.T) {
 	ended := make(chan struct{})
 	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -162,7 +163,8 @@ func TestRepliesPassAsTheyCome(t *testing.T) {
 	}
 }
 
-// TestBodiesAreBounded: a body that has to be read is refused above its limit; a body that passes is not.
+// TestBodiesAreBounded: a body that the proxy has to read is refused above its limit. A body that it passes on has no
+// limit.
 func TestBodiesAreBounded(t *testing.T) {
 	s := newSite(t)
 	large := `{"name":"` + strings.Repeat("x", bodyBytes) + `"}`
@@ -192,7 +194,8 @@ func TestAddressesAreChecked(t *testing.T) {
 	}
 }
 
-// TestSmallBodiesKeepNoPlace: a small body of unknown length has a place while it is read, and not while its request waits.
+// TestSmallBodiesKeepNoPlace: a small body of unknown length takes a place while it is read, but not while its request
+// waits.
 func TestSmallBodiesKeepNoPlace(t *testing.T) {
 	var s *site
 	during := -1
@@ -214,8 +217,8 @@ func TestSmallBodiesKeepNoPlace(t *testing.T) {
 	}
 }
 
-// TestStalledBodiesEnd: a client that announces a body and does not send it keeps its connection for bodyTimeout only,
-// whoever reads the body, and also if the request is refused before.
+// TestStalledBodiesEnd: if a client announces a body and does not send it, its connection ends after bodyTimeout. This
+// holds whether the proxy or the node reads the body, and also after a refusal.
 func TestStalledBodiesEnd(t *testing.T) {
 	s := newSite(t)
 	s.p.bodyTimeout = 50 * time.Millisecond

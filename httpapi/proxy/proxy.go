@@ -41,7 +41,7 @@ type Proxy struct {
 	bodyTimeout time.Duration
 }
 
-// table is the cells, and the nodes of each, by number. Another table takes its place when the file is read again.
+// table has the cells, and the nodes of each cell by its number. When the file is read again, a new table replaces it.
 type table struct {
 	*cells.Map
 	nodes   map[int]*nodes
@@ -49,20 +49,20 @@ type table struct {
 	end     context.CancelFunc
 }
 
-// New returns a Proxy. It fails for addresses of nodes that are no base URLs. It sends no request.
+// New returns a Proxy. It fails if the address of a node is no base URL. It sends no request.
 func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{transport: cfg.Transport, idle: cfg.IdleTimeout, log: cfg.Logger, reading: make(chan struct{}, bodiesInMemory), bodyTimeout: bodyTimeout}
 	if p.log == nil {
 		p.log = hclog.NewNullLogger()
 	}
-	// Rewrite leaves the client's Host, so that a node judges Host and Origin as without a proxy.
+	// Rewrite leaves the client's Host unchanged, so that a node judges Host and Origin as it does without a proxy.
 	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: chosenCell{}, ErrorHandler: p.fail,
 		ErrorLog: p.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})}
 	return p, p.SetCells(cfg.Cells)
 }
 
-// SetCells replaces the cells. Requests under way go on where they are; streams of events end, since their names may be
-// elsewhere now.
+// SetCells replaces the cells. Requests under way go on at their cells. Streams of events end, since their names may now
+// be in other cells.
 func (p *Proxy) SetCells(m *cells.Map) error {
 	t := &table{Map: m, nodes: map[int]*nodes{}}
 	t.current, t.end = context.WithCancel(context.Background())
@@ -118,7 +118,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// chosenByPath reads a path that begins with /cells/N, and returns the URL of the rest.
+// chosenByPath reads a path that begins with /cells/N. It returns N, and the URL without this beginning.
 func chosenByPath(u *url.URL) (number int, rest *url.URL, ok bool) {
 	text, isChosen := strings.CutPrefix(u.Path, "/cells/")
 	digits, path, hasPath := strings.Cut(text, "/")
@@ -132,7 +132,7 @@ func chosenByPath(u *url.URL) (number int, rest *url.URL, ok bool) {
 	return 0, nil, false
 }
 
-// serve sends a request to its cell, or to all cells. chosen is the cell of /cells/N, nil without it.
+// serve sends a request to its cell, or to all cells. chosen is the cell of /cells/N, or nil.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, chosen *cells.Cell) error {
 	if r.URL.Path == "/v1/events" {
 		ctx, cancel := context.WithCancel(r.Context())
@@ -144,7 +144,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, chosen *
 		p.send(w, r, t.nodes[all[0].Number])
 		return nil
 	}
-	a := &asking{Proxy: p, w: w, r: r, table: t, chosen: chosen}
+	a := &routedRequest{Proxy: p, w: w, r: r, table: t, chosen: chosen}
 	if chosen != nil && a.isAdministrative() {
 		p.send(w, r, t.nodes[chosen.Number])
 		return nil
@@ -165,27 +165,27 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *table, chosen *
 	return nil
 }
 
-// asking is one request while its cell is looked for.
-type asking struct {
+// routedRequest is one request for which the proxy looks for a cell.
+type routedRequest struct {
 	*Proxy
 	w     http.ResponseWriter
 	r     *http.Request
 	table *table
-	// chosen is the cell of /cells/N, nil without it.
+	// chosen is the cell of /cells/N, or nil.
 	chosen *cells.Cell
 	held   bool // a place in reading
 }
 
 type nodesKey struct{}
 
-// chosenCell sends a request to the nodes in its context.
+// chosenCell is a RoundTripper that sends a request to the nodes that are in the request's context.
 type chosenCell struct{}
 
 func (chosenCell) RoundTrip(r *http.Request) (*http.Response, error) {
 	return r.Context().Value(nodesKey{}).(*nodes).RoundTrip(r)
 }
 
-// send passes a request on, and its reply back.
+// send passes a request on to a node, and the reply back to the client.
 func (p *Proxy) send(w http.ResponseWriter, r *http.Request, to *nodes) {
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), nodesKey{}, to)))
 }
@@ -198,7 +198,7 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.refuse(w, r, unserved(r, err))
 }
 
-// unserved is the refusal of a request that no node has served.
+// unserved returns the refusal of a request that no node has served.
 func unserved(r *http.Request, err error) error {
 	var known *exchange.Problem
 	var attempt *attemptError
@@ -212,8 +212,8 @@ func unserved(r *http.Request, err error) error {
 	return exchange.NewProblem("not-applied", "No node of the cell could be reached. The request had no effect; try again.")
 }
 
-// refuse sends a refusal, in the native form. Consul's clients ride out a 500 alone, and take a 503 for the loss of
-// their lock.
+// refuse sends a refusal in the native form. To Consul's clients it sends 500 in place of, for example, 503: at 500 they
+// repeat the request, at 503 they believe that they have lost their lock.
 func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	problem := exchange.ProblemOf(err)
 	id := r.Header.Get(exchange.HeaderRequest)

@@ -13,7 +13,7 @@ func consulID(id uint64) string {
 	return fmt.Sprintf("5369676e-616c-626f-%04x-%012x", id>>48, id&(1<<48-1))
 }
 
-// routed is a request and the number of the cell that it goes to, 0 where it is refused: other-cell.
+// routed is a request and the number of the cell to which it goes; 0 means that it is refused with other-cell.
 type routed struct {
 	cell       int
 	line, body string
@@ -29,10 +29,10 @@ func (c routed) check(s *site) {
 	}
 }
 
-// TestRequestsGoToTheirCell: each route of the native API, by name, by session, or refused (0).
+// TestRequestsGoToTheirCell: each route of the native API goes to a cell by name or by session, or is refused (0).
 func TestRequestsGoToTheirCell(t *testing.T) {
 	s := newSite(t)
-	first, two := fmt.Sprint(cells.IDs+5), fmt.Sprint(2*cells.IDs+5)
+	first, two := fmt.Sprint(cells.IDsPerCell+5), fmt.Sprint(2*cells.IDsPerCell+5)
 	for _, c := range []routed{
 		{1, "GET /v1/semaphores/db", "", nil},
 		{1, "GET /v1/semaphores/eu", "", nil},
@@ -106,10 +106,11 @@ func TestRequestsGoToTheirCell(t *testing.T) {
 	s.ask("GET /readyz", "").is(200, "Ok").cameTo()
 }
 
-// TestDialectsGoToTheirCell: the routes of the dialects, with the forms of body that their servers take.
+// TestDialectsGoToTheirCell: the routes of the dialects go to their cells, in each form of body that the dialects
+// accept.
 func TestDialectsGoToTheirCell(t *testing.T) {
 	s := newSite(t)
-	first, two := fmt.Sprint(cells.IDs+5), fmt.Sprint(2*cells.IDs+5)
+	first, two := fmt.Sprint(cells.IDsPerCell+5), fmt.Sprint(2*cells.IDsPerCell+5)
 	const form, js = "Content-Type: application/x-www-form-urlencoded", "Content-Type: application/json"
 	for _, c := range []routed{
 		// Node-RED
@@ -134,13 +135,13 @@ func TestDialectsGoToTheirCell(t *testing.T) {
 		{0, "POST /restore", `{"expires_in":"1m","peer_id":` + two + `,"acquired":{"eu/r":1,"us/r":1}}`, []string{js}},
 		// Consul
 		{1, "PUT /v1/session/create", "", nil},
-		{2, "PUT /v1/session/renew/" + strings.ToUpper(consulID(2*cells.IDs+5)), "", nil},
+		{2, "PUT /v1/session/renew/" + strings.ToUpper(consulID(2*cells.IDsPerCell+5)), "", nil},
 		{0, "PUT /v1/session/renew/" + consulID(5), "", nil},
 		{1, "PUT /v1/session/renew/adf4238a-882b-9ddc-4a9d-5b6758e4159e", "", nil},
 		{0, "GET /v1/session/list", "", nil},
 		{2, "PUT /v1/kv/eu/key", "x", nil},
-		{2, "PUT /v1/kv/eu/key?acquire=" + consulID(2*cells.IDs+5), "x", nil},
-		{0, "PUT /v1/kv/eu/key?acquire=" + consulID(cells.IDs+5), "x", nil},
+		{2, "PUT /v1/kv/eu/key?acquire=" + consulID(2*cells.IDsPerCell+5), "x", nil},
+		{0, "PUT /v1/kv/eu/key?acquire=" + consulID(cells.IDsPerCell+5), "x", nil},
 		{0, "GET /v1/kv/eu/?recurse", "", nil},
 		{2, "GET /v1/kv/eu/key?recurse", "", nil},
 		{1, "GET /v1/agent/self", "", nil},
@@ -155,10 +156,11 @@ func TestDialectsGoToTheirCell(t *testing.T) {
 	}
 }
 
-// TestRefusalsNameBoth: a program reads both names, or the name and the session, and the text says what to do.
+// TestRefusalsNameBoth: a refusal has both names, or the name and the session, as members for programs. Its text says
+// what to do.
 func TestRefusalsNameBoth(t *testing.T) {
 	s := newSite(t)
-	two := fmt.Sprint(2*cells.IDs + 5)
+	two := fmt.Sprint(2*cells.IDsPerCell + 5)
 	s.ask("POST /v1/sessions/"+two+"/acquire", `{"mode":"any","semaphores":[{"name":"eu/a"},{"name":"us/b"}]}`).
 		is(409, `"names":["eu/a","us/b"]`, `\"eu/a\" is of cell 2, and \"us/b\" of cell 3`)
 	s.ask("PUT /v1/sessions/"+two+"/leases/db", "").is(409, `"names":["db"]`, `"session":"`+two+`"`, "POST /cells/1/v1/sessions")
@@ -169,7 +171,7 @@ func TestRefusalsNameBoth(t *testing.T) {
 	}
 }
 
-// TestOneCellHasEverything: with a file of one cell no request is refused, so that a cluster may begin with it.
+// TestOneCellHasEverything: if a file has one cell, no request is refused. So a cluster may begin with such a file.
 func TestOneCellHasEverything(t *testing.T) {
 	s := &site{T: t, cells: map[int]*cellOfTest{4: newCell(t, 4)}}
 	s.list = []cells.Cell{{Number: 4, Prefixes: []string{""}, Nodes: []string{s.cells[4].URL}}}

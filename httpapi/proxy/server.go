@@ -24,8 +24,8 @@ const (
 	maxConnections = 20_000
 )
 
-// Serve serves until ctx ends, over HTTPS if secure is not nil. It then lets the requests under way go on for a while,
-// and closes the listener.
+// Serve serves until ctx ends, over HTTPS if secure is not nil. It then gives the requests under way some time to
+// finish, and closes the listener.
 func (p *Proxy) Serve(ctx context.Context, l net.Listener, secure *tls.Config) error {
 	server := &http.Server{
 		Handler:                      p,
@@ -91,7 +91,7 @@ func (w *patientWriter) Write(part []byte) (int, error) {
 	return w.ResponseWriter.Write(part)
 }
 
-// patientBody gives a client some time to send a body, and as long for each part of a large body.
+// patientBody gives a client timeout to send a body. A large body gets timeout for each part.
 type patientBody struct {
 	io.ReadCloser
 	connection *http.ResponseController
@@ -109,8 +109,8 @@ func (b *patientBody) extend() {
 	_ = b.connection.SetReadDeadline(time.Now().Add(b.timeout)) // fails for a connection without deadlines only
 }
 
-// Read implements io.Reader. Without the end of the body the deadline stays: the server then gives up the connection
-// in place of the rest.
+// Read implements io.Reader. It removes the deadline only at the end of the body. If the body is not read to its end,
+// the server therefore drops the connection soon and does not wait for the rest.
 func (b *patientBody) Read(part []byte) (int, error) {
 	if b.large {
 		b.extend()

@@ -39,7 +39,7 @@ type site struct {
 	log   strings.Builder
 }
 
-// cellOfTest is a cell that notes the requests that come to it.
+// cellOfTest is a cell that records the requests that it gets.
 type cellOfTest struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -74,7 +74,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// start starts the proxy of the list.
+// start starts a proxy before the cells in the list.
 func (s *site) start() {
 	s.Helper()
 	m, err := cells.New(s.list)

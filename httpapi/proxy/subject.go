@@ -13,18 +13,19 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// subject is what a request is about. The zero value goes to the cell of the prefix "".
+// subject is what a request is about. A request with the zero subject goes to the cell of the prefix "".
 type subject struct {
 	names    []string
 	sessions []string // ids in decimal
 	below    *string  // all names with this beginning
 	cluster  bool     // a whole cluster
-	whole    func(a *asking) error
+	whole    func(a *routedRequest) error
 }
 
-// cellOf returns the cell to ask: the cell of /cells/N, else the cell that has everything of a subject. Through /cells/N
-// no name of another cell is granted, since that cell may grant it too.
-func (a *asking) cellOf(s subject) (*cells.Cell, error) {
+// cellOf returns the cell that gets the request: the cell of /cells/N if the path begins so, else the cell that has all
+// names and the session of the subject. Through /cells/N it refuses names of other cells: both cells could grant the
+// same permits.
+func (a *routedRequest) cellOf(s subject) (*cells.Cell, error) {
 	if a.chosen == nil {
 		return a.table.cellOf(s)
 	}
@@ -37,15 +38,15 @@ func (a *asking) cellOf(s subject) (*cells.Cell, error) {
 	return a.chosen, nil
 }
 
-// isAdministrative reports whether a request grants and counts no permit, and changes no item: it may be about a name that
-// moves to or from the cell of /cells/N.
-func (a *asking) isAdministrative() bool {
+// isAdministrative reports whether a request neither grants nor counts permits (down, up), nor changes an item. Cell N
+// accepts such a request below /cells/N even if the name belongs to another cell, for example while a prefix moves.
+func (a *routedRequest) isAdministrative() bool {
 	path := segments(a.r.URL)
 	isSetting := path[0] == "v1" && path[1] == "semaphores" && path[3] != "leases" && path[3] != "down" && path[3] != "up"
 	return isSafe(a.r) || a.r.Method == http.MethodDelete || isSetting
 }
 
-// cellOf returns the cell that has everything of a subject.
+// cellOf returns the cell that has all names and sessions of a subject.
 func (t *table) cellOf(s subject) (c *cells.Cell, err error) {
 	if s.cluster {
 		return nil, t.oneCluster()
@@ -116,7 +117,7 @@ func (t *table) oneCluster() error {
 }
 
 // subject reads what the request is about.
-func (a *asking) subject() (subject, error) {
+func (a *routedRequest) subject() (subject, error) {
 	path := segments(a.r.URL)
 	switch path[0] {
 	case "v1":
@@ -129,7 +130,7 @@ func (a *asking) subject() (subject, error) {
 	return subject{}, nil
 }
 
-// segments returns the decoded segments of a path, and an empty one behind them.
+// segments returns the decoded segments of a path, followed by an empty segment.
 func segments(u *url.URL) []string {
 	path := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
 	for i, segment := range path {
@@ -140,8 +141,8 @@ func segments(u *url.URL) []string {
 	return append(path, "", "", "", "")
 }
 
-// native reads a request of the native API, or of a dialect below /v1/.
-func (a *asking) native(path []string) (subject, error) {
+// native reads a request of the native API, or of a dialect whose paths begin with /v1/.
+func (a *routedRequest) native(path []string) (subject, error) {
 	name, post := path[1], a.r.Method == http.MethodPost
 	switch path[0] {
 	case "semaphores":
@@ -160,7 +161,7 @@ func (a *asking) native(path []string) (subject, error) {
 	case "sessions":
 		return a.session(path[1:])
 	case "batch":
-		return subject{whole: (*asking).batch}, nil
+		return subject{whole: (*routedRequest).batch}, nil
 	case "events":
 		return a.eventsOf(), nil
 	case "cluster", "snapshot":
@@ -169,7 +170,7 @@ func (a *asking) native(path []string) (subject, error) {
 	return a.dialect(append([]string{"v1"}, path...))
 }
 
-func (a *asking) item(name string) (subject, error) {
+func (a *routedRequest) item(name string) (subject, error) {
 	switch {
 	case name == "": // the index of the list is of one cell
 		beginning := a.r.URL.Query().Get("prefix")
@@ -182,7 +183,7 @@ func (a *asking) item(name string) (subject, error) {
 }
 
 // session reads a request below /v1/sessions.
-func (a *asking) session(path []string) (subject, error) {
+func (a *routedRequest) session(path []string) (subject, error) {
 	id, below, name, post := path[0], path[1], path[2], a.r.Method == http.MethodPost
 	s := subject{sessions: notEmpty(id)}
 	switch {
@@ -212,7 +213,7 @@ func namesIn(lists ...json.RawMessage) (names []string) {
 	return names
 }
 
-// notEmpty returns a list of the text, or no list: the node refuses an empty name.
+// notEmpty returns a list that has the text, or no list for "": the node then refuses the empty name.
 func notEmpty(text string) []string {
 	if text == "" {
 		return nil

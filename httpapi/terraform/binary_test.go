@@ -13,8 +13,7 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// configured is a Terraform configuration in a separate folder, with resources that need no
-// provider and no network.
+// configured is a Terraform configuration in a separate folder. Its resources need no provider and no network.
 type configured struct {
 	*testing.T
 	binary, folder string
@@ -36,11 +35,12 @@ func (c *configured) must(want string, arguments ...string) (output string) {
 	return output
 }
 
-// size is an argument by which the state gets at least so many bytes: it has the input and the output.
+// size returns an argument with which the state has at least this many bytes. The state has the text of this size twice,
+// in the input and in the output, so half of it is enough.
 func size(bytes int) string { return fmt.Sprintf("-var=size=%d", bytes/200) }
 
-// TestRealBinary runs Terraform or OpenTofu against a node, if one is in PATH: states of several
-// sizes, two applies at once, a lock that is left, a state that is too large, and the delete.
+// TestRealBinary runs Terraform or OpenTofu against a node, if one of them is in PATH. It covers states of several
+// sizes, two applies at once, a lock that was left behind, a state that is too large, and the delete.
 func TestRealBinary(t *testing.T) {
 	binary, err := exec.LookPath("terraform")
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// flags mark the item of a document: "tf". Other clients may use its name for an item of another kind.
+// flags mark an item as a document: "tf". Other clients may use the same name for another kind of item.
 const flags = 't'<<8 | 'f'
 
 // maxFreed is how many forced unlocks a document remembers.
@@ -24,7 +24,7 @@ type document struct {
 	Lock   json.RawMessage `json:"lock,omitempty"`   // as its client sent it
 	Method string          `json:"method,omitempty"` // of the request that took the lock
 	Freed  []string        `json:"freed,omitempty"`  // the ids of the latest forced unlocks
-	// Released is the id of the previous lock, if Method took it and another method gave it back.
+	// Released is the id of the previous lock if it was released by another method than Method.
 	Released string    `json:"released,omitempty"`
 	State    *manifest `json:"state,omitempty"`
 
@@ -43,7 +43,7 @@ func (doc *document) empty() bool {
 	return doc.Lock == nil && doc.State == nil && len(doc.Freed) == 0 && doc.Released == ""
 }
 
-// free frees the lock, and remembers it if that was forced.
+// free releases the lock. It remembers the lock's id if that was forced.
 func (doc *document) free(forced bool) {
 	if forced {
 		doc.Freed = append(doc.Freed, doc.id())
@@ -52,11 +52,11 @@ func (doc *document) free(forced bool) {
 	doc.Lock = nil
 }
 
-// locked reports whether the lock is held and a write does not name it.
+// locked reports whether a lock is held and the write does not name this lock.
 func (doc *document) locked(t target) bool { return doc.Lock != nil && doc.id() != t.id }
 
-// forced reports whether a write names a lock that was freed by force. Another client may since
-// have replaced, under its own lock, the state that the writer has read.
+// forced reports whether a write names a lock that was freed by force. Another client may then have locked and replaced
+// the state that the writer has read.
 func (doc *document) forced(t target) bool {
 	return t.id != doc.id() && slices.Contains(doc.Freed, t.id)
 }
@@ -67,7 +67,7 @@ var errForeign = exchange.NewProblem("item-differs", "The item of this name is n
 
 // read reads a document, linearizably. An unused address has an empty document.
 func (d *dialect) read(c echo.Context, t target) (doc document, err error) {
-	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{}); err != nil {
+	if _, err := d.Node.Read(c.Request().Context(), calls.Consistency{}); err != nil {
 		return doc, err
 	}
 	d.Reads.View(c, func(m *fsm.Machine) { doc, err = documentIn(m, t) })
@@ -83,9 +83,8 @@ func documentIn(m *fsm.Machine, t target) (doc document, err error) {
 	return doc, nil
 }
 
-// commit replaces the version of a document that was read by the changed one, and reports whether
-// the version was still current. An empty document is deleted. Then commit removes the parts that
-// no document has any more.
+// commit writes the changed document in place of the version that was read, and reports whether this version was still
+// current. It deletes an empty document. Then it removes the parts that the document does not name any more.
 func (d *dialect) commit(c echo.Context, t target, next document) (done bool, err error) {
 	read := fsm.Change[uint64]{Given: true, Value: next.version}
 	value, err := json.Marshal(next)
@@ -102,8 +101,8 @@ func (d *dialect) commit(c echo.Context, t target, next document) (done bool, er
 	return done, err
 }
 
-// update changes a document, and repeats that if another client was first. change reports whether
-// it has changed the document; if not, it has sent the reply.
+// update reads a document, changes it and commits it. It begins again if another client committed first. change reports
+// whether it has changed the document; if not, it has sent the reply.
 func (d *dialect) update(c echo.Context, t target, change func(doc *document) (changed bool, err error)) error {
 	for range maxReads {
 		doc, err := d.read(c, t)
@@ -122,9 +121,9 @@ func (d *dialect) update(c echo.Context, t target, change func(doc *document) (c
 	return outcome.ErrNotApplied
 }
 
-// do performs a command, and reports whether the item was as the command needs it.
+// do performs a command, and reports whether the command's condition on the item holds.
 func (d *dialect) do(c echo.Context, command fsm.Command) (done bool, err error) {
-	reply, err := d.Perform(c.Request().Context(), c, cluster.Call{Command: command})
+	reply, err := d.Perform(c.Request().Context(), c, calls.Call{Command: command})
 	if err != nil {
 		return false, err
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// lock takes the lock, or replies with its holder. A repeat of the request that took it succeeds.
+// lock takes the lock, or replies with the lock that is held. If the request names the lock that is held, it succeeds:
+// it is a repeat.
 func (d *dialect) lock(c echo.Context, t target, info []byte, id string) error {
 	if id == "" {
 		return exchange.Invalid("", `The body is the JSON of a lock, with an "ID".`)
@@ -25,8 +26,8 @@ func (d *dialect) lock(c echo.Context, t target, info []byte, id string) error {
 	})
 }
 
-// unlock gives back the lock that the body names. Without a body it frees the lock of any client:
-// so a client unlocks by force. A lock that is free stays free.
+// unlock releases the lock that the body names. Without a body it releases the lock of any client: so force-unlock
+// works. If the lock is free already, it replies as if it had released it.
 func (d *dialect) unlock(c echo.Context, t target, id string, named bool) error {
 	if id == "" && named {
 		return exchange.Invalid("", `The body is the JSON of a lock, with an "ID", or empty.`)
@@ -45,10 +46,10 @@ func (d *dialect) unlock(c echo.Context, t target, id string, named bool) error 
 	})
 }
 
-// lockOrUnlock serves a lock's JSON by a method that may mean either. A client repeats a request by
-// the same method. So another method than the lock's gives the lock back. The same method must
-// not: a repeat of a lock whose reply was lost would free it. A repeat of the unlock finds the lock
-// given back, and must not take it again.
+// lockOrUnlock serves a body that is a lock's JSON, sent by a method that may lock as well as unlock. A client locks and
+// unlocks by different methods, and repeats a request by the same method. So the method of the lock cannot mean an
+// unlock: the request may be a repeat of a lock whose reply was lost. By another method it means an unlock; a repeat of
+// this unlock, which finds the lock released, must not lock again.
 func (d *dialect) lockOrUnlock(c echo.Context, t target, info []byte, id string) error {
 	doc, err := d.read(c, t)
 	if err != nil {
@@ -60,6 +61,5 @@ func (d *dialect) lockOrUnlock(c echo.Context, t target, info []byte, id string)
 	return d.lock(c, t, info, id)
 }
 
-// mayLock reports whether a method may take a lock, so that a repeat of an unlock by this method
-// looks like a lock.
+// mayLock reports whether a method may lock. The repeat of an unlock by such a method looks like a lock.
 func mayLock(method string) bool { return method != "UNLOCK" && method != http.MethodDelete }

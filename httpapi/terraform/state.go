@@ -11,7 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -57,7 +57,7 @@ func (d *dialect) get(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{}); err != nil {
+	if _, err := d.Node.Read(c.Request().Context(), calls.Consistency{}); err != nil {
 		return err
 	}
 	var doc document
@@ -98,10 +98,10 @@ func partsIn(m *fsm.Machine, t target, state *manifest) (parts []string, err err
 	return parts, nil
 }
 
-// put writes the state. While a lock is held, the parameter ID has to be its id.
+// put writes the state. While a lock is held, the parameter ID has to be the id of this lock.
 //
-// The parts come first, then the document that names them, if its version is still the version that
-// was read. So a reader finds a whole state, and of two concurrent writers one begins again.
+// It writes the parts first, then the document that names them, but only if the document still has the version that put
+// has read. So a reader finds a complete state, and of two concurrent writers one begins again.
 func (d *dialect) put(c echo.Context, t target, body []byte) error {
 	sum := md5.Sum(body)
 	for range maxReads {
@@ -114,8 +114,8 @@ func (d *dialect) put(c echo.Context, t target, body []byte) error {
 		case doc.forced(t):
 			return errForced
 		case doc.version == 0:
-			// sweep judges by the version which writes have failed. Versions of an existing item
-			// never come back; 0 may.
+			// sweep recognises failed writes by the version of the document. Version 0 stands for a missing document and
+			// may come back, so we create the document first.
 			if _, err := d.do(c, fsm.ItemPut{Name: t.name, Value: "{}", Flags: flags, Version: fsm.Change[uint64]{Given: true}}); err != nil {
 				return err
 			}
@@ -167,10 +167,9 @@ func (d *dialect) delete(c echo.Context, t target) error {
 	})
 }
 
-// sweep removes the parts that a change of a document leaves unused: the parts of the state before
-// it, and of writes that failed. A write that has read this version of the document, or an earlier
-// one, can't succeed any more. This node's state may be older than the change; a later change
-// removes the parts that it does not show yet.
+// sweep removes the parts that a change of the document leaves unused: the parts of the previous state, and of failed
+// writes. A write that has read the version before the change, or an earlier version, can't succeed any more. This
+// node's state may not show all of these parts yet; a later change then removes them.
 func (d *dialect) sweep(c echo.Context, t target, changed document) {
 	var unused []string
 	d.Reads.View(c, func(m *fsm.Machine) {
@@ -196,6 +195,6 @@ func (d *dialect) sweep(c echo.Context, t target, changed document) {
 // remove deletes a folder of parts. If that fails, the next change removes it.
 func (d *dialect) remove(c echo.Context, t target, folder string) {
 	if _, err := d.do(c, fsm.ItemDeleteAll{Prefix: folders(t.name) + folder + "/"}); err != nil {
-		d.Config.Logger.Debug("parts of a state are left", exchange.Named(c, "name", t.name, "folder", folder, "error", err)...)
+		d.Config.Logger.Debug("parts of a state are left", exchange.LogPairs(c, "name", t.name, "folder", folder, "error", err)...)
 	}
 }

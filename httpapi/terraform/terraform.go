@@ -16,7 +16,7 @@ import (
 // prefix begins the names of documents.
 const prefix = "terraform/"
 
-// maxReads bounds how often a request reads a document that other clients keep changing.
+// maxReads bounds how often a request begins again because other clients have changed the document.
 const maxReads = 8
 
 type dialect struct{ *exchange.Exchange }
@@ -62,10 +62,9 @@ func (d *dialect) target(c echo.Context) (t target, err error) {
 	return t, d.Rights.MayName(c, t.name)
 }
 
-// change serves a request that changes the state or the lock. The backend's configuration may name
-// any methods, and one address for both. So change tells the requests apart by what the backend
-// sends: a lock's JSON, a state, or no body. Content-MD5 comes with each body, also with the empty
-// body of force-unlock, and not with the delete of a state.
+// change serves a request that changes the state or the lock. The backend's configuration may name any methods, and one
+// address for both. So change tells the requests apart by what the backend sends: a lock's JSON, a state, or no body. A
+// request without a body is a force-unlock if it has Content-MD5; a DELETE without either deletes the state.
 func (d *dialect) change(c echo.Context) error {
 	t, err := d.target(c)
 	if err != nil {
@@ -128,8 +127,7 @@ func (d *dialect) body(c echo.Context, method string) ([]byte, error) {
 // lockBytes bounds the JSON of a lock.
 func (d *dialect) lockBytes() int64 { return min(d.Config.BodyBytes, partBytes/2) }
 
-// lockID returns the id of the lock whose JSON a body is, "" for another body. A state has a serial
-// and no ID.
+// lockID returns the id of the lock if a body is a lock's JSON, else "". A state has a serial and no ID.
 func (d *dialect) lockID(body []byte) (id string) {
 	var members map[string]json.RawMessage
 	if int64(len(body)) > d.lockBytes() || json.Unmarshal(body, &members) != nil || members["serial"] != nil {

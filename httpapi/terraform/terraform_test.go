@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
@@ -30,7 +30,7 @@ func lockOf(id string) string {
 	return fmt.Sprintf(`{"ID":%q,"Operation":"OperationTypeApply","Info":"","Who":"u@h","Version":"1.9.0","Created":"2026-01-02T03:04:05Z","Path":""}`, id)
 }
 
-// stateOf is a state with so many bytes of output.
+// stateOf is a state with this many bytes of output.
 func stateOf(serial, bytes int) string {
 	return fmt.Sprintf(`{"version":4,"serial":%d,"lineage":"l","outputs":{"x":{"value":%q}}}`, serial, strings.Repeat("x", bytes))
 }
@@ -40,7 +40,7 @@ const (
 	noState = "404 text There is no state."
 )
 
-// backend sends requests as the http backend does with a configuration of one address.
+// backend sends requests as the http backend does with one configuration.
 type backend struct {
 	*apitest.Site
 	address                        string // behind the host
@@ -107,8 +107,8 @@ var configurations = []backend{
 	{address: "/terraform/p5", lockMethod: "DELETE", unlockMethod: "DELETE", lockAddress: "/terraform/p5?method=LOCK", unlockAddress: "/terraform/p5?method=UNLOCK"},
 }
 
-// TestBackend: with each configuration two clients take turns; the state is written by the one that has
-// the lock, and a lock leaves no item behind.
+// TestBackend: with each configuration two clients take turns. Only the client that has the lock writes the state, and a
+// lock leaves no item behind.
 func TestBackend(t *testing.T) {
 	apitest.InEachPlace(t, func(s *apitest.Site) {
 		for _, c := range configurations {
@@ -148,8 +148,8 @@ func TestBackend(t *testing.T) {
 	}, withTerraform)
 }
 
-// TestSizes: a state of any size up to the bound comes back as it was sent, each entry is within the
-// proposer's bound, and no part stays of the state before, of a write that failed, nor of a deleted state.
+// TestSizes: a state of any size up to the bound is read as it was written, and each log entry is within the proposer's
+// bound. No part is left of the previous state, of a failed write, or of a deleted state.
 func TestSizes(t *testing.T) {
 	s, node := apitest.OnAPI(t, withTerraform)
 	parts := func() (names []string) {
@@ -178,7 +178,7 @@ func TestSizes(t *testing.T) {
 	if got := s.Ask("POST /terraform/a", strings.Repeat("x", 8<<20+1)); got.Status != 413 || node.State(t) != before {
 		t.Errorf("beyond the bound: %s", got)
 	}
-	// A node that died in the middle of a write has left parts, and one that writes at this moment has some too.
+	// Two writes have left parts: the write of a node that died in the middle, and a write that is under way.
 	version := uint64(0)
 	node.View(func(m *fsm.Machine) {
 		item, _ := m.Item("terraform/a")
@@ -186,7 +186,7 @@ func TestSizes(t *testing.T) {
 	})
 	for _, v := range []uint64{version, version + 10_000} {
 		command := fsm.ItemPut{Name: fmt.Sprintf("terraform/a//state/%020d-0123456789abcdef/000", v), Value: "x"}
-		if _, err := node.Do(t.Context(), cluster.Call{Command: command}); err != nil {
+		if _, err := node.Do(t.Context(), calls.Call{Command: command}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,14 +201,14 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// interruptedNode calls between, if it is set, once before the next put of a part.
+// interruptedNode calls between once, before the next put of a part, if between is set.
 type interruptedNode struct {
 	*apitest.Node
 	between func()
 }
 
 // Do implements exchange.Node.
-func (n *interruptedNode) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
+func (n *interruptedNode) Do(ctx context.Context, call calls.Call) (*calls.Reply, error) {
 	if put, ok := call.Command.(fsm.ItemPut); ok && strings.Contains(put.Name, "//state/") && n.between != nil {
 		between := n.between
 		n.between = nil
@@ -217,8 +217,8 @@ func (n *interruptedNode) Do(ctx context.Context, call cluster.Call) (*cluster.R
 	return n.Node.Do(ctx, call)
 }
 
-// TestWriteThatLost: a write whose document changed after it was read begins again, under the lock that
-// is there then. Whatever it leaves is not the state.
+// TestWriteThatLost: a write begins again if the document changed after it was read, and then obeys the lock that is
+// there now. What it has written before is not part of the state.
 func TestWriteThatLost(t *testing.T) {
 	node := &interruptedNode{Node: apitest.NewNode()}
 	s := &apitest.Site{T: t, Handler: apitest.NewHandler(t, node, withTerraform), Node: node}
@@ -246,12 +246,12 @@ func TestWriteThatLost(t *testing.T) {
 	s.Is(s.Ask("GET /terraform/a", ""), "200 json "+stateOf(6, 6))
 }
 
-// TestForeignItem: an item that is no document is in the way of one, and no client of this
-// interface changes it. Without a part a state is not sent.
+// TestForeignItem: if another item has the name of a document, each request fails and leaves this item unchanged. If a
+// part of a state is missing, the state is not sent.
 func TestForeignItem(t *testing.T) {
 	s, node := apitest.OnAPI(t, withTerraform)
 	put := func(name string) {
-		if _, err := node.Do(t.Context(), cluster.Call{Command: fsm.ItemPut{Name: name, Value: "{}"}}); err != nil {
+		if _, err := node.Do(t.Context(), calls.Call{Command: fsm.ItemPut{Name: name, Value: "{}"}}); err != nil {
 			t.Fatal(err)
 		}
 	}

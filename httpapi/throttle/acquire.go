@@ -8,12 +8,12 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// acquire acquires a lock. The status is about the peer: 200 if the lock is held and the peer has
-// no waiting request at all, else 202, also after a block.
+// acquire acquires a lock. The status tells whether the peer still waits: 200 if the lock is held and the peer has no
+// waiting request at all, else 202, even after blocking.
 func (t *dialect) acquire(c echo.Context) error {
 	id, name, err := t.lock(c)
 	if err != nil {
@@ -38,15 +38,14 @@ func (t *dialect) acquire(c echo.Context) error {
 	return t.acquireFor(c, command, min(time.Duration(blockMS)*time.Millisecond, t.Config.MaxWait))
 }
 
-// acquireFor acquires, and blocks until the peer has no waiting request or the time is over. If the
-// end of the wait can't be observed, the status is 202: a client that repeats the request keeps
-// its place in line.
+// acquireFor acquires a lock, and blocks until the peer has no waiting request or the time is over. If this node cannot
+// observe the outcome, the status is 202: a client that repeats the request keeps its place in line.
 func (t *dialect) acquireFor(c echo.Context, command fsm.Acquire, block time.Duration) error {
 	began := time.Now()
 	ctx := c.Request().Context()
-	reply, err := t.Perform(ctx, c, cluster.Call{Command: command, Wait: block})
+	reply, err := t.Perform(ctx, c, calls.Call{Command: command, Wait: block})
 	if err != nil {
-		if reply.Code == fsm.Waiting && ctx.Err() == nil { // queued, and its outcome is open
+		if reply.Code == fsm.Waiting && ctx.Err() == nil { // it was queued, and may still wait
 			return t.sendID(c, http.StatusAccepted, command.Session)
 		}
 		return err
@@ -72,12 +71,12 @@ func (t *dialect) acquireFor(c echo.Context, command fsm.Acquire, block time.Dur
 	return t.sendID(c, http.StatusAccepted, command.Session)
 }
 
-// awaitPeer blocks while a peer that holds the lock waits for another lock. The command was
-// applied at index: from there on, this node's own state follows the log.
+// awaitPeer blocks while a peer that holds the lock waits for another lock. index is the log entry of the command: once
+// this node has applied it, its own state is recent enough.
 func (t *dialect) awaitPeer(ctx context.Context, lock fsm.Acquire, index uint64, limit time.Duration) (held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if _, err := t.Node.Read(ctx, cluster.Consistency{MinIndex: index}); err != nil {
+	if _, err := t.Node.Read(ctx, calls.Consistency{MinIndex: index}); err != nil {
 		return false, t.unlessGone(ctx)
 	}
 	other := lock.Name

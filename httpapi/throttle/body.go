@@ -15,11 +15,11 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// bodyBytes bounds every body that is a number or one duration. A restore may have as much as a
-// body of the native API.
+// bodyBytes bounds every body that is a number or a duration. The body of a restore has the larger limit of the native
+// API.
 const bodyBytes = 4 << 10
 
-// bodyRules let unknown members pass, whatever they hold.
+// bodyRules allow unknown members with any content.
 var bodyRules = strictjson.Rules{Depth: 1000, Repeats: true}
 
 // readJSON reads a body. It checks what throttle checks, in the same order: the Content-Type
@@ -93,8 +93,8 @@ type bodyField struct {
 	read func(v strictjson.Value) error
 }
 
-// readFields reads an object that has each of the fields once, and ignores other members.
-// Throttle also takes an array of the fields' values; no client sends one.
+// readFields reads an object that has each of the fields exactly once, and ignores other members. Throttle also accepts
+// an array of the fields' values; no client sends such an array.
 func readFields(v strictjson.Value, fields ...bodyField) error {
 	if !v.IsObject() {
 		return errors.New("it is not an object")
@@ -144,8 +144,8 @@ func readInteger(v strictjson.Value) (int64, error) {
 	return n, nil
 }
 
-// readCounts reads an object of integers, in the order in which the names first occur. Of several
-// members of one name the last counts.
+// readCounts reads an object of integers, in the order in which the names first occur. If a name occurs several times,
+// its last value counts.
 func readCounts(v strictjson.Value) ([]fsm.Want, error) {
 	if !v.IsObject() {
 		return nil, errors.New("it is not an object")
@@ -175,8 +175,8 @@ func noDuration(text string) string {
 // query has the known parameters of a query, by name.
 type query map[string]string
 
-// readQuery reads the known parameters of a query, and ignores others. check returns the fault in
-// a value, "" without one; readQuery calls it in the order of the query.
+// readQuery reads the named parameters of a query, and ignores others. It calls check with each value, in the order of
+// the query; check returns what is wrong with the value, or "".
 func readQuery(raw string, check func(value string) string, names ...string) (query, error) {
 	found := query{}
 	for _, pair := range strings.Split(raw, "&") {

@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// The status distinguishes bodies that are no JSON from bodies of another shape.
+// The status differs for a body that is no JSON and for JSON of another shape.
 func TestThrottleBodyFaults(t *testing.T) {
 	s, _ := onThrottle(t)
 	s.Semaphore("A", "5", "0")
@@ -63,7 +63,7 @@ func TestThrottleBodyValues(t *testing.T) {
 	}
 }
 
-// FuzzThrottleJSON: counts that are taken are those that encoding/json reads.
+// FuzzThrottleJSON: if a body is accepted, encoding/json reads the same counts from it.
 func FuzzThrottleJSON(f *testing.F) {
 	for _, text := range []string{`{"A":1,"B":-2,"A":3}`, `{}`, `{"a":"\ud800"}`, `{"a":1e999}`, `{`, `[]`, `{"A":1.0}`, `{"\u00e9":9223372036854775807}`, `{"a":-0}`} {
 		f.Add(text)

@@ -22,7 +22,7 @@ func clientAt(s *apitest.Site) *throttleclient.Client {
 	return clientOf(func() http.Handler { return s.Handler })
 }
 
-// What the client repeats, how often and with which pauses, and what it does not.
+// The test shows at which statuses the client repeats a request, how often and with which pauses.
 func TestThrottleClientRetries(t *testing.T) {
 	const all = "4s 4s 4s 8s 16s 32s 32s 32s 32s"
 	for status, want := range map[int]struct {
@@ -55,8 +55,8 @@ func TestThrottleClientRetries(t *testing.T) {
 	}
 }
 
-// The client's default beats at the moment when its lease ends: without lingering
-// the lock goes to another one for a while, with it it is kept.
+// By default the client sends its heartbeat at the moment when its lease ends. Without lingering another peer then gets
+// the lock for a while; with lingering the client keeps it.
 func TestThrottleLingerKeepsTheLock(t *testing.T) {
 	for percent, kept := range map[int]bool{0: false, 10: true} {
 		t.Run(fmt.Sprintf("%d percent", percent), func(t *testing.T) {

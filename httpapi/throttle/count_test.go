@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// The count is looked at before the peer, unless the peer is to be renewed first.
+// The count is checked before the peer, unless the request also renews the peer.
 func TestThrottleCountBeforePeer(t *testing.T) {
 	inEachThrottle(t, func(s *apitest.Site) {
 		s.Semaphore("A", "1", "0")

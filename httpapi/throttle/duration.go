@@ -9,9 +9,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// spanUnit is a unit of the dialect's durations. base is its length in its smallest steps:
-// nanoseconds for units up to minutes, seconds from hours on. A fraction of a unit must be a
-// whole number of steps.
+// spanUnit is a unit of the dialect's durations. base is its length in steps: a step is a nanosecond for units up to
+// minutes, and a second from hours on. A fraction of a unit must be a whole number of steps.
 type spanUnit struct {
 	base    uint64
 	seconds bool // base counts seconds
@@ -42,9 +41,9 @@ var spanUnits = func() map[string]spanUnit {
 // span is the sum of the parts of a duration.
 type span struct{ seconds, nanos uint64 } // nanos < 1e9
 
-// parseSpan reads a duration ("1h 30m", "1.5h", "0") into milliseconds. It rounds up, so that no
-// lease ends too early, and cuts off at 100 years. The grammar is humantime's: a sum of numbers
-// with units; a blank counts only inside a unit, which it ends.
+// parseSpan converts a duration ("1h 30m", "1.5h", "0") into milliseconds. It rounds up, so that no lease ends too
+// early, and cuts off at 100 years. The grammar is humantime's: numbers with units, which are added. Blanks are skipped,
+// but a blank after a letter ends the unit.
 func parseSpan(text string) (ms int64, ok bool) {
 	if text == "0" {
 		return 0, true // the only number without a unit
@@ -90,9 +89,9 @@ func (s *span) addPart(text string) (rest string, ok bool) {
 	return rest[end:], true
 }
 
-// digits reads a number with blanks anywhere in it and behind it; only the number of a fraction
-// may begin with one. power is ten to the count of its digits, or 0 beyond 64 bits. ok is false
-// without a digit, and for a number beyond 64 bits.
+// digits reads a decimal number and skips all blanks before, between and after its digits. Callers that allow no leading
+// blank check that first. power is 10^(number of digits), or 0 above 64 bits. ok is false without a digit, and for a
+// number above 64 bits.
 func digits(text string) (n, power uint64, rest string, ok bool) {
 	power = 1
 	for text != "" {

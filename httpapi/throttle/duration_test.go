@@ -60,8 +60,8 @@ var (
 	spanAll  = regexp.MustCompile(`^(?:` + spanPart.String() + `)+` + blanks + `$`)
 )
 
-// slowSpan reads the same grammar by regular expressions and big integers. ok is
-// false too where a step leaves 64 bits.
+// slowSpan reads the same grammar by regular expressions and big integers. ok is also false if an intermediate result
+// exceeds 64 bits.
 func slowSpan(text string) (nanos *big.Int, ok bool) {
 	if text == "0" {
 		return new(big.Int), true

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// domain is one of throttle's own refusals, which have no Content-Type. Its clients compare the texts, so the spelling is
-// throttle's as well.
+// domain returns a refusal in throttle's own words, which has no Content-Type. Throttle's clients compare the texts, so
+// we keep throttle's spelling.
 func domain(status int, text string) *exchange.Refusal {
 	return &exchange.Refusal{Status: status, Text: text}
 }
@@ -22,8 +22,8 @@ var (
 	errShrinking       = domain(http.StatusNotImplemented, "Shrinking the count of an existing lock is currently not implemented.")
 )
 
-// retryable refuses a request that the clients should repeat: they do so at 503, and would stop
-// at 429, 410 or 504.
+// retryable returns a refusal with status 503. Throttle's clients repeat a request at 503, but give up at 429, 410 or
+// 504.
 func retryable(text, retryAfter string) *exchange.Refusal {
 	return exchange.Retry(http.StatusServiceUnavailable, text, retryAfter)
 }
@@ -82,8 +82,8 @@ func countRefusal(found int64) *exchange.Refusal {
 	return domain(http.StatusBadRequest, fmt.Sprintf("Lock count must be a positive number. Found: %d.", found))
 }
 
-// heldRefusal refuses another count of a lock that is held or waited for. The same count is
-// refused only if it waits as part of a list, which this dialect does not have.
+// heldRefusal refuses an acquire with another count for a lock that the peer holds or waits for. An equal count is
+// refused only if the lock waits as part of a list, which this dialect does not have.
 func heldRefusal(r *fsm.Result) *exchange.Refusal {
 	why := r.Why()
 	switch {

@@ -4,19 +4,18 @@ import (
 	"context"
 	"testing"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// slowRelease is a node on which something happens between the moment when a release
-// arrives and its being carried out.
+// slowRelease is a node on which an event happens after a release has arrived and before it is applied.
 type slowRelease struct {
 	*apitest.Node
 	meanwhile func()
 }
 
-func (n *slowRelease) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
+func (n *slowRelease) Do(ctx context.Context, call calls.Call) (*calls.Reply, error) {
 	if _, ok := call.Command.(fsm.Release); ok && n.meanwhile != nil {
 		meanwhile := n.meanwhile
 		n.meanwhile = nil
@@ -25,8 +24,8 @@ func (n *slowRelease) Do(ctx context.Context, call cluster.Call) (*cluster.Reply
 	return n.Node.Do(ctx, call)
 }
 
-// TestThrottleLateRelease: throttle's clients name no token, but a release that is
-// carried out late leaves alone what its peer has acquired since.
+// TestThrottleLateRelease: a release of throttle's clients names no token. Nevertheless, a release that is applied late
+// does not end a lease that the peer has acquired since.
 func TestThrottleLateRelease(t *testing.T) {
 	node := &slowRelease{Node: apitest.NewNode()}
 	handler := apitest.NewHandler(t, node, exactly)

@@ -5,14 +5,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// gauges are the four gauges of throttle, under its names, for declared semaphores only: a
-// semaphore that any client may create must not make time series. They show this node's own
-// state, with its estimate of cluster time.
+// gauges are throttle's four gauges, under throttle's names. They show declared semaphores only: any client may create
+// other semaphores, and must not create time series with them. They show this node's own state, with its estimate of
+// cluster time.
 type gauges struct {
 	state    exchange.State
 	declared func() []string
@@ -41,7 +41,7 @@ func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 
 // Collect takes time in proportion to the declared semaphores and their waiters.
 func (g *gauges) Collect(to chan<- prometheus.Metric) {
-	reading, err := g.state.Read(context.Background(), cluster.Consistency{Stale: true})
+	reading, err := g.state.Read(context.Background(), calls.Consistency{Stale: true})
 	if err != nil {
 		return // a stale read is local and can't fail
 	}

@@ -7,14 +7,14 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 // do performs a command; a result that is not OK is an error.
-func (t *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
-	reply, err := t.Perform(c.Request().Context(), c, cluster.Call{Command: command})
+func (t *dialect) do(c echo.Context, command fsm.Command) (*calls.Reply, error) {
+	reply, err := t.Perform(c.Request().Context(), c, calls.Call{Command: command})
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +76,8 @@ func (t *dialect) deletePeer(c echo.Context) error {
 	return t.Replies.Send(c, http.StatusOK, plainJSON, []byte(`"Peer released"`))
 }
 
-// release gives a lock back, or withdraws the request that waits for it. It names the lease that
-// the peer has when the release arrives here: a release that is carried out late then leaves
-// alone what the peer has acquired since.
+// release releases a lock, or withdraws the request that waits for it. Its command names the token of the lease that the
+// peer has at this moment. So a release that is applied late does not end a lease that the peer has acquired since.
 func (t *dialect) release(c echo.Context) error {
 	id, name, err := t.lock(c)
 	if err != nil {
@@ -101,9 +100,9 @@ func (t *dialect) release(c echo.Context) error {
 	return t.ok(c)
 }
 
-// tokenToRelease returns the token of the lease that a peer holds, or fsm.NoToken without a
-// lease. While the peer waits it is 0, for any lease: the lease that its request may become has
-// no token yet.
+// tokenToRelease returns the token of the lease that a peer holds, or fsm.NoToken without a lease. If the peer waits for
+// the lock it returns 0, which stands for any lease: the request may become a lease before the release is applied, and
+// this lease has no token yet.
 func tokenToRelease(m *fsm.Machine, peer uint64, name string) uint64 {
 	if held, ok := m.Lease(peer, name, ""); ok {
 		return held.Token
@@ -128,7 +127,7 @@ func (t *dialect) restore(c echo.Context) error {
 	if command.Session == 0 {
 		return exchange.Sentence(http.StatusBadRequest, "A peer's id is above 0.")
 	}
-	reply, err := t.Perform(c.Request().Context(), c, cluster.Call{Command: command})
+	reply, err := t.Perform(c.Request().Context(), c, calls.Call{Command: command})
 	if err != nil {
 		return err
 	}
@@ -146,7 +145,7 @@ func (t *dialect) restore(c echo.Context) error {
 
 // readNow waits until this node's state is as recent as any reply so far.
 func (t *dialect) readNow(c echo.Context) error {
-	_, err := t.Node.Read(c.Request().Context(), cluster.Consistency{})
+	_, err := t.Node.Read(c.Request().Context(), calls.Consistency{})
 	return err
 }
 
@@ -176,9 +175,9 @@ func (t *dialect) remainder(c echo.Context) error {
 	return t.Replies.Send(c, http.StatusOK, plainJSON, []byte(strconv.FormatInt(available, 10)))
 }
 
-// numbersOf returns the full count of a semaphore and the available count. A family has neither in
-// all, and locks of this dialect are of its empty group: they are the limit of that group, and what
-// is left of it.
+// numbersOf returns the full count of a semaphore and its available count. A family has no count over all its groups.
+// Locks of this dialect belong to its empty group, so numbersOf returns the limit of the empty group and what is
+// available of it.
 func numbersOf(m *fsm.Machine, name string) (full, available int64, known bool) {
 	s, known := m.Semaphore(name)
 	if !s.Settings.Family {
@@ -220,8 +219,8 @@ const (
 	peersBytes = 32 << 10
 )
 
-// listPeers lists the ids of all sessions that the caller may find. A session that lives for the
-// whole request is in the list.
+// listPeers lists the ids of all sessions that the caller may find. It reads them in pages: the list has each session
+// that lives during the whole request.
 func (t *dialect) listPeers(c echo.Context) error {
 	if err := t.readNow(c); err != nil {
 		return err
@@ -268,8 +267,7 @@ func (t *dialect) listPeers(c echo.Context) error {
 	return nil
 }
 
-// sendPart sends a part of a reply without an announced length, and reports whether the client
-// takes more.
+// sendPart sends a part of a chunked reply, and reports whether the client still reads.
 func (t *dialect) sendPart(c echo.Context, begun bool, part []byte) bool {
 	response := c.Response()
 	if !begun {

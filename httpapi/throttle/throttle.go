@@ -18,9 +18,9 @@ import (
 
 // Config is the configuration of the dialect.
 type Config struct {
-	// LingerPercent is the share of each ttl that is added to it, 0 to 100; rounded down to
-	// milliseconds, and at most 30 s. Throttle's Python client by default sends its heartbeat
-	// at the moment when the lease ends; 10 makes up for that. A ttl of 0 stays 0.
+	// LingerPercent lengthens each ttl by a share of it, 0 to 100: rounded down to milliseconds, and by at most 30 s.
+	// Throttle's Python client by default sends its heartbeat at the moment when the lease ends; 10 makes up for that. A
+	// ttl of 0 stays 0.
 	LingerPercent int
 
 	// Declared returns the names of the semaphores that the four throttle_ gauges show, each
@@ -43,7 +43,7 @@ type dialect struct {
 	options Config
 }
 
-// routes leave out /health, /version and /metrics, which the native API has in the same form.
+// routes has no /health, /version and /metrics: the native API has them in the same form.
 func (t *dialect) routes() []exchange.Route {
 	return []exchange.Route{
 		exchange.On("GET", "/", t.root),
@@ -81,7 +81,7 @@ func (t *dialect) render(c echo.Context, err error) error {
 
 const plainJSON = "application/json"
 
-// root greets; throttle's clients only check that the route exists.
+// root replies to GET /. Throttle's clients only check that the route exists.
 func (t *dialect) root(c echo.Context) error {
 	return t.Replies.Send(c, http.StatusOK, exchange.PlainText, []byte("Hello from Signalbox!"))
 }
@@ -104,8 +104,8 @@ func pathText(c echo.Context, name string) (string, error) {
 	return text, nil
 }
 
-// peerID reads the id of a path: unsigned, of 64 bits; a leading plus and leading zeros are
-// allowed. at names the value in the refusal, for a path with several values.
+// peerID reads the peer id in a path: 64 bits, unsigned. A leading plus and leading zeros are allowed. at names the
+// value in the refusal, for a path with several values.
 func (t *dialect) peerID(c echo.Context, at string) (uint64, error) {
 	text, err := pathText(c, "id")
 	switch {
@@ -124,8 +124,8 @@ func (t *dialect) peerID(c echo.Context, at string) (uint64, error) {
 	return 0, badPath("Cannot parse `" + text + "` to a `u64`")
 }
 
-// lock reads the id and the name of a path. Both must be text before the id must be a number.
-// Whether a semaphore can have that name is checked later, in throttle's order.
+// lock reads the id and the name in a path, in throttle's order of checks: both must be valid text before the id must be
+// a number. The caller checks later whether a semaphore can have the name.
 func (t *dialect) lock(c echo.Context) (id uint64, name string, err error) {
 	if idText, err := pathText(c, "id"); err != nil || idText == "" {
 		_, err = t.peerID(c, "")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -63,7 +64,7 @@ func TestThrottleIDInUse(t *testing.T) {
 	}
 }
 
-// The ttl that each request passes on lingers; without one the ttl is left alone.
+// Lingering lengthens the ttl of each request that has one. Other requests leave the ttl as it is.
 func TestThrottleTTLs(t *testing.T) {
 	s, node := onThrottle(t, speaks(Config{LingerPercent: 10}))
 	s.Semaphore("A", "5", "0")
@@ -123,8 +124,8 @@ var throttleRequests = map[string]string{
 	"POST /restore":               `{"expires_in":"1m","peer_id":7,"acquired":{}}`,
 }
 
-// Every failure of the node is 503, which the clients repeat; never 429, a
-// redirect, 410 or 504; and never "Unknown peer".
+// Each failure of the node is status 503, at which the clients repeat the request. It is never 429, a redirect, 410 or
+// 504, and never "Unknown peer".
 func TestThrottleFailures(t *testing.T) {
 	s, node := onThrottle(t)
 	for _, err := range []error{outcome.ErrNoLeader, outcome.ErrNotApplied, outcome.ErrDraining, outcome.ErrStorageFull, outcome.ErrSplitState, outcome.ErrOverloaded,
@@ -144,7 +145,7 @@ func TestThrottleFailures(t *testing.T) {
 	}
 }
 
-// What the guards before a route refuse, and what a panic ends with, is plain too.
+// Refusals by the guards before a route, and the reply after a panic, are plain text too.
 func TestThrottleGuards(t *testing.T) {
 	s, node := onThrottle(t)
 	node.Set(func() { node.Panics = true })
@@ -212,7 +213,7 @@ func TestThrottleLimits(t *testing.T) {
 	}
 }
 
-// A client that hangs up keeps its request: its lock is granted later.
+// If a client hangs up, its request still waits: its lock is granted later.
 func TestThrottleHangUp(t *testing.T) {
 	inEachThrottle(t, func(s *apitest.Site) {
 		s.Semaphore("A", "1", "1")
@@ -238,7 +239,7 @@ func TestThrottleHangUp(t *testing.T) {
 	})
 }
 
-// A server that goes down ends what blocks with 202: the clients come back.
+// A server that shuts down ends blocked requests with 202: the clients repeat them.
 func TestThrottleShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apitest.OnFollower(t, exactly)
@@ -271,7 +272,7 @@ type failingWait struct {
 	err error
 }
 
-func (n *failingWait) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
+func (n *failingWait) Do(ctx context.Context, call calls.Call) (*calls.Reply, error) {
 	wait := call.Wait
 	call.Wait = 0
 	reply, err := n.Node.Do(ctx, call)
@@ -281,7 +282,7 @@ func (n *failingWait) Do(ctx context.Context, call cluster.Call) (*cluster.Reply
 	return reply, err
 }
 
-// A wait that can't be watched any more ends with 202, since the place is kept.
+// If a node can't observe a wait any more, the status is 202, since the request keeps its place.
 func TestThrottleCutOff(t *testing.T) {
 	node := &failingWait{apitest.NewNode(), outcome.ErrNoLeader}
 	handler := apitest.NewHandler(t, node, exactly)
@@ -301,7 +302,7 @@ func TestThrottleCutOff(t *testing.T) {
 func TestThrottleListsManyPeers(t *testing.T) {
 	inEachThrottle(t, func(s *apitest.Site) {
 		for _, count := range []int{peersPerView, 1, peersPerView - 1, 5} {
-			var opened cluster.Reply
+			var opened calls.Reply
 			for range count {
 				opened = s.Do(fsm.OpenSession{Session: s.Node.DrawSession(), TTLMS: 60_000})
 			}

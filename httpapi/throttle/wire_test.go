@@ -17,8 +17,8 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// onTheWire sends requests one after another on one connection, and returns the
-// replies as they were on the wire, without the heads that all have.
+// onTheWire sends requests one after another on one connection. It returns the replies as they were on the wire, without
+// the headers that all replies have.
 func onTheWire(t *testing.T, address string, requests ...string) []string {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -50,8 +50,8 @@ func onTheWire(t *testing.T, address string, requests ...string) []string {
 	return replies
 }
 
-// On the wire: a domain error has no Content-Type, and net/http guesses none; the
-// connection stays open; HEAD has a length and no body.
+// On the wire: a domain error has no Content-Type, and net/http does not guess one. The connection stays open. A reply
+// to HEAD has a length and no body.
 func TestThrottleOnTheWire(t *testing.T) {
 	_, _, address := apitest.Serve(t, exactly)
 	const head = " HTTP/1.1\r\nHost: n1\r\n"
@@ -101,7 +101,7 @@ func TestThrottleRootIsNoPage(t *testing.T) {
 	s.Is(s.Ask("GET /?x=1", "", "Accept: application/json"), "200 text Hello from Signalbox!")
 }
 
-// The four gauges, beside ours, for declared semaphores alone.
+// The four gauges are beside our metrics, and show declared semaphores only.
 func TestThrottleGauges(t *testing.T) {
 	declared := speaks(Config{Declared: func() []string { return []string{"A", "b \"c\"", "not made"} }})
 	inEachThrottle(t, func(s *apitest.Site) {

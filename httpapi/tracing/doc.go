@@ -1,26 +1,25 @@
-// Package tracing makes OpenTelemetry spans of requests and sends them to a collector over
-// OTLP/HTTP. It is off unless the environment names a collector: [Open] then returns nil,
-// the node is not wrapped, and no command carries a trace context.
+// Package tracing makes OpenTelemetry spans of requests and sends them to a collector over OTLP/HTTP. It is off unless
+// the environment names a collector: [Open] then returns nil, the node is not wrapped, and no command carries a trace
+// context.
 //
 // A traced request has these spans:
 //
 //	METHOD /route       the request, until its reply; a child of the client's span
 //	├ forward           a command's way to the leader and its outcome's way back
-//	│ ├ commit          on the leader: its entry's, until the entry is applied there
+//	│ ├ commit          on the leader: the command's entry, until it is applied there
 //	│ └ grant           the wait for a grant; it links to the forward span of the command
 //	│                   that made room
 //	└ read              the confirmation of a linearizable read
 //
-// The context of the forward span travels in the command (fsm.Envelope.Trace), through the
-// log, and the state machine hands it on with the grants that the command causes. So the
-// waiter's node knows the release, whichever node took it. The spans that wait for the collector
-// are bounded: further spans are dropped and counted, and no request waits for it. The
-// package has OTLP's messages from a library; the rest of an SDK is here, in little code.
+// The context of the forward span travels in the command (fsm.Envelope.Trace), through the log, and the state machine
+// passes it on to the grants that the command causes. So the waiter's node knows which release led to the grant, even if
+// another node received the release. The number of spans that wait for the collector is bounded: further spans are
+// dropped and counted, and no request waits for the collector. The package has OTLP's messages from a library; the rest
+// of an SDK is here, in little code.
 //
-// The package keeps no secret in a span: neither tokens of identities, nor metadata, nor
-// values. It makes no decision about requests. Package cmd/signalbox wires it; it imports
-// cluster, cluster/replica, fsm, httpapi/access and httpapi/exchange. All of it is safe for
-// concurrent use.
+// The package keeps no secret in a span: neither tokens of identities, nor metadata, nor values. It makes no decision
+// about requests. Package cmd/signalbox wires it; it imports cluster, cluster/replica, fsm, httpapi/access and
+// httpapi/exchange. All of it is safe for concurrent use.
 //
 // Files:
 //   - tracing.go: Tracing: opened from the environment, closed; the commits that a leader reports

@@ -7,14 +7,14 @@ import (
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// Over returns a node that makes the spans of commands and reads of sampled requests. It
-// returns the node itself when t is nil.
+// Over returns a node that makes spans for the commands and reads of sampled requests. If t is nil, it returns node
+// itself.
 func (t *Tracing) Over(node exchange.Node) exchange.Node {
 	if t == nil {
 		return node
@@ -22,14 +22,14 @@ func (t *Tracing) Over(node exchange.Node) exchange.Node {
 	return &traced{node, t}
 }
 
-// traced is a Node whose commands carry the contexts of their spans. What has no span here
-// goes to the node as it is.
+// traced is a Node whose commands carry the contexts of their spans. Calls without a span go to the embedded node
+// directly.
 type traced struct {
 	exchange.Node
 	t *Tracing
 }
 
-// under starts a span of this node under another one.
+// under starts a span of this node as a child of another span.
 func (n *traced) under(parent *span, name string, more ...*commonpb.KeyValue) *span {
 	return n.t.start(parent.spanContext, name, append(more, text("signalbox.node", n.t.node))...)
 }
@@ -40,16 +40,16 @@ func (n *traced) forward(parent *span, more ...*commonpb.KeyValue) *span {
 }
 
 // Do implements exchange.Commands.
-func (n *traced) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
+func (n *traced) Do(ctx context.Context, call calls.Call) (*calls.Reply, error) {
 	if parent := spanOf(ctx); parent != nil {
 		return n.do(ctx, parent, call)
 	}
 	return n.Node.Do(ctx, call)
 }
 
-// do is Do for a sampled request; a separate function, so that call escapes to the heap for
-// sampled requests alone.
-func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*cluster.Reply, error) {
+// do is Do for a sampled request. It is a separate function, so that call escapes to the heap for sampled requests
+// alone.
+func (n *traced) do(ctx context.Context, parent *span, call calls.Call) (*calls.Reply, error) {
 	forward := n.forward(parent, attributesOf(call)...)
 	call.Trace = contextFor(call.Command, forward)
 	var grant *span
@@ -70,8 +70,8 @@ func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*clus
 	return reply, err
 }
 
-// contextFor returns the context that a command carries: "" for a renewal, which shares its command with the renewals
-// of other callers.
+// contextFor returns the context that a command carries. It returns "" for a renewal, since several callers' renewals
+// share one command.
 func contextFor(command fsm.Command, s *span) string {
 	if _, renewal := command.(fsm.Renew); renewal {
 		return ""
@@ -80,18 +80,18 @@ func contextFor(command fsm.Command, s *span) string {
 }
 
 // DoMany implements exchange.Commands. The commands of a list share one span.
-func (n *traced) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
+func (n *traced) DoMany(ctx context.Context, list []calls.Call) ([]calls.Reply, []error) {
 	parent := spanOf(ctx)
 	if parent == nil {
-		return n.Node.DoMany(ctx, calls)
+		return n.Node.DoMany(ctx, list)
 	}
-	forward := n.forward(parent, number("signalbox.commands", len(calls)))
+	forward := n.forward(parent, number("signalbox.commands", len(list)))
 	defer forward.end()
-	calls = slices.Clone(calls) // the caller's stay as they are
-	for i := range calls {
-		calls[i].Trace = contextFor(calls[i].Command, forward)
+	list = slices.Clone(list) // the caller's stay as they are
+	for i := range list {
+		list[i].Trace = contextFor(list[i].Command, forward)
 	}
-	replies, errs := n.Node.DoMany(ctx, calls)
+	replies, errs := n.Node.DoMany(ctx, list)
 	for _, err := range errs {
 		forward.fail(err)
 	}
@@ -99,7 +99,7 @@ func (n *traced) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Re
 }
 
 // Read implements exchange.State. A look at this node's own state does not wait, and has no span.
-func (n *traced) Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error) {
+func (n *traced) Read(ctx context.Context, c calls.Consistency) (calls.Reading, error) {
 	parent := spanOf(ctx)
 	if parent == nil || c.Stale && c.MinIndex == 0 {
 		return n.Node.Read(ctx, c)
@@ -111,10 +111,10 @@ func (n *traced) Read(ctx context.Context, c cluster.Consistency) (cluster.Readi
 	return reading, err
 }
 
-// madeReady returns the context of the command that made an entry of a wait list ready, for
-// a delivery that waited for one since an entry of the log; "" if it is not known. The grant
-// is an event of this node, which woke the delivery.
-func (n *traced) madeReady(reply *cluster.Reply, since uint64) string {
+// madeReady returns the context of the command that made an entry of a wait list ready, or "" if it is unknown. A
+// delivery has waited for this entry since the log index since. The grant is an event of this node, which woke the
+// delivery, so we search the events.
+func (n *traced) madeReady(reply *calls.Reply, since uint64) string {
 	for after := (replica.EventID{Index: since}); len(reply.Completed) > 0; {
 		page, err := n.EventsAfter(after)
 		if err != nil {
@@ -136,7 +136,7 @@ func (n *traced) madeReady(reply *cluster.Reply, since uint64) string {
 }
 
 // attributesOf returns the attributes of a command.
-func attributesOf(call cluster.Call) []*commonpb.KeyValue {
+func attributesOf(call calls.Call) []*commonpb.KeyValue {
 	list := []*commonpb.KeyValue{text("signalbox.operation", call.Command.Op().String())}
 	if names := fsm.Names(call.Command); len(names) > 0 {
 		list = append(list, text("signalbox.semaphore", strings.Join(names, " ")))
@@ -154,7 +154,7 @@ func attributesOf(call cluster.Call) []*commonpb.KeyValue {
 }
 
 // finish ends a span with the outcome of its command.
-func finish(s *span, reply *cluster.Reply, err error) {
+func finish(s *span, reply *calls.Reply, err error) {
 	if s.fail(err); err == nil {
 		s.set(text("signalbox.code", reply.Code.String()), number("signalbox.index", reply.Index), number("signalbox.waited_ms", reply.WaitedMS))
 		if reply.Session != 0 {

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// maxWaiting bounds the spans that wait for the collector, about 2 MB, in addition to the batch that is being
-	// sent.
+	// maxWaiting bounds the number of spans that wait for the collector: about 2 MB, in addition to the batch under way.
 	maxWaiting = 2048
 	// batchSpans is how many spans a batch has at most.
 	batchSpans = 512
@@ -24,8 +23,8 @@ const (
 	reportEvery = time.Minute
 )
 
-// outbox is the spans that wait for the collector. One goroutine, run, sends them in batches. A span without
-// room is dropped.
+// outbox holds the spans that wait for the collector. One goroutine, run, sends them in batches. When the outbox is
+// full, further spans are dropped.
 type outbox struct {
 	to       *exporter
 	resource *tracepb.ResourceSpans // with one scope; run's alone
@@ -71,7 +70,7 @@ func (o *outbox) close(ctx context.Context) {
 	o.to.end()
 }
 
-// run sends batches: when one is full, and every so often.
+// run sends a batch when it is full, and at regular intervals.
 func (o *outbox) run() {
 	defer close(o.closed)
 	timer := time.NewTicker(o.every)
@@ -95,7 +94,7 @@ func (o *outbox) run() {
 	}
 }
 
-// drain sends a batch and all spans that wait.
+// drain sends the batch and all waiting spans.
 func (o *outbox) drain(batch []*tracepb.Span) {
 	for o.to.ctx.Err() == nil {
 		select {
@@ -141,7 +140,7 @@ func (o *outbox) report(last error) {
 	o.reported, o.reportedAt = lost, time.Now()
 }
 
-// collectors returns the number of spans by outcome.
+// collectors returns the metric of spans by outcome.
 func (o *outbox) collectors() (list []prometheus.Collector) {
 	for outcome, count := range map[string]*atomic.Int64{"sent": &o.sent, "dropped": &o.dropped, "failed": &o.failed} {
 		list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{

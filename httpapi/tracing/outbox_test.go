@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/test/otlptest"
 )
 
-// spans makes so many spans.
+// spans makes this many spans.
 func spans(traces *Tracing, count int) {
 	for range count {
 		traces.Committed(clientParent, time.Now(), 1, 1)
@@ -30,8 +30,8 @@ func await(t *testing.T, holds func() bool) {
 	}
 }
 
-// TestHangingCollector: no span waits for a collector that hangs; those beyond the bound
-// are dropped and counted, and Close returns in time. One line of the log says so.
+// TestHangingCollector: while the collector hangs, requests do not wait. Spans beyond the bound are dropped and counted,
+// a line of the log says so, and Close returns in time.
 func TestHangingCollector(t *testing.T) {
 	collector, log := otlptest.StartHanging(t), logtest.New()
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "200")
@@ -52,7 +52,7 @@ func TestHangingCollector(t *testing.T) {
 	}
 }
 
-// TestCloseInTime: Close heeds its deadline whatever the collector does.
+// TestCloseInTime: Close returns at its deadline, whatever the collector does.
 func TestCloseInTime(t *testing.T) {
 	traces, _ := open(t, otlptest.StartHanging(t), logtest.New())
 	spans(traces, 3)

@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// Request is the middleware that makes the span of a request. Its parent is the client's traceparent. If the request
-// is sampled, its reply has the span's own traceparent, and its log lines have the id of the trace.
+// Request is the middleware that makes the span of a request, as a child of the client's traceparent. If the request is
+// sampled, the reply has the traceparent of the span, and the request's log lines have the id of the trace.
 func (t *Tracing) Request(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		parent, sampled := t.parentOf(c.Request())

@@ -64,8 +64,8 @@ func (t *Tracing) Collectors() []prometheus.Collector {
 	return t.outbox.collectors()
 }
 
-// Close sends the waiting spans. It blocks until the collector has them, or has failed to take them, or ctx
-// ends; spans that end later are lost.
+// Close sends the waiting spans. It blocks until the collector has them, has failed to accept them, or ctx ends. Spans
+// that end after Close are lost.
 func (t *Tracing) Close(ctx context.Context) {
 	if t != nil {
 		t.outbox.close(ctx)

@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -23,14 +24,14 @@ import (
 // fakeNode replies at once.
 type fakeNode struct {
 	exchange.Node
-	call   cluster.Call // the last
-	queued bool         // before the reply
-	reply  cluster.Reply
+	call   calls.Call // the last
+	queued bool       // before the reply
+	reply  calls.Reply
 	err    error
 	page   replica.EventPage
 }
 
-func (n *fakeNode) Do(_ context.Context, call cluster.Call) (*cluster.Reply, error) {
+func (n *fakeNode) Do(_ context.Context, call calls.Call) (*calls.Reply, error) {
 	n.call = call
 	if n.queued {
 		call.Queued(5)
@@ -38,13 +39,13 @@ func (n *fakeNode) Do(_ context.Context, call cluster.Call) (*cluster.Reply, err
 	return &n.reply, n.err
 }
 
-func (n *fakeNode) DoMany(_ context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
-	n.call = calls[0]
-	return make([]cluster.Reply, len(calls)), make([]error, len(calls))
+func (n *fakeNode) DoMany(_ context.Context, list []calls.Call) ([]calls.Reply, []error) {
+	n.call = list[0]
+	return make([]calls.Reply, len(list)), make([]error, len(list))
 }
 
-func (n *fakeNode) Read(context.Context, cluster.Consistency) (cluster.Reading, error) {
-	return cluster.Reading{}, nil
+func (n *fakeNode) Read(context.Context, calls.Consistency) (calls.Reading, error) {
+	return calls.Reading{}, nil
 }
 
 func (n *fakeNode) Status() cluster.Status { return cluster.Status{Node: "n2", Leader: "n1"} }
@@ -91,14 +92,14 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// TestNotSampled: a request that is not sampled costs no allocation and its command has no
-// context, even while tracing is on.
+// TestNotSampled: even while tracing is on, a request that is not sampled costs no allocation, and its command has no
+// context.
 func TestNotSampled(t *testing.T) {
 	traces, flush := open(t, otlptest.Start(t), hclog.NewNullLogger())
 	defer flush()
 	node := &fakeNode{}
 	over := traces.Over(node)
-	call := cluster.Call{Command: fsm.Up{Name: "db", Count: 1}}
+	call := calls.Call{Command: fsm.Up{Name: "db", Count: 1}}
 	bare := testing.AllocsPerRun(100, func() { _, _ = node.Do(t.Context(), call) })
 	with := testing.AllocsPerRun(100, func() { _, _ = over.Do(t.Context(), call) })
 	if with != bare || node.call.Trace != "" {
@@ -129,39 +130,39 @@ const (
 	releaseParent = "00-1af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
 )
 
-// TestSpans: what the spans of one node say, and which commands carry a context.
+// TestSpans: the members of the spans of one node, and which commands carry a context.
 func TestSpans(t *testing.T) {
 	collector := otlptest.Start(t)
 	traces, flush := open(t, collector, hclog.NewNullLogger())
 	node := &fakeNode{}
 	over := traces.Over(node)
-	do := func(call cluster.Call) func(context.Context) error {
+	do := func(call calls.Call) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := over.Do(ctx, call); return err }
 	}
-	if header := request(traces, unsampled, do(cluster.Call{Command: fsm.Up{Name: "db", Count: 1}})); header.Get("traceparent") != "" || node.call.Trace != "" {
+	if header := request(traces, unsampled, do(calls.Call{Command: fsm.Up{Name: "db", Count: 1}})); header.Get("traceparent") != "" || node.call.Trace != "" {
 		t.Errorf("a request that its client does not sample has %q, and its command %q", header.Get("traceparent"), node.call.Trace)
 	}
-	request(traces, clientParent, do(cluster.Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: 7}}}}))
+	request(traces, clientParent, do(calls.Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: 7}}}}))
 	if node.call.Trace != "" {
 		t.Error("a renewal has a context, and can't share its command")
 	}
-	header := request(traces, clientParent, do(cluster.Call{Command: fsm.Up{Name: "db", Count: 3}}))
+	header := request(traces, clientParent, do(calls.Call{Command: fsm.Up{Name: "db", Count: 3}}))
 	if trace := node.call.Trace; len(trace) > fsm.MaxTraceBytes || trace[:36] != clientParent[:36] || !strings.HasSuffix(trace, "-01") {
 		t.Errorf("the command has %q", trace)
 	}
 	up, sent := spanIn(node.call.Trace), spanIn(header.Get("traceparent"))
 	request(traces, clientParent, func(ctx context.Context) error {
-		_, _ = over.DoMany(ctx, []cluster.Call{{Command: fsm.Up{Name: "list", Count: 3}}, {Command: fsm.Up{Name: "list", Count: 4}}})
+		_, _ = over.DoMany(ctx, []calls.Call{{Command: fsm.Up{Name: "list", Count: 3}}, {Command: fsm.Up{Name: "list", Count: 4}}})
 		return nil
 	})
 	list := spanIn(node.call.Trace)
 	node.queued, node.reply.Completed = true, []fsm.Completion{{Token: 9}}
 	node.page = replica.EventPage{News: make(chan struct{}), Entries: []replica.EventEntry{{Effects: []fsm.Effect{
 		{Kind: fsm.EffectGranted, Token: 8, Trace: clientParent}, {Kind: fsm.EffectGranted, Token: 9, Trace: releaseParent}}}}}
-	request(traces, clientParent, do(cluster.Call{Command: fsm.ListDeliver{Session: 7}, Wait: time.Minute}))
+	request(traces, clientParent, do(calls.Call{Command: fsm.ListDeliver{Session: 7}, Wait: time.Minute}))
 	request(traces, clientParent, func(ctx context.Context) error {
-		_, _ = over.Read(ctx, cluster.Consistency{})
-		_, _ = over.Read(ctx, cluster.Consistency{Stale: true}) // does not wait: no span
+		_, _ = over.Read(ctx, calls.Consistency{})
+		_, _ = over.Read(ctx, calls.Consistency{Stale: true}) // does not wait: no span
 		return nil
 	})
 	traces.Committed(releaseParent, time.Now(), 3, 44)
@@ -198,7 +199,7 @@ func TestFailures(t *testing.T) {
 	traces, flush := open(t, collector, hclog.NewNullLogger())
 	over := traces.Over(&fakeNode{queued: true, err: errors.New("no leader")})
 	request(traces, clientParent, func(ctx context.Context) error {
-		_, err := over.Do(ctx, cluster.Call{Command: fsm.AcquireOnce{Name: "db", Count: 1}, Wait: time.Second})
+		_, err := over.Do(ctx, calls.Call{Command: fsm.AcquireOnce{Name: "db", Count: 1}, Wait: time.Second})
 		return err
 	})
 	flush()
@@ -213,7 +214,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestVariables: what can't be used is an error that names the variable.
+// TestVariables: the error of an unusable variable names the variable.
 func TestVariables(t *testing.T) {
 	for variable, bad := range map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT":    "collector:4318",
@@ -242,7 +243,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestResource: the variables say what the node is called.
+// TestResource: the variables give the node's name.
 func TestResource(t *testing.T) {
 	values := map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "zone=a%2Cb,service.name=one", "OTEL_SERVICE_NAME": "two"}
 	r, err := resourceOf(Config{Node: "n3"}, func(name string) string { return values[name] })

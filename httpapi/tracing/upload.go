@@ -65,8 +65,8 @@ func newExporter(variable func(string) string) (e *exporter, err error) {
 	return e, nil
 }
 
-// send sends a batch. While the collector is not reached, or asks for a repeat, it repeats that within the
-// time-out and until closing is closed.
+// send sends a batch. If the collector can't be reached, or asks for a repeat, send tries again until its time-out, or
+// until closing is closed.
 func (e *exporter) send(body []byte, closing <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(e.ctx, e.timeout)
 	defer cancel()

@@ -115,7 +115,7 @@ func TestLastEventsAreReadByName(t *testing.T) {
 }
 
 // TestReference: the page of the API shows every route of the description that the node
-// serves, opens the one that its address names, and obeys the rules for all pages.
+// serves, opens the route that its address names, and obeys the rules for all pages.
 func TestReference(t *testing.T) {
 	s := newSite(t)
 	b := openTab(t, "http://"+s.addresses["n1"], "/")

@@ -8,7 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/strictjson"
@@ -38,22 +38,22 @@ func (api *API) batch(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	calls, err := api.batchCalls(requests)
+	list, err := api.batchCalls(requests)
 	if err != nil {
 		return err
 	}
 	if err := api.x.ReplyMemory.CheckRoom(); err != nil { // check before, because the reply to a change can't be refused
 		return err
 	}
-	var replies []cluster.Reply
+	var replies []calls.Reply
 	var failed []error
-	if len(calls) > 0 {
-		replies, failed = api.x.Node.DoMany(c.Request().Context(), calls)
+	if len(list) > 0 {
+		replies, failed = api.x.Node.DoMany(c.Request().Context(), list)
 	}
 	if err := c.Request().Context().Err(); err != nil {
 		return err // the client has hung up
 	}
-	if len(replies) != len(calls) || len(failed) != len(calls) {
+	if len(replies) != len(list) || len(failed) != len(list) {
 		return errors.New("the node returned another number of replies than there were calls")
 	}
 	return api.x.Replies.SendJSON(c, http.StatusOK, api.batchResults(c, requests, replies, failed))
@@ -61,8 +61,8 @@ func (api *API) batch(c echo.Context) error {
 
 // batchCalls returns the calls of the valid operations. It refuses a batch with too many operations, where an
 // operation counts once for each semaphore that it lists.
-func (api *API) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
-	calls, weight := make([]cluster.Call, 0, len(requests)), 0
+func (api *API) batchCalls(requests []batchRequest) ([]calls.Call, error) {
+	list, weight := make([]calls.Call, 0, len(requests)), 0
 	for i := range requests {
 		if requests[i].problem != nil {
 			continue
@@ -71,13 +71,13 @@ func (api *API) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
 		if weight += api.batchWeight(call.Command); weight > api.cfg.BatchSize {
 			return nil, api.batchTooLong()
 		}
-		calls = append(calls, call)
+		list = append(list, call)
 	}
-	return calls, nil
+	return list, nil
 }
 
-// deliverWeight is how many operations a delivery counts as. It is the default length of a wait list, because the
-// reply may list that many semaphores.
+// deliverWeight is how many operations a delivery counts as, because its reply may list that many semaphores: it is the
+// default length of a wait list.
 const deliverWeight = 64
 
 func (api *API) batchWeight(c fsm.Command) int {
@@ -92,7 +92,7 @@ func (api *API) batchTooLong() *exchange.Problem {
 		" operations; one that lists semaphores counts as many, a list-deliver as "+strconv.Itoa(deliverWeight)+".")
 }
 
-func (api *API) batchResults(c echo.Context, requests []batchRequest, replies []cluster.Reply, failed []error) batchBody {
+func (api *API) batchResults(c echo.Context, requests []batchRequest, replies []calls.Reply, failed []error) batchBody {
 	results := make([]resultBody, len(requests))
 	done := 0
 	for i := range requests {

@@ -30,8 +30,8 @@ func TestBatchStopsAtTheFirstFailure(t *testing.T) {
 	}
 }
 
-// Each reply within a batch equals the reply of the single route, but for the instance of a
-// problem, which is that of the whole request.
+// Each reply within a batch equals the reply of the single route. Only the instance of a problem differs: it is the
+// instance of the whole batch.
 func TestBatchRepliesAsTheSingleRoutes(t *testing.T) {
 	for _, c := range []struct{ line, body, operation string }{
 		{"POST /v1/semaphores/db/leases", `{"ttl":"9s"}`, `{"op":"acquire-once","semaphore":"db","ttl":"9s"}`},
@@ -53,8 +53,8 @@ func TestBatchRepliesAsTheSingleRoutes(t *testing.T) {
 	}
 }
 
-// An operation that lists semaphores counts as many of a batch's size, and a batch
-// that is refused for it has no effect.
+// An operation that lists semaphores counts once for each of them. A batch that is refused because of this count has no
+// effect.
 func TestBatchWeighsLists(t *testing.T) {
 	a := apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.Native.BatchSize = 10 })
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -74,8 +74,8 @@ func TestBatchWeighsLists(t *testing.T) {
 	a.Do("POST /v1/batch", batch(6)).Is(200, "results.length=7", "results.6.status=200")
 }
 
-// A delivery lists semaphores in its reply alone, and so does each repeat: a batch of
-// these has no reply of many megabytes.
+// The reply to a delivery lists semaphores that the operation does not name, and so does each repeat. Nevertheless a
+// batch of deliveries has no reply of many megabytes.
 func TestBatchOfDeliveries(t *testing.T) {
 	a := apitest.New(t)
 	commands := []fsm.Command{fsm.OpenSession{Session: 7, TTLMS: 3_600_000}}

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// A refusal by a limit says which one, how much it is, and what sets it.
+// A refusal by a limit names the limit, its value and the flag that sets it.
 func TestDetailsNameTheLimit(t *testing.T) {
 	a := apitest.New(t)
 	small := fsm.DefaultLimits()
@@ -41,18 +41,18 @@ func TestDetailsNameTheLimit(t *testing.T) {
 	a.Do("POST /v1/batch", `{"operations":[{"op":"open","ttl":"1m"}]}`).Is(200, "results.0.status=429", "results.0.body.limit=3")
 }
 
-// noLeader is a node whose leader is away.
+// noLeader is a node that has lost its leader.
 type noLeader struct{ *apitest.Node }
 
-func (n noLeader) Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error) {
+func (n noLeader) Read(ctx context.Context, c calls.Consistency) (calls.Reading, error) {
 	if c.Stale || c.MinIndex > 0 && !c.Linearizable {
 		return n.Node.Read(ctx, c)
 	}
-	return cluster.Reading{}, outcome.ErrNoLeader
+	return calls.Reading{}, outcome.ErrNoLeader
 }
 
-// A stream that goes on from what this node has come to begins without a leader; one
-// that begins anew, or beyond it, can't.
+// A stream that resumes at an event which this node has applied begins without a leader. A stream that begins now, or
+// after a later event, needs a leader.
 func TestResumedStreamNeedsNoLeader(t *testing.T) {
 	node := apitest.NewNode()
 	a := apitest.New(t, func(cfg *apitest.Config) { cfg.Exchange.Node = noLeader{node} })

@@ -10,8 +10,7 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// Every route of one semaphore refuses another epoch, takes the right one, and
-// has no effect when it refuses.
+// Every route of a semaphore refuses a wrong epoch, without an effect, and accepts the right epoch.
 func TestEveryRouteOfASemaphoreTakesAnEpoch(t *testing.T) {
 	a := apitest.New(t)
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":3,"groups":"request"}`)

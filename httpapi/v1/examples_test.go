@@ -38,7 +38,7 @@ func apiPages(t *testing.T) map[string]string {
 	return texts
 }
 
-// samples has what examples send and get, by the operationId of their route.
+// samples has requests and replies of examples, by the operationId of their route.
 type samples map[string]sample
 
 type sample struct {
@@ -46,8 +46,8 @@ type sample struct {
 	Replies map[string]json.RawMessage `json:"replies,omitempty"` // by status
 }
 
-// add records an example, the first of its route and status. It leaves out refusals, and the
-// description itself.
+// add records an example if it is the first of its route and status. It skips refusals and the description of the API
+// itself.
 func (all samples) add(t *testing.T, line, body string, got apitest.Reply) {
 	t.Helper()
 	d, err := openapitest.Loaded()
@@ -74,7 +74,7 @@ func (all samples) add(t *testing.T, line, body string, got apitest.Reply) {
 	}
 }
 
-// compare compares the samples with those that the description is made of.
+// compare compares the samples with the recorded samples, from which the description is made.
 func (all samples) compare(t *testing.T) {
 	t.Helper()
 	const file = "testdata/examples.json"
@@ -92,8 +92,7 @@ func (all samples) compare(t *testing.T) {
 	}
 }
 
-// further are examples for the description that a reader of the pages does not paste: two
-// repeats, and changes of the cluster.
+// further are examples for the description that are not on the pages: two repeats, and changes of the cluster.
 var further = [][2]string{
 	{"POST /v1/semaphores", `{"name":"disk","permits":20}`},
 	{"PUT /v1/semaphores/disk", `{"permits":20}`},
@@ -103,8 +102,8 @@ var further = [][2]string{
 	{"PUT /v1/cluster/level", `{"level":1}`},
 }
 
-// Every example gets the reply that its comment says, in the order of its page, on a cluster
-// where the examples of no other page have run.
+// The examples of a page run in the order of the page, on a cluster for this page alone. Each example gets the reply
+// that its comment says.
 func TestDocsExamples(t *testing.T) {
 	var a *apitest.API
 	examples, all, pages := 0, samples{}, apiPages(t)

@@ -37,8 +37,8 @@ func hostileInputs() (all []hostile) {
 	return append(all, hostileRoutes()...)
 }
 
-// hostileRoutes: paths that no route has, methods that a route does not take, and names
-// that are spelled like others.
+// hostileRoutes returns requests with paths that no route has, methods that a route does not take, and names that are
+// spelled like others.
 func hostileRoutes() (all []hostile) {
 	for _, line := range []string{
 		"GET /v1", "GET /v1/", "GET /v2/semaphores", "GET /v1/semaphores/", "GET /v1/semaphores/db/", "DELETE /v1/semaphores/db/",
@@ -75,7 +75,7 @@ func hostileRoutes() (all []hostile) {
 	return all
 }
 
-// hostileNames: each in a path and, where JSON can say it, in bodies.
+// hostileNames returns requests with invalid names, each in a path and, if JSON can express it, in bodies.
 func hostileNames() (all []hostile) {
 	for name, segment := range map[string]string{
 		"NUL": "%00", "line feed": "a%0Ab", "carriage return": "a%0D", "tab": "%09", "DEL": "a%7F", "C1 control": "%C2%85",
@@ -257,7 +257,7 @@ func hostileQueries() (all []hostile) {
 		hostile{"another epoch", "DELETE /v1/semaphores/db?epoch=9223372036854775807", "", nil, 412, "precondition-failed", ""})
 }
 
-// hostileSettings: settings, groups and head starts. pool has groups, db has no groups.
+// hostileSettings returns requests with invalid settings, groups and head starts. pool has groups, db has no groups.
 func hostileSettings() (all []hostile) {
 	for name, c := range map[string][2]string{
 		"groups of another kind": {`{"groups":"all"}`, "groups"}, "groups as a number": {`{"groups":1}`, "groups"}, "groups in capitals": {`{"groups":"REQUEST"}`, "groups"}, "empty groups": {`{"groups":""}`, "groups"},

@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// irisSite is the service as the programs of IRIS's users would see it, see testdata/iris.txt. These
-// cases need what scripts can't say.
+// irisSite is the service as programs of IRIS's users would see it: see testdata/iris.txt. Its tests are the cases that
+// scripts can't express.
 type irisSite struct {
 	*testing.T
 	cluster *apitest.Cluster
@@ -26,7 +26,7 @@ func onNodes(t *testing.T, test func(s *irisSite)) {
 	synctest.Test(t, func(t *testing.T) { test(&irisSite{T: t, cluster: apitest.NewCluster(t)}) })
 }
 
-// next returns the API of the node whose turn it is, of those that run.
+// next returns the API of the next node that runs; the nodes take turns.
 func (s *irisSite) next() *apitest.API {
 	for {
 		id := s.cluster.IDs[s.calls%len(s.cluster.IDs)]
@@ -60,13 +60,13 @@ func (s *irisSite) job() string {
 	return s.next().Must(201, "POST /v1/sessions", `{"ttl":"100h"}`).Member("session")
 }
 
-// add is AddToWaitMany for what is not there.
+// add is AddToWaitMany for a semaphore that is not on the list.
 func (s *irisSite) add(job, name string, amount int64) {
 	s.Helper()
 	s.do("PUT /v1/sessions/"+job+"/waitlist/"+name, fmt.Sprintf(`{"count":%d}`, amount)).Is(200, "granted=0", fmt.Sprintf("wanted=%d", amount))
 }
 
-// wait is WaitMany that waits.
+// wait is a WaitMany that waits, in the background.
 func (s *irisSite) wait(job string, headers ...string) <-chan apitest.Reply {
 	s.Helper()
 	done := s.next().GoDo("POST /v1/sessions/"+job+"/waitlist/wait?wait=10m", "", headers...)
@@ -84,7 +84,7 @@ func (s *irisSite) waits(one <-chan apitest.Reply) {
 	}
 }
 
-// told checks the reply to a WaitMany, as "name granted name granted".
+// told checks the reply to a WaitMany. want is "name granted name granted".
 func (s *irisSite) told(got apitest.Reply, want string) {
 	s.Helper()
 	pairs := strings.Fields(want)
@@ -123,12 +123,12 @@ func TestIrisChecklistIsWhole(t *testing.T) {
 }
 
 func TestIris(t *testing.T) {
-	// There, 32,768 an instance. Here the limit is a million, and a flag.
+	// In IRIS, the limit is 32,768 for an instance. Here it is a million, and a flag sets it.
 	t.Run("N5 more than 32,768", irisManySemaphores)
 	t.Run("E1 calls are ordered by the log", irisOrder)
 	t.Run("W8 what is served meanwhile is told now or next", irisServedMeanwhile)
-	// There, a lost connection completes the entries with 0. Here a list belongs to no
-	// node and no connection: it outlives them, and every delivery is true.
+	// In IRIS, a lost connection completes the entries with 0. Here a list belongs to no node and no connection. It
+	// outlives them, and each delivery reports a real grant.
 	t.Run("W14 a lost node completes nothing", irisLostNode)
 	t.Run("many producers and consumers", irisManyConsumers)
 }
@@ -201,8 +201,7 @@ func irisLostNode(t *testing.T) {
 	})
 }
 
-// irisManyConsumers: all at once, through all nodes; no grant is lost, and no grant is
-// reported twice.
+// irisManyConsumers: consumers at all nodes wait at the same time. No grant is lost, and no grant is reported twice.
 func irisManyConsumers(t *testing.T) {
 	onNodes(t, func(s *irisSite) {
 		s.create("Counter")
@@ -257,8 +256,8 @@ func irisManyConsumers(t *testing.T) {
 	})
 }
 
-// TestIrisThroughAKilledLeader: one consumer listens while leader after leader is
-// killed, and gets each grant once, by calls that carry a key.
+// TestIrisThroughAKilledLeader: one consumer waits for grants while one leader after another is killed. Its calls have
+// an idempotency key, so it gets each grant once.
 func TestIrisThroughAKilledLeader(t *testing.T) {
 	onNodes(t, func(s *irisSite) {
 		s.create("Counter")

@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"strings"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/strictjson"
@@ -60,7 +60,7 @@ var opItemAcquire = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemAcquire{Name: p.item, Value: p.bytes, Flags: p.flags, Session: p.session}
 	},
-	response: func(p *params, r *cluster.Reply) response {
+	response: func(p *params, r *calls.Reply) response {
 		resp := itemResponse(p, r)
 		expires := reads.Left(r.DeadlineMS, r.NowMS)
 		resp.body = changedItemBody{changedItem(p, r), exchange.FormatSession(r.Session), &expires}
@@ -107,11 +107,11 @@ type changedItemBody struct {
 	ExpiresInMS *int64 `json:"expires_in_ms,omitempty"`
 }
 
-func changedItem(p *params, r *cluster.Reply) itemChange {
+func changedItem(p *params, r *calls.Reply) itemChange {
 	return itemChange{Name: p.item, Version: r.Version, Locks: r.Locks, Created: r.Created}
 }
 
-func itemResponse(p *params, r *cluster.Reply) response {
+func itemResponse(p *params, r *calls.Reply) response {
 	body := changedItemBody{itemChange: changedItem(p, r)}
 	if r.Created {
 		return created(body, exchange.ItemPath(p.item))
@@ -160,6 +160,9 @@ func readItem(p *params, name string, v strictjson.Value) (err error) {
 func readValue(p *params, name string, v strictjson.Value) error {
 	if p.bytes, p.textual = v.Text(); p.textual {
 		return nil
+	}
+	if v.IsNull() {
+		return exchange.Invalid(name, "This is null, where a value is needed.")
 	}
 	return readNatural(func(p *params) *int64 { return &p.value })(p, name, v)
 }

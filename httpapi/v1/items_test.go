@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// The largest value fits as base64, whatever --max-body is; one byte more is refused with a
-// sentence, and a body beyond a value's with 413.
+// The largest value fits as base64, whatever --max-body is. A value with a byte more is refused with a sentence; a body
+// larger than any value needs is refused with 413.
 func TestLargeItems(t *testing.T) {
 	a := apitest.New(t, func(cfg *apitest.Config) { cfg.Exchange.BodyBytes = 4096 })
 	largest := strings.Repeat("\xff", 512<<10)
@@ -28,8 +28,8 @@ func TestLargeItems(t *testing.T) {
 	}
 }
 
-// candidate stands for election: it acquires the item with its name, or waits until that is
-// worth another try. It reports the name of whoever leads as soon as that is another one.
+// candidate takes part in an election. It acquires an item with its name as the value; while another session holds the
+// item, it waits.
 type candidate struct {
 	*apitest.API
 	name, session string
@@ -53,8 +53,8 @@ func (c candidate) lead() {
 	}
 }
 
-// Two sessions elect a leader over three nodes: one leads until its session expires, and then
-// the other one, which hears of it at another node. Whoever looks reads who leads.
+// Two sessions elect a leader over three nodes. The first leads until its session expires; then the second one, which
+// waits at another node, leads. Every client can read who leads.
 func TestLeaderElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		site := apitest.NewCluster(t)

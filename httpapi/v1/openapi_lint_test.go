@@ -29,9 +29,8 @@ func members(value any) (names []string, object map[string]any) {
 	return slices.Sorted(maps.Keys(object)), object
 }
 
-// lint returns what is wrong with a description: operations without a name of their own, a
-// tag, a summary, refusals or examples; schemas and references that can't be used; components
-// without a use; examples that are not valid.
+// lint returns what is wrong with a description: operations without a unique name, a tag, a summary, refusals or
+// examples; schemas and references that can't be used; components without a use; examples that are not valid.
 func lint(d *openapitest.Description) []string {
 	l := &linter{d, map[string]bool{}, map[string]bool{}, map[string]bool{}, nil}
 	tags, _ := d.Document["tags"].([]any)
@@ -161,8 +160,7 @@ func (l *linter) compare(example any, pointer string) {
 	}
 }
 
-// TestOpenAPILint looks over the description as programs need it, and breaks it to see each
-// rule fail.
+// TestOpenAPILint checks the description, then breaks it in several ways and checks that each rule fails.
 func TestOpenAPILint(t *testing.T) {
 	text, err := os.ReadFile("openapi.json")
 	if err != nil {

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write openapi.json anew")
 // object is a JSON object; encoding/json sorts its members.
 type object = map[string]any
 
-// described is what the description says of a route beyond its operation.
+// described is what the description has about a route in addition to its operation.
 type described struct {
 	summary string
 	op      *operation
@@ -100,7 +100,7 @@ var describedRoutes = map[string]described{
 	"PUT /v1/snapshot":                   {"Restore a backup", nil, "cluster! from sessions", "*", map[int]any{200: restoreSchema}, " precondition-failed no-leader not-leader backup-refused level-unknown storage-full states-differ not-applied outcome-unknown"},
 }
 
-// The shapes of packages below, which the tests of every reply check.
+// The shapes of packages below v1. The tests of every reply check them.
 var (
 	integer         = object{"type": "integer", "format": "int64"}
 	text            = object{"type": "string"}
@@ -136,7 +136,7 @@ const (
 
 func pattern(expression string) object { return object{"type": "string", "pattern": expression} }
 
-// durationFrom is the schema of a duration of a body, from so many milliseconds on.
+// durationFrom is the schema of a duration in a body of at least this many milliseconds.
 func durationFrom(least int) object {
 	text := object{"type": "string", "maxLength": 64, "pattern": "^" + asDuration + "$", "examples": []string{"1m30s"}}
 	if least > 0 {
@@ -158,7 +158,7 @@ var tags = []struct{ part, name, description string }{
 	{"openapi.json", "description", "This description"},
 }
 
-// example is what the curl lines of docs/api*.md send and get, by the route's operationId.
+// example has the requests and replies of the curl lines of docs/api*.md, by the route's operationId.
 type example struct {
 	Request json.RawMessage            `json:"request,omitempty"`
 	Replies map[string]json.RawMessage `json:"replies,omitempty"` // by status
@@ -196,7 +196,7 @@ var memberTypes = object{
 	"operations": list(object{"$ref": "#/components/schemas/Operation"}), "peer": object{"type": "string", "maxLength": 255, "pattern": `^([!-9;-Z\\^-~]+|\[[!-Z^-~]+\]):0*[1-9][0-9]{0,4}$`}, "id": memberID, "feature_level": object{"type": "integer", "format": "int64", "minimum": 1, "maximum": math.MaxUint32},
 }
 
-// orNull is a schema of numbers with null.
+// orNull makes a schema of numbers allow null too.
 func orNull(schema object) object {
 	nullable := maps.Clone(schema)
 	nullable["type"] = []string{"integer", "null"}
@@ -209,14 +209,14 @@ func atMost(schema object, highest int64) object {
 	return bounded
 }
 
-// spanOrNull is the schema of a duration from so many milliseconds on, or null.
+// spanOrNull is the schema of a duration of at least this many milliseconds, or null.
 func spanOrNull(least int) object {
 	span := durationFrom(least)
 	span["oneOf"] = append(span["oneOf"].([]any), object{"type": "null"})
 	return span
 }
 
-// slotted is the schema of a lease that a restore names, with its slots.
+// slotted is the schema of a lease in a restore, with its slots.
 func slotted(lease object) object {
 	with := maps.Clone(lease["properties"].(object))
 	with["slots"] = object{"type": "array", "items": object{"type": "integer", "minimum": 0, "maximum": 1<<20 - 1}, "maxItems": 1024}
@@ -225,7 +225,7 @@ func slotted(lease object) object {
 	return slotted
 }
 
-// oneOrNull is the schema of one of some texts, or null.
+// oneOrNull is the schema of one of several texts, or null.
 func oneOrNull(texts ...any) object { return object{"enum": append(texts, nil)} }
 
 var want = object{"type": "object", "properties": object{"name": name, "count": positive, "group": group}, "required": []string{"name"}, "additionalProperties": false}
@@ -248,8 +248,8 @@ var headerTypes = object{"Idempotency-Key": key, "If-Match": pattern(`^"` + sett
 
 func list(items any) object { return object{"type": "array", "items": items} }
 
-// shape is the schema of an object with members that are always there, given as name and
-// schema in turn.
+// shape is the schema of an object whose members are always present. members has the name and the schema of each in
+// turn.
 func shape(members ...any) object {
 	properties, required := object{}, []string{}
 	for i := 0; i < len(members); i += 2 {
@@ -298,7 +298,7 @@ func (s schemas) of(t reflect.Type) any {
 	return integer
 }
 
-// results returns the schemas of what operations reply.
+// results returns the schemas of the replies to operations.
 func (s schemas) results() []any {
 	found := map[string]any{}
 	add := func(body any) {
@@ -388,7 +388,7 @@ func describe(t *testing.T, routes []exchange.Route) []byte {
 	return out.Bytes()
 }
 
-// bodyOf is the schema of a body with these fields, whose ttl is at least 1 ms if the session or leases expire.
+// bodyOf is the schema of a body with these fields. Its ttl is at least 1 ms if the session or leases expire.
 func bodyOf(all, needed fields, expires bool) object {
 	properties, required := object{}, []string{}
 	for _, member := range slices.Sorted(maps.Keys(bodyMembers)) {
@@ -461,8 +461,8 @@ func (d described) describe(r exchange.Route, components schemas, refusals objec
 	return operation
 }
 
-// allCodes returns the codes of a route's problems. TestEveryReplyIsReached of httpapi holds them
-// to what the route does.
+// allCodes returns the codes of a route's problems. TestEveryReplyIsReached of httpapi checks that the route really
+// gives them.
 func (d described) allCodes(r exchange.Route) string {
 	codes := d.codes + " invalid-request wrong-host limit-reached internal"
 	reads := r.Method == "GET"
@@ -522,7 +522,7 @@ func (d described) parameters(r exchange.Route) []any {
 	return parameters
 }
 
-// queries returns the parameters of the query; "name*" may be given several times, and "name!" must be there.
+// queries returns the parameters of the query. "name*" may be repeated, and "name!" is required.
 func (d described) queries(r exchange.Route) []string {
 	found := strings.Fields(d.query)
 	if d.op != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/v1/reads"
@@ -25,7 +25,7 @@ type operation struct {
 	large    bool   // the body may have itemBodyBytes, and uses the memory budget until the operation is done
 	defaults func(p *params)
 	command  func(p *params, node exchange.Commands) fsm.Command
-	response func(p *params, r *cluster.Reply) response
+	response func(p *params, r *calls.Reply) response
 }
 
 // response is the reply to one operation.
@@ -45,7 +45,7 @@ func created(body any, location string) response {
 	return response{status: http.StatusCreated, body: body, location: location}
 }
 
-func noContent(*params, *cluster.Reply) response { return response{status: http.StatusNoContent} }
+func noContent(*params, *calls.Reply) response { return response{status: http.StatusNoContent} }
 
 // batchFields returns the members that an operation takes in a batch. There the parameters of path and query are
 // members, and wait is not allowed.
@@ -77,7 +77,7 @@ func (api *API) perform(op *operation) echo.HandlerFunc {
 }
 
 // execute reads an operation's parameters, performs it, and returns its reply.
-func (api *API) execute(c echo.Context, op *operation) (*params, *cluster.Reply, response, error) {
+func (api *API) execute(c echo.Context, op *operation) (*params, *calls.Reply, response, error) {
 	p, op, err := api.readParams(c, op)
 	if err != nil {
 		return nil, nil, response{}, err
@@ -172,8 +172,8 @@ func (op *operation) complete(p *params, required fields) error {
 	return nil
 }
 
-func (op *operation) call(p *params, node exchange.Commands) cluster.Call {
-	return cluster.Call{
+func (op *operation) call(p *params, node exchange.Commands) calls.Call {
+	return calls.Call{
 		Command: op.command(p, node),
 		Key:     p.key,
 		Wait:    time.Duration(p.waitMS) * time.Millisecond,
@@ -181,7 +181,7 @@ func (op *operation) call(p *params, node exchange.Commands) cluster.Call {
 }
 
 // responseTo turns a result into a response: the reply of the operation, of a request that still waits, or a refusal.
-func (api *API) responseTo(op *operation, p *params, r *cluster.Reply) response {
+func (api *API) responseTo(op *operation, p *params, r *calls.Reply) response {
 	var resp response
 	switch {
 	case r.Code == fsm.OK && r.Replayed && op.expires && r.DeadlineMS == 0:
@@ -207,7 +207,7 @@ func (api *API) responseTo(op *operation, p *params, r *cluster.Reply) response 
 }
 
 // unknownToMatch refuses a PUT with If-Match if the semaphore does not exist.
-func unknownToMatch(r *cluster.Reply) *exchange.Problem {
+func unknownToMatch(r *calls.Reply) *exchange.Problem {
 	refusal := exchange.NewProblem("precondition-failed",
 		"No semaphore has this name, so the settings that the request names don't exist: it was deleted, or never created.")
 	refusal.Semaphore = r.Subject

@@ -40,7 +40,7 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 	}
 }
 
-// Each limit that an operator sets has a row. An identity's limits come with the refusal.
+// Each limit that an operator sets has a row. The limits of an identity come with the refusal itself.
 func TestLimitsAreComplete(t *testing.T) {
 	for rule := fsm.RuleSemaphores; rule.String() != "unknown"; rule++ {
 		if _, listed := configuredLimits[rule]; !listed && rule != fsm.RuleNotices && rule < fsm.RuleOwnerSessions {

@@ -1,7 +1,7 @@
 package v1
 
 import (
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/v1/reads"
@@ -55,12 +55,12 @@ func settingsChange(p *params) fsm.SettingsChange {
 	return change
 }
 
-// versionOf returns the version of the settings that If-Match requires. p.epoch has the epoch that it requires.
+// versionOf returns the version of the settings that If-Match requires. (p.epoch has the epoch that it requires.)
 func versionOf(p *params) fsm.Change[uint64] {
 	return fsm.Change[uint64]{Given: p.present.has(fieldMatch), Value: p.match.Version}
 }
 
-func settingsResponse(_ *params, r *cluster.Reply) response {
+func settingsResponse(_ *params, r *calls.Reply) response {
 	resp := ok(reads.NewSemaphoreBody(r.Semaphore, r.NowMS))
 	if r.Created {
 		resp = created(resp.body, exchange.SemaphorePath(r.Semaphore.Name))
@@ -77,7 +77,7 @@ var opCreate = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.CreateSemaphore{Name: p.semaphore, Permits: p.permits, Level: p.level, Metadata: p.metadata, Settings: settingsChange(p)}
 	},
-	response: func(p *params, r *cluster.Reply) response {
+	response: func(p *params, r *calls.Reply) response {
 		resp := settingsResponse(p, r)
 		resp.body = openedSemaphoreBody{reads.NewSemaphoreBody(r.Semaphore, r.NowMS), r.Created}
 		return resp
@@ -144,7 +144,7 @@ var opGroupPut = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.GroupPut{Name: p.semaphore, Group: p.group, Limit: p.limit, Epoch: p.epoch}
 	},
-	response: func(p *params, r *cluster.Reply) response {
+	response: func(p *params, r *calls.Reply) response {
 		return ok(ownLimitBody{Semaphore: p.semaphore, Epoch: r.Epoch, Group: p.group, Limit: exchange.LimitOf(p.limit)})
 	},
 }
@@ -167,13 +167,13 @@ var opRaiseTokens = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.RaiseTokens{Above: uint64(p.above)}
 	},
-	response: func(_ *params, r *cluster.Reply) response { return ok(tokensBody{r.Value}) },
+	response: func(_ *params, r *calls.Reply) response { return ok(tokensBody{r.Value}) },
 }
 
-func valueResponse(_ *params, r *cluster.Reply) response { return ok(valueBody{r.Value}) }
+func valueResponse(_ *params, r *calls.Reply) response { return ok(valueBody{r.Value}) }
 
 // downResponse is the reply to a down, including a partial down that got no permits.
-func downResponse(_ *params, r *cluster.Reply) response {
+func downResponse(_ *params, r *calls.Reply) response {
 	value := r.Value
 	if r.Code == fsm.Unavailable {
 		value = r.Why().Available
@@ -202,7 +202,7 @@ var opAcquireOnce = operation{
 		return fsm.AcquireOnce{Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Metadata: p.metadata,
 			Epoch: p.epoch, WaitMS: p.waitMS, Session: node.DrawSession(), Group: p.group, HeadStartMS: p.headStartMS}
 	},
-	response: func(_ *params, r *cluster.Reply) response {
+	response: func(_ *params, r *calls.Reply) response {
 		return created(newLeaseBody(r, 0), exchange.SessionPath(r.Session))
 	},
 }
@@ -234,7 +234,7 @@ var opAcquireMany = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.AcquireMany{Session: p.session, Wants: p.wants, Mode: p.mode, Try: p.try, HeadStartMS: p.headStartMS}
 	},
-	response: func(_ *params, r *cluster.Reply) response { return ok(newLeasesBody(r)) },
+	response: func(_ *params, r *calls.Reply) response { return ok(newLeasesBody(r)) },
 }
 
 var opRelease = operation{
@@ -279,7 +279,7 @@ var opListAdd = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ListAdd{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch, Group: p.group}
 	},
-	response: func(p *params, r *cluster.Reply) response {
+	response: func(p *params, r *calls.Reply) response {
 		return ok(listedBody{Session: exchange.FormatSession(r.Session), Name: p.semaphore, Group: p.group, Epoch: r.Epoch,
 			Wanted: r.Asked, Granted: r.Granted, Position: r.Position})
 	},
@@ -302,7 +302,7 @@ var opListDeliver = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ListDeliver{Session: p.session}
 	},
-	response: func(_ *params, r *cluster.Reply) response { return ok(newDeliveryBody(r)) },
+	response: func(_ *params, r *calls.Reply) response { return ok(newDeliveryBody(r)) },
 }
 
 // The operations on sessions.
@@ -318,7 +318,7 @@ var opOpen = operation{
 		}
 		return fsm.OpenSession{Session: node.DrawSession(), TTLMS: p.ttlMS, Metadata: p.metadata, Keep: p.keep}
 	},
-	response: func(p *params, r *cluster.Reply) response {
+	response: func(p *params, r *calls.Reply) response {
 		body := reads.NewSessionBody(newLifeBody(r), p.metadata)
 		if p.present&fieldTerms != 0 {
 			body.SetTerms(fsm.HolderView{About: p.about, DeleteItems: p.deleteItems, DelayMS: p.itemDelayMS})
@@ -336,7 +336,7 @@ var opRenew = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.Renew{Renewals: []fsm.Renewal{{Session: p.session, TTLMS: p.ttlMS}}}
 	},
-	response: func(_ *params, r *cluster.Reply) response { return ok(newLifeBody(r)) },
+	response: func(_ *params, r *calls.Reply) response { return ok(newLifeBody(r)) },
 }
 
 var opEnd = operation{
@@ -368,7 +368,7 @@ var opRestore = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.RestoreSession{Session: p.session, TTLMS: p.ttlMS, Leases: p.wants, Metadata: p.metadata, Slots: p.slots}
 	},
-	response: func(_ *params, r *cluster.Reply) response { return ok(newRestoredBody(r)) },
+	response: func(_ *params, r *calls.Reply) response { return ok(newRestoredBody(r)) },
 }
 
 func countOfOne(p *params) {
@@ -377,10 +377,10 @@ func countOfOne(p *params) {
 	}
 }
 
-func leaseResponse(_ *params, r *cluster.Reply) response { return ok(newLeaseBody(r, 0)) }
+func leaseResponse(_ *params, r *calls.Reply) response { return ok(newLeaseBody(r, 0)) }
 
 // resizedResponse reports whether the receipt was settled.
-func resizedResponse(_ *params, r *cluster.Reply) response {
+func resizedResponse(_ *params, r *calls.Reply) response {
 	body := newLeaseBody(r, 0)
 	if body.Spent {
 		body.Settled = &r.Found
@@ -419,7 +419,7 @@ type tokensBody struct {
 	Highest int64 `json:"highest_token"`
 }
 
-// ownLimitBody has the group's own limit, or null.
+// ownLimitBody has the limit that was set for a group alone, or null.
 type ownLimitBody struct {
 	Semaphore string `json:"semaphore"`
 	Epoch     uint64 `json:"epoch"`
@@ -459,13 +459,13 @@ type completionBody struct {
 	Token      uint64 `json:"token"`
 }
 
-func newLeaseBody(r *cluster.Reply, i int) reads.LeaseBody {
+func newLeaseBody(r *calls.Reply, i int) reads.LeaseBody {
 	g := r.Grants[i]
 	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Group: g.With().Group, Count: g.Count, Token: g.Token,
 		ExpiresInMS: reads.Left(reads.EndOf(r.DeadlineMS, g.With().EndsMS), r.NowMS), WaitedMS: r.WaitedMS, TimesBody: reads.NewTimesBody(&g, r.NowMS)}
 }
 
-func newLeasesBody(r *cluster.Reply) leasesBody {
+func newLeasesBody(r *calls.Reply) leasesBody {
 	body := leasesBody{Session: exchange.FormatSession(r.Session), Leases: make([]reads.LeaseBody, len(r.Grants))}
 	for i := range r.Grants {
 		body.Leases[i] = newLeaseBody(r, i)
@@ -473,9 +473,9 @@ func newLeasesBody(r *cluster.Reply) leasesBody {
 	return body
 }
 
-// stillWaiting shows a waiting request. If the request is for several semaphores, the position is in the line of the
-// first.
-func stillWaiting(p *params, r *cluster.Reply) reads.WaitingBody {
+// stillWaiting shows a waiting request. If the request is for several semaphores, its position is given for the line of
+// the first.
+func stillWaiting(p *params, r *calls.Reply) reads.WaitingBody {
 	body := reads.WaitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
 	if p.mode == 0 {
 		body.Semaphore, body.Count, body.Group = r.Subject, r.Asked, r.Why().Group
@@ -486,15 +486,15 @@ func stillWaiting(p *params, r *cluster.Reply) reads.WaitingBody {
 	return body
 }
 
-func newLifeBody(r *cluster.Reply) reads.LifeBody {
+func newLifeBody(r *calls.Reply) reads.LifeBody {
 	return reads.LifeBody{Session: exchange.FormatSession(r.Session), TTLMS: r.TTLMS, ExpiresInMS: reads.Left(r.DeadlineMS, r.NowMS), OneShot: r.OneShot}
 }
 
-func newRestoredBody(r *cluster.Reply) restoredBody {
+func newRestoredBody(r *calls.Reply) restoredBody {
 	return restoredBody{LifeBody: newLifeBody(r), Created: r.Created, Leases: newLeasesBody(r).Leases}
 }
 
-func newDeliveryBody(r *cluster.Reply) deliveryBody {
+func newDeliveryBody(r *calls.Reply) deliveryBody {
 	body := deliveryBody{Count: len(r.Completed), Completed: make([]completionBody, len(r.Completed))}
 	for i, c := range r.Completed {
 		body.Completed[i] = completionBody{Name: c.Semaphore, Group: c.Group, Epoch: c.Epoch, Granted: c.Granted, Deleted: c.Deleted, Superseded: c.Superseded(), Token: c.Token}

@@ -602,8 +602,8 @@ func readMode(p *params, name string, v strictjson.Value) error {
 	return nil
 }
 
-// readEnd returns a reader of what the end of a session does. The value is usual, which is the default, or other, for
-// which the reader calls set.
+// readEnd returns a reader of the member that says what the end of a session does. The member is either usual, the
+// default, or other; the reader calls set for other.
 func readEnd(usual, other string, set func(p *params)) func(p *params, name string, v strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		switch text, _ := v.Text(); text {

@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// FuzzNameInPath: encode → route → decode gives the same name, however the name
-// is encoded; and names that may not be are refused.
+// FuzzNameInPath: a name that is encoded, routed and decoded stays the same, in whichever way it is encoded. Invalid
+// names are refused.
 func FuzzNameInPath(f *testing.F) {
 	for _, name := range []string{"a", "a/b", "..", "%41", "a b", "\x00", "\xff", "é", "/", "value", "a/leases", strings.Repeat("n", 512), strings.Repeat("n", 513), "+", "?", "#"} {
 		f.Add(name, uint64(0))
@@ -53,8 +53,7 @@ func FuzzNameInPath(f *testing.F) {
 	})
 }
 
-// percentEncode encodes the bytes that must be encoded, and of the rest those whose
-// bits in more are set.
+// percentEncode encodes the bytes that must be encoded. It also encodes each other byte whose bit in more is set.
 func percentEncode(name string, more uint64) string {
 	var b strings.Builder
 	for i := range len(name) {

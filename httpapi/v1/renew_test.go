@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// TestRenewalShowsNoLeasesWithoutMemory: many are left out where clients who don't read have taken
-// the room for large replies.
+// TestRenewalShowsNoLeasesWithoutMemory: while clients that don't read have used up the memory for large replies, a
+// renewal still shows a few leases, but not many.
 func TestRenewalShowsNoLeasesWithoutMemory(t *testing.T) {
 	a := apitest.New(t)
 	path := "PUT /v1/sessions/" + a.Open("20s")

@@ -30,8 +30,8 @@ func TestSessionsPageIsBoundedInRecords(t *testing.T) {
 	a.Do("GET /v1/sessions?cursor="+got.Member("next"), "").Is(200, "sessions.length=2", "next=null")
 }
 
-// TestSessionsPageIsBoundedInBytes: a request of many semaphores with long names
-// counts for what it shows, twice: as asked for and as what it waits for.
+// TestSessionsPageIsBoundedInBytes: a request for many semaphores with long names counts twice, because the reply shows
+// the names twice: as requested, and as obstacles.
 func TestSessionsPageIsBoundedInBytes(t *testing.T) {
 	const sessions, requests, each = 20, 16, 64
 	a := apitest.New(t)

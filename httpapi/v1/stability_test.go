@@ -8,10 +8,10 @@ import (
 	"github.com/signalbox/signalbox/test/openapitest"
 )
 
-// released is what clients rely on since release 0.2.0. A later release may add lines, and removes none.
+// released is what clients rely on since release 0.2.0. A later release may add lines, but must not remove any.
 const released = "testdata/surface-0.2.0.golden"
 
-// TestAPIIsStable: a client of the released API goes on to work, see docs/stability.md.
+// TestAPIIsStable: a client of the released API still works, see docs/stability.md.
 func TestAPIIsStable(t *testing.T) {
 	description, err := os.ReadFile("openapi.json")
 	if err != nil {

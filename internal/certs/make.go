@@ -40,6 +40,12 @@ type Pair struct {
 	Cert, Key string
 }
 
+// NameError is the text of the error for a name or a host that no certificate can have.
+type NameError string
+
+// Error returns the text.
+func (e NameError) Error() string { return string(e) }
+
 // pairOf returns the files of a certificate in a folder.
 func pairOf(dir, base string) Pair {
 	return Pair{filepath.Join(dir, base+".pem"), filepath.Join(dir, base+"-key.pem")}
@@ -67,7 +73,7 @@ func MakeAuthority(dir string, overwrite bool) (Pair, error) {
 
 // MakeNode issues the certificate of a node, signed by the authority in the folder. hosts are the names and addresses
 // by which clients reach the node over HTTPS. MakeNode adds the loopback names and, if it is a host name, the id. It
-// fails with fs.ErrExist if a file exists and overwrite is not set.
+// fails with a NameError for the id or a host, and with fs.ErrExist if a file exists and overwrite is not set.
 func MakeNode(dir, id string, hosts []string, overwrite bool) (Pair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: id},
@@ -81,7 +87,7 @@ func MakeNode(dir, id string, hosts []string, overwrite bool) (Pair, error) {
 		case hostName.MatchString(host):
 			template.DNSNames = append(template.DNSNames, host)
 		case host != id:
-			return Pair{}, fmt.Errorf("%q is neither a host name nor an IP address", host)
+			return Pair{}, NameError(fmt.Sprintf("%q is neither a host name nor an IP address", host))
 		}
 	}
 	return issue(dir, "node-"+id, template, overwrite)
@@ -118,8 +124,8 @@ func CopyNode(from, to, id, base string) error {
 
 var hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 
-// MakeClient issues the certificate of a client, signed by the authority in the folder. It fails with fs.ErrExist if a
-// file exists and overwrite is not set.
+// MakeClient issues the certificate of a client, signed by the authority in the folder. It fails with a NameError for
+// the name, and with fs.ErrExist if a file exists and overwrite is not set.
 func MakeClient(dir, client string, overwrite bool) (Pair, error) {
 	return issue(dir, "client-"+client, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: client},
@@ -131,7 +137,7 @@ func MakeClient(dir, client string, overwrite bool) (Pair, error) {
 // issue makes the folder's authority sign a certificate, which ends no later than the authority's own certificate.
 func issue(dir, base string, template *x509.Certificate, overwrite bool) (Pair, error) {
 	if id := template.Subject.CommonName; !name.MatchString(id) || strings.HasSuffix(id, "-key") {
-		return Pair{}, fmt.Errorf("%q can't be the name in a certificate: 1 to 64 of letters, digits, '.', '_' and '-', with a letter or digit first, and not -key at the end", id)
+		return Pair{}, NameError(fmt.Sprintf("%q can't be the name in a certificate: 1 to 64 of letters, digits, '.', '_' and '-', with a letter or digit first, and not -key at the end", id))
 	}
 	files := pairOf(dir, "ca")
 	authority, err := readPair(files)

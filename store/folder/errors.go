@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// The kinds of errors, for errors.Is. Each comes as a value of the type of similar name, which has the details, for
-// errors.As.
+// The kinds of errors, for errors.Is. An error with details has its own type, for errors.As: for example, an ErrLocked
+// is a *LockedError.
 var (
 	// ErrLocked: another process, or another Store of this process, has the folder open.
 	ErrLocked = errors.New("the data folder is in use")
-	// ErrGone: another file has the name of the lock file of an open folder, or none.
+	// ErrGone: the lock file of an open folder has been removed, or replaced by another file.
 	ErrGone = errors.New("the data folder was deleted or replaced while the node ran")
 	// ErrForeign: the folder has content that this program has not written.
 	ErrForeign = errors.New("not a Signalbox data folder")

@@ -69,9 +69,9 @@ func (r record) encode() []byte {
 	return fmt.Appendf(body, "crc32c %08x\n", crc32.Checksum(body, castagnoli))
 }
 
-// decodeRecord decodes the file's content. It fails with errRecord for bytes that encode has not written. Of a record
-// in another format it returns only the format, and of a record with an unknown journal only format and journal, both
-// without an error.
+// decodeRecord decodes the file's content. It fails with errRecord for bytes that encode has not written. A record of
+// an unknown format has only format set, and a record of an unknown journal only format and journal: the caller tells
+// the user which version wrote the folder.
 func decodeRecord(content []byte) (record, error) {
 	text := string(content)
 	at := strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n") + 1

@@ -51,7 +51,7 @@ func contentOf(t *testing.T, path string) string {
 	return f.ClusterID()
 }
 
-// kept makes sure that the content before is kept as a data folder.
+// checkKept makes sure that the content before is kept as a data folder.
 func checkKept(t *testing.T, path string) {
 	t.Helper()
 	if got := contentOf(t, filepath.Join(path, "before-a")); got != "a" {
@@ -77,7 +77,7 @@ func TestReplace(t *testing.T) {
 }
 
 // TestReplaceSurvivesCrashes ends a replacement at each of its steps, and then its
-// completion at each of its own: the next open finds the old content or the new one, and
+// completion at each of its steps: the next open finds the old content or the new one, and
 // once it has found the new one, never again the old one.
 func TestReplaceSurvivesCrashes(t *testing.T) {
 	steps, finished := 0, false

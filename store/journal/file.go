@@ -97,8 +97,8 @@ func decodeFileHead(head []byte) (s state, err error) {
 
 // OpenFile opens the journal in a folder.
 func OpenFile(folder string) (File, error) {
-	file, err := os.OpenFile(filepath.Join(folder, FileName), os.O_RDWR|syncedWrites, 0)
-	if err != nil || syncedWrites != 0 {
+	file, err := os.OpenFile(filepath.Join(folder, FileName), os.O_RDWR|syncFlag, 0)
+	if err != nil || syncFlag != 0 {
 		return file, err
 	}
 	return syncedFile{file}, nil

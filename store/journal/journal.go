@@ -43,7 +43,7 @@ func (j *Journal) Append(op Op) (sequence uint64, err error) {
 	if err := j.Settle(); err != nil {
 		return 0, err
 	}
-	size := aligned(recordHead + op.bodySize())
+	size := roundUpToAlignment(recordHead + op.bodySize())
 	switch {
 	case size > j.half:
 		return 0, ErrTooLarge
@@ -144,9 +144,9 @@ type record struct {
 }
 
 // size returns the number of bytes that the record takes in the file.
-func (r record) size() int64 { return aligned(recordHead + int64(r.length)) }
+func (r record) size() int64 { return roundUpToAlignment(recordHead + int64(r.length)) }
 
-func aligned(n int64) int64 { return (n + recordAlign - 1) / recordAlign * recordAlign }
+func roundUpToAlignment(n int64) int64 { return (n + recordAlign - 1) / recordAlign * recordAlign }
 
 func (o Op) bodySize() int64 {
 	if o.Entries == nil {
@@ -184,5 +184,5 @@ func appendRecord(to []byte, head record, salt uint32, op Op) ([]byte, uint32) {
 	h = binary.BigEndian.AppendUint32(h, crc32.Checksum(body, castagnoli))
 	check := crc32.Update(salt, castagnoli, h)
 	binary.BigEndian.PutUint32(to[start+len(h):], check)
-	return append(to, make([]byte, aligned(int64(len(to)-start))-int64(len(to)-start))...), check
+	return append(to, make([]byte, roundUpToAlignment(int64(len(to)-start))-int64(len(to)-start))...), check
 }

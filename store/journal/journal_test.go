@@ -135,7 +135,7 @@ func TestHalvesAreNotOverrun(t *testing.T) {
 		if bytes.ContainsFunc(m.content[fileHead+2*half:], func(r rune) bool { return r != 0 }) {
 			t.Fatalf("a record of %d bytes of data reaches beyond its half", length)
 		}
-		if fits := aligned(recordHead+entryHead+int64(length)) <= half; fits != (err == nil) {
+		if fits := roundUpToAlignment(recordHead+entryHead+int64(length)) <= half; fits != (err == nil) {
 			t.Fatalf("%d bytes of data: %v", length, err)
 		}
 	}
@@ -175,7 +175,7 @@ func TestOpenWritesTheLastRecordAgain(t *testing.T) {
 	j, _ := open(t, m, 0)
 	fill(t, j, 1, 13)
 	cached := &cache{memory: m, disk: slices.Clone(m.content)}
-	clear(cached.disk[j.place()-aligned(recordHead+op(13).bodySize()) : j.place()])
+	clear(cached.disk[j.place()-roundUpToAlignment(recordHead+op(13).bodySize()) : j.place()])
 	found, err := Read(cached, 0)
 	must(t, err)
 	if _, err := Open(cached, found, 0); err != nil {
@@ -212,7 +212,7 @@ func TestDamageIsDistinguishedFromATornEnd(t *testing.T) {
 		last++
 		j.Drained(last - 1)
 		fill(t, j, last, last)
-		places = append(places, j.place()-aligned(recordHead+op(last).bodySize()))
+		places = append(places, j.place()-roundUpToAlignment(recordHead+op(last).bodySize()))
 		if j.Generation() == 2 && first == 0 {
 			first = last
 		}

@@ -2,5 +2,5 @@ package journal
 
 import "syscall"
 
-// syncedWrites makes each write sync its data, as if fdatasync followed, in one system call.
-const syncedWrites = syscall.O_DSYNC
+// syncFlag makes each write sync its data, as if fdatasync followed, in one system call.
+const syncFlag = syscall.O_DSYNC

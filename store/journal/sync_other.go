@@ -2,5 +2,6 @@
 
 package journal
 
-// syncedWrites is 0 because O_DSYNC may not sync here, or may not exist: syncedFile calls Sync after each write.
-const syncedWrites = 0
+// syncFlag opens a file whose writes are synced. It is 0 here because O_DSYNC may not sync, or may not exist:
+// syncedFile calls Sync after each write.
+const syncFlag = 0

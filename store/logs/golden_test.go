@@ -16,7 +16,7 @@ func TestRecordsAreForEver(t *testing.T) {
 	stable := stableRecord{generation: 0x0102030405060708, values: map[string][]byte{
 		keyCurrentTerm: {0, 0, 0, 0, 0, 0, 1, 2}, keyVoteTerm: {0, 0, 0, 0, 0, 0, 1, 1}, keyVoteCandidate: []byte("n2"), keyDrained: {7: 9}, "empty": {},
 	}}
-	entries, err := sealed([]*raft.Log{
+	entries, err := withChecksums([]*raft.Log{
 		{Index: 0x0102030405060708, Term: 0x1112131415161718, Type: raft.LogCommand, Data: []byte("command")},
 		{Index: 2, Term: 1, Type: raft.LogConfiguration},
 	})

@@ -138,8 +138,8 @@ func (l *journaledLog) put(log *raft.Log, sequence uint64) {
 	l.all = l.all.with(log.Index)
 }
 
-// remove removes a range of entries from the tail, and remembers the range in cuts, with the sequence reached. The
-// caller holds mu.
+// remove removes a range of entries from the tail, and adds the range to cuts, with the sequence of the removal, which
+// the caller has stored in reached. The caller holds mu.
 func (l *journaledLog) remove(first, last uint64) {
 	from, _ := l.place(first)
 	to, found := l.place(last)

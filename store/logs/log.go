@@ -46,12 +46,12 @@ type checkedLog struct {
 	guard         *damage.Guard
 	storing       sync.Mutex // held during StoreLogs, so that watched's last error is of this call
 
-	// covered is Config.Covered. Raft stores only entries after its newest snapshot, with one exception: a node's
-	// newest snapshot is a restored state that never came into force, the node's log ends before it, and the next
-	// leader continues that log. Raft would store and acknowledge such entries, but never apply them.
+	// covered is Config.Covered. Raft stores only entries after its newest snapshot, with one exception. For example, a
+	// node's newest snapshot at index 90 is a restored state that never came into force, its log ends at 80, and the
+	// next leader continues the log at 81. Raft would store and acknowledge entry 81, but never apply it.
 	covered *atomic.Uint64
-	// headless reports whether the newest snapshot is not in force. nil: such a snapshot is assumed not to be in force.
-	headless atomic.Pointer[func() bool]
+	// restorePending reports whether the newest snapshot is not in force. nil: such a snapshot is assumed not to be in force.
+	restorePending atomic.Pointer[func() bool]
 }
 
 var _ raft.LogStore = (*checkedLog)(nil)
@@ -83,18 +83,20 @@ func (c *checkedLog) seal(logs []*raft.Log) ([]*raft.Log, error) {
 		return nil, fmt.Errorf("%w: entry %d, where the snapshot has index %d; that is of a restore which the other members don't have, "+
 			"so stop this node, empty its data folder and start it: it gets the state from them", ErrCovered, logs[0].Index, newest)
 	}
-	return sealed(logs)
+	return withChecksums(logs)
 }
 
 func (c *checkedLog) refusesCovered() bool {
-	headless := c.headless.Load()
-	return headless == nil || (*headless)()
+	restorePending := c.restorePending.Load()
+	return restorePending == nil || (*restorePending)()
 }
 
-// RefuseCovered sets how Logs decides about entries that the newest snapshot covers. While headless returns false, the
+// RefuseCovered sets how Logs decides about entries that the newest snapshot covers. While restorePending returns false, the
 // snapshot is in force and contains these entries, so Logs stores them. A leader sends such entries if the entry after
-// a snapshot could not be stored. headless must not block.
-func (s *Stores) RefuseCovered(headless func() bool) { s.log.headless.Store(&headless) }
+// a snapshot could not be stored. restorePending must not block.
+func (s *Stores) RefuseCovered(restorePending func() bool) {
+	s.log.restorePending.Store(&restorePending)
+}
 
 func (c *checkedLog) GetLog(index uint64, log *raft.Log) error {
 	// Check before the cache is read, since a damaged node must not replicate entries.
@@ -243,9 +245,9 @@ func checkRead(index uint64, log *raft.Log) error {
 	return checkEntry(log)
 }
 
-// sealed returns the entries, each with a checksum. It checks entries that have a checksum. It copies the others, since
+// withChecksums returns the entries, each with a checksum. It checks entries that have a checksum. It copies the others, since
 // Raft's goroutines share them. It fails with an EntryError.
-func sealed(logs []*raft.Log) ([]*raft.Log, error) {
+func withChecksums(logs []*raft.Log) ([]*raft.Log, error) {
 	result := logs
 	for i, log := range logs {
 		if len(log.Extensions) > 0 {

@@ -376,7 +376,7 @@ func TestCutsOnAFullDisk(t *testing.T) {
 
 func mustSeal(t *testing.T, logs []*raft.Log) []*raft.Log {
 	t.Helper()
-	entries, err := sealed(logs)
+	entries, err := withChecksums(logs)
 	storetest.Must(t, err)
 	return entries
 }

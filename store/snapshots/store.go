@@ -90,8 +90,9 @@ func Create(folder string) error {
 	}), db.Close())
 }
 
-// Open opens the file. found is the result of Read. The caller then calls Tidy. Open syncs the file, since a killed
-// process may have left writes that are not synced, and the node will rely on the listed snapshots.
+// Open opens the file. found is the result of Read. The caller then calls Tidy. Opening syncs the file, see
+// [damage.BoltOptions]: a killed process may have left writes that are not synced, and the node will rely on the listed
+// snapshots.
 func Open(c Config, found Contents) (*Store, error) {
 	s := &Store{
 		guard: c.Guard, witness: c.Witness, logger: c.Logger, newest: cmp.Or(c.Newest, new(atomic.Uint64)), stored: found.readable,
@@ -109,9 +110,6 @@ func Open(c Config, found Contents) (*Store, error) {
 	})
 	if err != nil {
 		return nil, err
-	}
-	if err := c.Guard.WriteFailed(FileName, s.db.Sync()); err != nil {
-		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
@@ -39,14 +40,14 @@ type Node struct {
 	Fail      error // the error of every call, when set
 	FailFrom  int   // DoMany: the first call that fails
 	Panics    bool
-	Calls     []cluster.Call
+	Calls     []calls.Call
 	StatusNow cluster.Status
 	ChecksNow []cluster.Check
 	history   []replica.EventEntry
 	Floor     uint64        // events up to it are gone
 	news      chan struct{} // closed at the next entry
 	Asked     []string      // what Members was asked for
-	LastRead  cluster.Consistency
+	LastRead  calls.Consistency
 	Lagging   bool // stale reads never reach an index
 }
 
@@ -54,7 +55,7 @@ type fakeWait struct {
 	session, place uint64
 	wants          []fsm.Want
 	beganMS, endMS int64
-	reply          chan cluster.Reply
+	reply          chan calls.Reply
 }
 
 // ClusterID is the id of the cluster that a Node says it is of.
@@ -105,19 +106,19 @@ func (n *Node) Apply(encoded ...[]byte) *fsm.Applied {
 
 func (n *Node) finish(w *fakeWait, r fsm.Result) {
 	delete(n.waits, w)
-	w.reply <- cluster.Reply{Result: r, Index: n.Index, NowMS: n.machine.NowMS(), WaitedMS: n.nowMS - w.beganMS}
+	w.reply <- calls.Reply{Result: r, Index: n.Index, NowMS: n.machine.NowMS(), WaitedMS: n.nowMS - w.beganMS}
 	n.moved.Broadcast()
 }
 
 // start applies a call, and registers its wait where it waits.
-func (n *Node) start(call cluster.Call) (cluster.Reply, *fakeWait) {
+func (n *Node) start(call calls.Call) (calls.Reply, *fakeWait) {
 	n.Calls = append(n.Calls, call)
 	n.sequence++
 	id := fsm.RequestID{Origin: 1, Sequence: n.sequence}
-	wait := &fakeWait{beganMS: n.nowMS, endMS: n.nowMS + call.Wait.Milliseconds(), reply: make(chan cluster.Reply, 1)}
+	wait := &fakeWait{beganMS: n.nowMS, endMS: n.nowMS + call.Wait.Milliseconds(), reply: make(chan calls.Reply, 1)}
 	applied := n.Apply(fsm.Envelope{Request: id, Key: call.Key, Owner: call.Owner, Limits: call.Limits}.Encode(call.Command))
 	r := applied.Commands[0].Result
-	reply := cluster.Reply{Result: r, Index: n.Index, NowMS: n.machine.NowMS()}
+	reply := calls.Reply{Result: r, Index: n.Index, NowMS: n.machine.NowMS()}
 	if r.Code != fsm.Waiting {
 		return reply, nil
 	}
@@ -148,14 +149,14 @@ func (n *Node) waitingMS(session, place uint64) int64 {
 }
 
 // Do implements exchange.Node.
-func (n *Node) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
+func (n *Node) Do(ctx context.Context, call calls.Call) (*calls.Reply, error) {
 	if n.Panics {
 		panic("secret of the inside")
 	}
 	n.mu.Lock()
 	if n.Fail != nil {
 		defer n.mu.Unlock()
-		return &cluster.Reply{}, n.Fail
+		return &calls.Reply{}, n.Fail
 	}
 	reply, wait := n.start(call)
 	n.mu.Unlock()
@@ -170,19 +171,19 @@ func (n *Node) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error
 		defer n.mu.Unlock()
 		delete(n.waits, wait)
 		n.moved.Broadcast()
-		return &cluster.Reply{}, ctx.Err()
+		return &calls.Reply{}, ctx.Err()
 	}
 }
 
 // DoMany implements exchange.Node.
-func (n *Node) DoMany(_ context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
+func (n *Node) DoMany(_ context.Context, list []calls.Call) ([]calls.Reply, []error) {
 	if n.Panics {
 		panic("secret of the inside")
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	replies, errs := make([]cluster.Reply, len(calls)), make([]error, len(calls))
-	for i, call := range calls {
+	replies, errs := make([]calls.Reply, len(list)), make([]error, len(list))
+	for i, call := range list {
 		switch {
 		case n.Fail != nil && i == n.FailFrom:
 			errs[i] = n.Fail
@@ -214,7 +215,7 @@ func (n *Node) Advance(ms int64) {
 		if w.endMS <= n.nowMS {
 			r, _ := n.machine.Outcome(w.session, w.place, w.wants)
 			delete(n.waits, w)
-			w.reply <- cluster.Reply{Result: r, Index: n.Index, NowMS: n.machine.NowMS(), WaitingMS: n.waitingMS(w.session, w.place)}
+			w.reply <- calls.Reply{Result: r, Index: n.Index, NowMS: n.machine.NowMS(), WaitingMS: n.waitingMS(w.session, w.place)}
 		}
 	}
 	n.moved.Broadcast()
@@ -239,18 +240,18 @@ func (n *Node) AwaitWatcher(name string) {
 }
 
 // Read implements exchange.Node.
-func (n *Node) Read(_ context.Context, c cluster.Consistency) (cluster.Reading, error) {
+func (n *Node) Read(_ context.Context, c calls.Consistency) (calls.Reading, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.LastRead = c
 	n.Reads.Add(1)
 	if n.Lagging && c.MinIndex > 0 {
-		return cluster.Reading{}, outcome.ErrBehind
+		return calls.Reading{}, outcome.ErrBehind
 	}
 	if n.Fail != nil && !c.Stale {
-		return cluster.Reading{}, n.Fail
+		return calls.Reading{}, n.Fail
 	}
-	return cluster.Reading{Index: n.Index, NowMS: n.nowMS, Stale: c.Stale, LastContact: 42 * time.Millisecond}, nil
+	return calls.Reading{Index: n.Index, NowMS: n.nowMS, Stale: c.Stale, LastContact: 42 * time.Millisecond}, nil
 }
 
 // View implements exchange.Node.

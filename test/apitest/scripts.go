@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/httpapi"
 )
 
@@ -327,7 +327,7 @@ func (s *script) blocked() {
 
 func (s *script) state() string {
 	s.Helper()
-	if _, err := s.Node.Read(context.Background(), cluster.Consistency{}); err != nil { // so that a follower has it
+	if _, err := s.Node.Read(context.Background(), calls.Consistency{}); err != nil { // so that a follower has it
 		s.Fatal(err)
 	}
 	return StateOf(s.T, s.Node)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -314,9 +315,9 @@ func (s *Site) Semaphore(name, permits, level string) {
 }
 
 // Do performs a command that must succeed.
-func (s *Site) Do(command fsm.Command) cluster.Reply {
+func (s *Site) Do(command fsm.Command) calls.Reply {
 	s.Helper()
-	reply, err := s.Node.Do(context.Background(), cluster.Call{Command: command})
+	reply, err := s.Node.Do(context.Background(), calls.Call{Command: command})
 	if err != nil || reply.Code != fsm.OK {
 		s.Fatalf("%+v: %v, %v", command, reply.Code, err)
 	}
@@ -324,9 +325,9 @@ func (s *Site) Do(command fsm.Command) cluster.Reply {
 }
 
 // CaughtUp waits until the node that is asked has applied the command of a reply.
-func (s *Site) CaughtUp(done cluster.Reply) {
+func (s *Site) CaughtUp(done calls.Reply) {
 	s.Helper()
-	if _, err := s.Node.Read(context.Background(), cluster.Consistency{MinIndex: done.Index}); err != nil {
+	if _, err := s.Node.Read(context.Background(), calls.Consistency{MinIndex: done.Index}); err != nil {
 		s.Fatal(err)
 	}
 }

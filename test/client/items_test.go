@@ -42,6 +42,9 @@ func TestRealItems(t *testing.T) {
 		for item, err := range i.List(s.ctx, "a/") {
 			s.ok(err)
 			names = append(names, fmt.Sprintf("%s %q %d %t", item.Name, item.Value, item.Flags, item.Session == session.ID()))
+			if item.Index < item.Version {
+				t.Errorf("%s has version %d in the state of index %d", item.Name, item.Version, item.Index)
+			}
 		}
 		if want := []string{`a/b "text" 7 false`, `a/c "\xff\x00" 0 true`}; !slices.Equal(names, want) {
 			t.Errorf("listed %q", names)

@@ -5,7 +5,7 @@
 //
 // A test begins a list with Begin and runs each input with Case. A case that is not on its
 // list fails the test, and so does one on the list that did not run. TestHostileInputs of
-// the root counts the lists. Only tests import it, those of any package; it imports no
+// the root counts the lists. Only tests import it; it imports no
 // package of Signalbox.
 //
 //   - hostile.go: List, the cases of one test; Lists, all lists.

@@ -52,7 +52,7 @@ type List struct {
 }
 
 // Begin begins the list of that name. At the end of the test it compares the list with the
-// cases that ran, and the heap with that of the beginning. Not inside a bubble of synctest,
+// cases that ran, and the heap with the first heap. Not inside a bubble of synctest,
 // where a cleanup can't wait for what the bubble leaves behind.
 func Begin(t *testing.T, name string) *List {
 	t.Helper()

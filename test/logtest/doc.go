@@ -1,5 +1,5 @@
 // Package logtest records a log, for tests that look for lines in it. Only tests import it,
-// those of any package; it imports no package of Signalbox.
+// from any package; it imports no package of Signalbox.
 //
 //   - log.go: Log, a logger that keeps what is logged.
 package logtest

@@ -16,7 +16,7 @@
 // said was synced, or changes other sectors than those written, is not: that is damage.
 // KillAt ends the program instead: its writes stay in the page cache, synced or not.
 //
-// It has no other function of os than those that the two use, so that a build fails when they
+// It has no other function of os than the two use, so that a build fails when they
 // begin to use another one. It imports nothing of the project. One Record is made at a time.
 //
 //   - os.go: the functions and the File of package os

@@ -22,32 +22,33 @@ var layers = map[string][]string{
 
 	"httpapi": {"client/cells", "httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
 	// The native API, its reads and stream of events, and the cluster's members.
-	"httpapi/v1":          {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members", "httpapi/v1/reads", "httpapi/v1/snapshot"},
-	"httpapi/v1/reads":    {"cluster", "fsm", "httpapi/access", "httpapi/exchange"},
+	"httpapi/v1":          {"cluster/calls", "fsm", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members", "httpapi/v1/reads", "httpapi/v1/snapshot"},
+	"httpapi/v1/reads":    {"cluster/calls", "fsm", "httpapi/access", "httpapi/exchange"},
 	"httpapi/v1/events":   {"cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"},
 	"httpapi/v1/members":  {"cluster", "cluster/outcome", "httpapi/exchange", "httpapi/strictjson"},
-	"httpapi/v1/snapshot": {"cluster", "cluster/backup", "cluster/outcome", "fsm", "httpapi/exchange"},
+	"httpapi/v1/snapshot": {"cluster/backup", "cluster/calls", "cluster/outcome", "fsm", "httpapi/exchange"},
 	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
 	// The dialects: no package but cmd/signalbox imports one.
-	"httpapi/consul":        {"cluster", "cluster/outcome", "fsm", "httpapi/consul/queues", "httpapi/exchange"},
-	"httpapi/fleetlock":     {"cluster", "fsm", "httpapi/exchange"},
-	"httpapi/terraform":     {"cluster", "cluster/outcome", "fsm", "httpapi/exchange"},
-	"httpapi/throttle":      {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
-	"httpapi/nodered":       {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/consul":        {"cluster", "cluster/calls", "cluster/outcome", "fsm", "httpapi/consul/queues", "httpapi/exchange"},
+	"httpapi/fleetlock":     {"cluster/calls", "fsm", "httpapi/exchange"},
+	"httpapi/terraform":     {"cluster/calls", "cluster/outcome", "fsm", "httpapi/exchange"},
+	"httpapi/throttle":      {"cluster/calls", "fsm", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/nodered":       {"cluster/calls", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/consul/queues": {"internal/wake"}, // in which order waiting queries hear of a change
 	// One request and its reply, for every API, on JSON whose every byte has a meaning.
-	"httpapi/exchange":   {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/audit", "httpapi/strictjson", "internal/wake"},
+	"httpapi/exchange":   {"cluster", "cluster/backup", "cluster/calls", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/audit", "httpapi/strictjson", "internal/wake"},
 	"httpapi/strictjson": {},
 	"httpapi/audit":      {},      // one line for each change
 	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
 
 	"httpapi/proxy":    {"httpapi/exchange", "httpapi/v1/reads", "client/cells", "client/credentials"}, // requests to the clusters that share the names
-	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/exchange"},                      // spans of requests, for OpenTelemetry
+	"httpapi/tracing":  {"cluster/calls", "cluster/replica", "fsm", "httpapi/exchange"},                // spans of requests, for OpenTelemetry
 	"httpapi/callback": {"cluster/notices", "fsm"},                                                     // notices over HTTP
-	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                                          // throttle's TOML, applied through the log
+	"httpapi/declare":  {"cluster", "cluster/calls", "cluster/outcome", "fsm"},                         // throttle's TOML, applied through the log
 
-	"cluster":            {"cluster/backup", "cluster/election", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "client/cells", "internal/wake", "store"},
+	"cluster":            {"cluster/backup", "cluster/calls", "cluster/election", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
 	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                                   // the state as a file, and back
+	"cluster/calls":      {"client/cells", "cluster/forward", "cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake"},                                                             // a caller's command or read, until its reply
 	"cluster/election":   {"internal/wake"},                                                                                                                                                                                 // a leader without waiting for silence that proves nothing
 	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                                               // a command's way to the leader
 	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                                                                                                 // what a leader does in one term
@@ -99,7 +100,7 @@ var layers = map[string][]string{
 	"client/examples/worker-pool":   {"client"},
 
 	// What tests alone use.
-	"test/apitest":        {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "test/memnet", "test/openapitest", "store"},
+	"test/apitest":        {"cluster", "cluster/backup", "cluster/calls", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "store", "test/memnet", "test/openapitest"},
 	"test/chaos":          {},                                                                                // real processes under faults: tests alone
 	"test/checks":         {"client", "cluster/replica", "fsm", "test/noderedclient", "test/throttleclient"}, // what a run under faults is held to
 	"test/client":         {},                                                                                // the Go client against real nodes: tests alone
@@ -158,7 +159,7 @@ var testLayers = map[string][]string{
 
 	"test/clienttest":            {"client/operator"},
 	"cmd/signalbox/internal/mcp": {"test/clienttest"},
-	"cmd/signalbox/verbs":        {"cluster"}, // a folder to inspect
+	"cmd/signalbox/verbs":        {"cluster", "cluster/calls"}, // a folder to inspect
 	"cluster/offline":            {"test/memnet"},
 
 	"client":          {"client/batch", "client/operator"}, // without a node

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// pureFolders are the state machine's folder and those of the packages of ours that
+// pureFolders are the state machine's folder and the folders of our packages that
 // it imports.
 var pureFolders = []string{"fsm", "internal/wire"}
 

@@ -31,7 +31,7 @@ type typeChecker struct {
 }
 
 // types returns the checked packages by folder. Packages of ours are checked from
-// their source, those of others are read from the compiler's export data. The files
+// their source, other packages are read from the compiler's export data. The files
 // of all platforms are checked together: what is declared twice then, or does not
 // exist here, is no error.
 func (p tree) types() (map[string]*checkedPackage, error) {

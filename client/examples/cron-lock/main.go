@@ -53,8 +53,7 @@ func run(ctx context.Context, name string, atLeast time.Duration, command []stri
 	defer lease.Release(ctx)
 	enough := time.After(atLeast)
 
-	// The command is killed when the lease is lost, before the cluster can grant the
-	// lock to another machine: that is what the margin is for.
+	// The margin ends the ctx, and so the command, before the cluster can grant the lock to another machine.
 	work, stop := lease.Context(ctx)
 	defer stop()
 	job := exec.CommandContext(work, command[0], command[1:]...)

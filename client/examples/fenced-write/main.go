@@ -1,12 +1,13 @@
 // Command fenced-write shows a write to a database under a lock. A lock alone can't
 // protect the database: a writer that was paused (by its machine, its container, its
 // garbage collector) may go on after its lease has ended, and write when another writer
-// holds the lock. The fencing token closes that gap. It is larger with each grant, the
-// writer sends it along, and the database refuses a smaller one than it has seen:
+// holds the lock. The fencing token closes that gap: each grant has a larger token, the
+// writer sends its token with each write, and the database refuses a token that is smaller
+// than the token in the row:
 //
 //	UPDATE accounts SET balance = $1, token = $2 WHERE id = $3 AND token <= $2
 //
-// No row changed means that the writer has lost the lock. Here a map is the database.
+// If no row is changed, the writer has lost the lock. Here a map is the database.
 package main
 
 import (

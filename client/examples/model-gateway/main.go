@@ -1,10 +1,11 @@
-// Command model-gateway shows a gateway in front of a language model. Each tenant may make so many requests and
-// spend so many tokens a minute, over all gateways, and so many calls go on at once, tenants in turn. One decision
-// grants all three, so a call that waits for the model spends no tokens. The tokens of a call are an estimate until the
-// reply tells the count; then the gateway settles the difference, which is free again at once.
+// Command model-gateway shows a gateway in front of a language model, with three limits over all gateways. Each tenant
+// may make a number of requests a minute and spend a number of tokens a minute, and a number of calls go on at the same
+// time, with the tenants in turn. One decision grants all three, so a call that waits for the model spends no tokens.
+// The tokens of a call are an estimate until the reply tells the count. Then the gateway settles the difference, which
+// is available again at once.
 //
-// A call that can't begin in time gets 429. Here the model is a function, and the gateway's clients are in this
-// process; the handler is what a real gateway has.
+// A call that can't begin in time gets 429. Here the model is a function, and the gateway's clients are in this process;
+// a real gateway has the same handler.
 package main
 
 import (

@@ -1,10 +1,9 @@
-// Command rate-limit shows a limit of so many calls in each period, over all machines: a
-// semaphore whose leases are never renewed. Each call takes a lease that expires
-// one period later, so at most so many calls begin in any period. A caller waits in line
-// for the next free one.
+// Command rate-limit shows a limit on the number of calls in each period, over all machines: a semaphore whose leases
+// are never renewed. Each call takes a lease that expires one period later, so no more calls begin in a period than the
+// semaphore has permits. A caller waits in line for the next free permit.
 //
-// The Go client renews every lease, so this program sends its one request without the
-// client. The Idempotency-Key makes a repeat safe: it takes no second lease.
+// The Go client renews every lease, so this program sends its one request without the client. The Idempotency-Key makes
+// a repeat safe: it takes no second lease.
 package main
 
 import (

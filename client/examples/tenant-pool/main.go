@@ -1,9 +1,9 @@
-// Command tenant-pool shows a pool of workers that many tenants share: at most so many jobs at once over all
-// machines, at most so many of each tenant, and free places go to the tenant that uses least. A tenant with a
-// thousand jobs therefore delays no other tenant by more than the jobs that already run.
+// Command tenant-pool shows a pool of workers that many tenants share. It limits the jobs at a time over all machines,
+// and the jobs at a time of each tenant; a free place goes to the tenant that uses least. A tenant with a thousand jobs
+// therefore delays no other tenant by more than the jobs that already run.
 //
-// Workers may be on any machine; here they are goroutines of one process, and each holds a permit of its job's
-// tenant while it works. A tenant needs no set-up, and leaves no record.
+// Workers may be on any machine; here they are goroutines of one process, and each holds a permit of its job's tenant
+// while it works. A tenant needs no set-up, and leaves no record.
 package main
 
 import (

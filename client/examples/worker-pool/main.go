@@ -1,11 +1,10 @@
-// Command worker-pool shows producers and workers that share a semaphore: it counts the
-// items that no worker has taken. A producer stores an item and then calls Up, a worker
-// calls Down and then fetches an item. Producers and workers may be on any machine; here
-// they are goroutines, and the store is a channel.
+// Command worker-pool shows producers and workers that share a semaphore: it counts the items that no worker has taken.
+// A producer stores an item and then calls Up; a worker calls Down and then fetches an item. Producers and workers may
+// be on any machine; here they are goroutines, and the store is a channel.
 //
-// Down takes its permit once, however often the client had to repeat the call, so every
-// item is worked on once while all workers live. A worker that dies with an item takes
-// the item with it: where that matters, let the store keep items until they are done.
+// Down takes its permit once, even if the client has to repeat the call, so every item is worked on once while all
+// workers live. If a worker dies while it works on an item, the item is lost; if that matters, let the store keep items
+// until they are done.
 package main
 
 import (

@@ -21,8 +21,8 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// shortestShare is the least time for one attempt, because a healthy node needs some time too. A call with less time
-// left makes one attempt.
+// shortestShare is the least part of a call's time for one attempt, because a healthy node needs some time too. A call
+// with less time left makes one attempt.
 const shortestShare = 500 * time.Millisecond
 
 // maxReply bounds how many bytes of a reply are read.
@@ -50,8 +50,8 @@ func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 	if k.Patience != nil {
 		patience = min(patience, k.Patience())
 	}
-	if k.Longest > 0 {
-		share = min(share, max(k.Longest, shortestShare))
+	if k.MaxAttempt > 0 {
+		share = min(share, max(k.MaxAttempt, shortestShare))
 	}
 	if !k.waits() || k.Listen && t.failures > 0 { // after a failure, a quick attempt finds a node that replies
 		a.total = min(patience, share)
@@ -70,8 +70,8 @@ func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 }
 
 // Growing returns a Patience for a call that goes on in the background after its caller has waited for short. In the
-// first round over all nodes each node gets an equal part of short, and twice as long in each further round, in case
-// healthy nodes are slow.
+// first round over all nodes each node gets an equal part of short. In each further round it gets twice as long, since a
+// healthy node may just be slow.
 func (c *Caller) Growing(short time.Duration) func() time.Duration {
 	attempts, count := 0, c.nodes.Len()
 	return func() time.Duration {
@@ -144,8 +144,9 @@ func (c *Caller) setHeader(request *http.Request, node *nodes.Node, k *Call, bod
 	}
 }
 
-// send sends a request. If ctx ended before the request had a connection, the error also wraps errUnsent, which the
-// HTTP client's error does not tell. A RoundTripper of the user that reports no connections may have sent it.
+// send sends a request. If ctx ended while the request still waited for a connection, the error also wraps errUnsent.
+// The HTTP client's error does not tell this, so send traces the connection. If the user's RoundTripper reports no
+// connections, send does not know, and the request counts as sent.
 func (c *Caller) send(request *http.Request) (*http.Response, error) {
 	var wanted, got atomic.Bool
 	seen := &httptrace.ClientTrace{
@@ -211,12 +212,12 @@ func ownTransport() *http.Transport {
 // notSent reports whether an attempt failed before a node could read the request.
 func notSent(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" || isMistrust(err) || errors.Is(err, errUnsent)
+	return errors.As(err, &op) && op.Op == "dial" || isCertificateError(err) || errors.Is(err, errUnsent)
 }
 
-// isMistrust reports whether the client or the node refused the certificate of the other side. Another node may have a
-// valid certificate.
-func isMistrust(err error) bool {
+// isCertificateError reports whether the client or the node refused the certificate of the other side. Another node may
+// have a valid certificate.
+func isCertificateError(err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	var op *net.OpError
 	return errors.As(err, &untrusted) || errors.As(err, &op) && op.Op == "remote error" && strings.Contains(op.Error(), "certificate")

@@ -28,18 +28,18 @@ type Call struct {
 	// wait.
 	Until time.Time
 	// Listen lets a node hold the request for as long as the attempt may take, and then reply that it still waits.
-	Listen   bool
-	Longest  time.Duration        // bounds an attempt; 0: no further bound
-	Try      bool                 // a call without a wait, for a caller that waits: it is repeated until ctx ends while the cluster is overloaded
-	Patience func() time.Duration // bounds an attempt, its wait not included; nil: Config.AttemptTimeout alone
-	MaxPause time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
+	Listen           bool
+	MaxAttempt       time.Duration        // bounds an attempt; 0: no further bound
+	RepeatOverloaded bool                 // repeat the call until ctx ends while the cluster is overloaded: the caller waits, although the request does not
+	Patience         func() time.Duration // bounds an attempt, its wait not included; nil: Config.AttemptTimeout alone
+	MaxPause         time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
 
 	Operation Operation // lets the call share a request with other calls; zero: it does not
 
-	Elsewhere bool // begin at another node than the last one that worked
-	Once      bool // don't repeat it after an attempt that may have been carried out
-	Unsure    bool // an earlier call with the same key may have been carried out
-	Outlives  bool // Caller.Close does not end the call
+	OtherNode      bool // begin at another node than the last node that worked
+	NoRepeat       bool // don't repeat it after an attempt that may have been carried out
+	Unsure         bool // an earlier call with the same key may have been carried out
+	OutlivesCaller bool // Caller.Close does not end the call
 
 	Failed func(error) // is called with each failed attempt; may be nil
 }
@@ -75,7 +75,7 @@ const (
 	// driftParts: the client shortens spans of cluster time by 1/driftParts, in case its clock runs slower than the
 	// leader's by that much.
 	driftParts = 1024
-	// rounding is how far a node's time is off, because nodes count whole milliseconds.
+	// rounding is the largest error of a node's times, because nodes count whole milliseconds.
 	rounding = time.Millisecond
 )
 
@@ -101,9 +101,9 @@ func (m Moment) Add(d time.Duration) Moment { return m + Moment(d) }
 // Sub returns the span since another Moment.
 func (m Moment) Sub(other Moment) time.Duration { return time.Duration(m - other) }
 
-// Deadline returns until when the session of this reply certainly lives, and when to renew it. waitedMS counts from
-// when the node received this attempt, which is after Sent. A replayed reply has the waitedMS of an earlier attempt,
-// so Deadline ignores it.
+// Deadline returns the moment until which the session of this reply certainly lives, and when to renew it. The node's
+// times start at an unknown moment between Sent and Received, so Deadline counts from Sent. In a replayed reply
+// waitedMS belongs to an earlier attempt, so Deadline ignores it.
 func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt Moment) {
 	granted := r.Sent
 	if !r.Replayed {
@@ -122,13 +122,14 @@ func (r *Reply) Latest(expiresInMS int64) Moment {
 	return r.Received.Add(left + left/driftParts + rounding)
 }
 
-// duration converts a node's milliseconds, at most 200 years.
+// duration converts a node's milliseconds to a duration of at most 200 years.
 func duration(ms int64) time.Duration {
 	const limit = 200 * 365 * 24 * time.Hour
 	return time.Duration(min(max(ms, 0), int64(limit/time.Millisecond))) * time.Millisecond
 }
 
-// Milliseconds rounds up, so that a wait is never shortened and a short ttl does not become 0, which nodes reject.
+// Milliseconds rounds a duration up, so that a wait is never shortened and a short ttl does not become 0, which nodes
+// reject.
 func Milliseconds(d time.Duration) int64 {
 	whole, rest := int64(d/time.Millisecond), d%time.Millisecond
 	return whole + int64(cmp.Compare(rest, 0))

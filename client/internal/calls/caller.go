@@ -77,8 +77,8 @@ func New(cfg Config) (*Caller, error) {
 	return c, nil
 }
 
-// Close ends the calls under way with a cause, and all later calls, except calls with Outlives. It does not wait for
-// them to return.
+// Close ends the calls under way with a cause, and all later calls, except calls with OutlivesCaller. It does not
+// wait for them to return.
 func (c *Caller) Close(cause error) { c.cancel(cause) }
 
 // Refused returns the error that users get for a refusal.
@@ -93,7 +93,7 @@ func (c *Caller) CloseIdle() {
 
 // Distrust makes calls ask the other nodes first, until the node has replied to a request. It is for a node that left
 // a request without a reply.
-func (c *Caller) Distrust(node *nodes.Node) { c.nodes.Failed(node, time.Time{}, true) }
+func (c *Caller) Distrust(node *nodes.Node) { c.nodes.MarkFailed(node, time.Time{}, true) }
 
 // Do sends a call until it has a reply or a refusal. After a failure (no connection, 502, 503, 504, silence) it asks
 // the next node, with the same key, until ctx ends. allow decides how long each attempt may take. Reply.Node is set
@@ -106,9 +106,9 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 			return Reply{}, fmt.Errorf("signalbox: %w", err)
 		}
 	}
-	if !k.Outlives {
+	if !k.OutlivesCaller {
 		var end func()
-		ctx, end = Both(ctx, c.ctx)
+		ctx, end = WithEither(ctx, c.ctx)
 		defer end()
 	}
 	for t := (trial{ambiguous: k.Unsure}); ; {
@@ -122,7 +122,7 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 			c.outage.noteAttempt(a.began, err, c.deadlineOf(ctx))
 		}
 		if err == nil {
-			c.nodes.Worked(node, a.began)
+			c.nodes.MarkWorked(node, a.began)
 			return r, nil
 		}
 		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
@@ -154,9 +154,9 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 		k.Key, k.KeyOptional = "", false
 	case isRefusal && !t.goesOn(refusal, c.nodes.Len()):
 		if refusal.ofNode() {
-			c.nodes.Failed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins at another node
+			c.nodes.MarkFailed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins at another node
 		} else {
-			c.nodes.Worked(node, a.began)
+			c.nodes.MarkWorked(node, a.began)
 		}
 		if t.ambiguous && !refusal.final() && k.Method != http.MethodGet {
 			err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
@@ -167,10 +167,10 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 		if k.Failed != nil {
 			k.Failed(err)
 		}
-		if k.Once && t.ambiguous {
+		if k.NoRepeat && t.ambiguous {
 			return t.givenUp(ctx, k)
 		}
-		if isMistrust(err) {
+		if isCertificateError(err) {
 			if t.ofNodes++; t.ofNodes >= c.nodes.Len() {
 				return t.givenUp(ctx, k)
 			}
@@ -194,7 +194,7 @@ func (c *Caller) countFailure(t *trial, k *Call, node *nodes.Node, a allowance, 
 		t.ambiguous = t.ambiguous || !refusal.noEffect()
 		if refusal.Code == "overloaded" { // another node would ask the same leader
 			t.pause = refusal.RetryAfter + rand.N(refusal.RetryAfter/4+1)
-			if k.waits() || k.Try {
+			if k.waits() || k.RepeatOverloaded {
 				t.since = time.Now() // the cluster is reachable, so the wait goes on
 			}
 		}
@@ -204,11 +204,11 @@ func (c *Caller) countFailure(t *trial, k *Call, node *nodes.Node, a allowance, 
 	if heldBy(refusal, err, time.Since(a.began)) {
 		t.ofNodes = 0 // because a call may wait through several restarts of its nodes
 	}
-	c.nodes.Failed(node, notBefore, errors.Is(err, errSilent))
+	c.nodes.MarkFailed(node, notBefore, errors.Is(err, errSilent))
 	c.cfg.Log.Debug("attempt failed, turning to the next node", "node", node.Host(), "error", err)
 }
 
-// minHeld is the least time under way from which we conclude that the node held the call and did not refuse it at
+// minHeld is how long an attempt must last before we conclude that the node held the call, and did not refuse it at
 // once.
 const minHeld = time.Second
 
@@ -220,8 +220,9 @@ func heldBy(refusal *Refusal, err error, duration time.Duration) bool {
 	return duration >= minHeld && !notSent(err) && !errors.Is(err, errSilent)
 }
 
-// hungUp turns to the next node if ctx ended although the node had time to reply: the call's deadline has passed, or
-// the node was silent for longer than the allowed wait. The wait counts only if the request was sent.
+// hungUp makes later calls prefer the next node if ctx ended although this node had time to reply. That is so if the
+// call's deadline has passed, or if the node was silent for longer than the allowed wait. The wait counts only if the
+// request was sent.
 func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allowance, err error) {
 	if errors.Is(err, errUntried) {
 		return
@@ -232,7 +233,7 @@ func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allow
 	}
 	silent := time.Since(a.began)-a.wait >= shortestShare/2
 	if silent || a.wait == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		c.nodes.Failed(node, time.Time{}, silent)
+		c.nodes.MarkFailed(node, time.Time{}, silent)
 		if t.last == nil {
 			t.last = fmt.Errorf("%s: %w", node, reason)
 		}
@@ -263,7 +264,7 @@ func (t *trial) tooLong(ctx context.Context, limit time.Duration) bool {
 // next returns the node to ask, after the pause that the failures and the nodes' Retry-After require. Within a round
 // over all nodes there is no pause, because the next node may work. If ctx ends, it fails with ctx's error.
 func (c *Caller) next(ctx context.Context, t *trial, k *Call) (*nodes.Node, error) {
-	elsewhere := k.Elsewhere && t.failures == 0
+	elsewhere := k.OtherNode && t.failures == 0
 	_, pause := c.nodes.Pick(time.Now(), elsewhere)
 	if t.failures > 0 && t.failures%c.nodes.Len() == 0 {
 		pause = max(pause, BackOff(t.failures/c.nodes.Len()))

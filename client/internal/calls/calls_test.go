@@ -19,8 +19,7 @@ import (
 	"time"
 )
 
-// script is the nodes as a test has them: it replies to the nth request, or returns the
-// error of its connection.
+// script plays the nodes in a test: it replies to the nth request, or returns the error of its connection.
 type script func(r *http.Request, nth int) (*http.Response, error)
 
 // rig is a Caller with scripted nodes, in virtual time.
@@ -43,7 +42,7 @@ func (b *rig) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.script(r, nth)
 }
 
-// virtually runs a test with so many nodes, called n1, n2 and so on.
+// virtually runs a test with this many nodes, called n1, n2 and so on.
 func virtually(t *testing.T, nodes int, replies script, test func(b *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +60,7 @@ func virtually(t *testing.T, nodes int, replies script, test func(b *rig)) {
 	})
 }
 
-// users is the error of a refusal that users get.
+// users is the error that users get for a refusal.
 type users struct{ of *Refusal }
 
 func (u users) Error() string        { return fmt.Sprintf("%d %s%s", u.of.Status, u.of.Code, u.of.Text) }
@@ -93,7 +92,7 @@ func (b *rig) asked() string {
 	return strings.Join(hosts, " ")
 }
 
-// took fails the test unless so much time has passed since began.
+// took fails the test unless the time since began is between shortest and longest.
 func (b *rig) took(began time.Time, shortest, longest time.Duration) {
 	b.Helper()
 	if d := time.Since(began); d < shortest || d > longest {
@@ -129,9 +128,8 @@ func silent(r *http.Request, _ int) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// A refusal ends the call at once, after each node was asked once, or not before the
-// call's time is over. It leaves the outcome of a change unknown, or shows that there was
-// no effect.
+// A refusal ends the call at once, or after each node was asked once, or only at the end of the call's time. The outcome
+// of a change is then unknown, or the refusal shows that the change had no effect.
 func TestRefusalsThatEndACall(t *testing.T) {
 	const once, each, on = "n1", "n1 n2 n3", "n1 n2 n3 n1"
 	for _, c := range []struct {
@@ -183,8 +181,8 @@ func TestRefusalsThatEndACall(t *testing.T) {
 	}
 }
 
-// A change that may have been carried out is reported so, unless the state machine has
-// refused its repeat: that refusal is the outcome of the first attempt.
+// If a change may have been carried out, the error says so, unless the state machine has refused its repeat: such a
+// refusal is the outcome of the first attempt.
 func TestOutcomeAfterALostReply(t *testing.T) {
 	for body, unknown := range map[string]bool{
 		`{"code":"unavailable"}`: false, `<html>`: true,
@@ -205,8 +203,8 @@ func TestOutcomeAfterALostReply(t *testing.T) {
 	}
 }
 
-// Where a certificate is refused, by this client or by the node, each node is asked once.
-// The request was not carried out.
+// If this client or a node refuses the other's certificate, each node is asked once. The error says that the request was
+// not carried out.
 func TestMistrust(t *testing.T) {
 	for name, err := range map[string]error{
 		"by the client": fmt.Errorf("tls: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}),
@@ -235,8 +233,8 @@ func TestMistrust(t *testing.T) {
 	})
 }
 
-// A call that waits through the restarts of its nodes meets ports that have turned to HTTPS
-// more often than there are nodes: each time that a node stops, it asks them all again.
+// While a call waits through the restarts of its nodes, it may be refused by ports that now serve HTTPS more often than
+// there are nodes. Each time that a node stops, the call may ask all nodes again.
 func TestCallOutlivesRestarts(t *testing.T) {
 	for name, stops := range map[string]func() (*http.Response, error){
 		"draining": func() (*http.Response, error) { return replying(503, `{"code":"draining"}`) },
@@ -262,8 +260,8 @@ func TestCallOutlivesRestarts(t *testing.T) {
 	}
 }
 
-// A node whose file of tokens is behind, or whose port has turned to HTTPS already, fails
-// no call while another one replies.
+// A call succeeds if one node serves it, even if another node's file of tokens is old, or another node's port serves
+// HTTPS already.
 func TestNodesThatDiffer(t *testing.T) {
 	for _, c := range []struct {
 		status int
@@ -314,7 +312,7 @@ func TestOnlyADocumentHasACode(t *testing.T) {
 	}
 }
 
-// A call that may do without a key gives it up when the cluster has no room for keys.
+// If the cluster has no room for keys, a call with KeyOptional is sent without its key.
 func TestOptionalKeyIsGivenUp(t *testing.T) {
 	for optional, want := range map[bool]string{true: "n1 n1", false: "n1"} {
 		virtually(t, 2, func(r *http.Request, _ int) (*http.Response, error) {
@@ -374,7 +372,8 @@ func TestCallWithoutDeadlineGivesUp(t *testing.T) {
 	})
 }
 
-// TestOutageIsLoggedOnce: when no node has replied for two seconds, one line says so, and the next only after a reply.
+// TestOutageIsLoggedOnce: when no node has replied for two seconds, one line says so. The next such line comes only
+// after a node has replied.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	var replies bool
 	virtually(t, 3, func(r *http.Request, nth int) (*http.Response, error) {
@@ -408,8 +407,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	})
 }
 
-// A node that never replies costs a call its share of the time, and then the others are
-// asked first.
+// A node that never replies costs a call its share of the time. After that the other nodes are asked first.
 func TestSilentNodeCostsAShare(t *testing.T) {
 	virtually(t, 3, func(r *http.Request, nth int) (*http.Response, error) {
 		if r.URL.Host == "n1" {
@@ -449,7 +447,7 @@ func TestHeldRequest(t *testing.T) {
 	})
 }
 
-// TestFollowOfAbsence: a node that held a read of something absent for the whole wait is asked again at once.
+// TestFollowOfAbsence: if a node held a read of an absent state for the whole wait, it is asked again at once.
 func TestFollowOfAbsence(t *testing.T) {
 	var replied time.Time
 	virtually(t, 1, func(r *http.Request, nth int) (*http.Response, error) {
@@ -486,7 +484,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	for outlives, want := range map[bool]error{false: cause, true: context.DeadlineExceeded} {
 		virtually(t, 1, silent, func(b *rig) {
 			time.AfterFunc(time.Second, func() { b.Close(cause) })
-			if err := b.send(5*time.Second, Call{Method: "GET", Outlives: outlives}); !errors.Is(err, want) {
+			if err := b.send(5*time.Second, Call{Method: "GET", OutlivesCaller: outlives}); !errors.Is(err, want) {
 				b.Errorf("outlives %v: %v", outlives, err)
 			}
 		})
@@ -517,8 +515,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// A node that cuts each request off at once has held none: the refusal of a wrong token by
-// the others ends the call.
+// If a node cuts off each request at once, it has not held the requests. So the call ends when the other nodes refuse
+// its token.
 func TestCutsAtOnceAreNoRestarts(t *testing.T) {
 	virtually(t, 2, func(r *http.Request, _ int) (*http.Response, error) {
 		if r.URL.Host == "n1" {
@@ -532,7 +530,7 @@ func TestCutsAtOnceAreNoRestarts(t *testing.T) {
 	})
 }
 
-// A call that must not be carried out twice is repeated after an attempt without effect alone.
+// A call that must not be carried out twice is repeated only if the failed attempt had no effect.
 func TestOnce(t *testing.T) {
 	virtually(t, 2, func(_ *http.Request, nth int) (*http.Response, error) {
 		switch nth {
@@ -543,14 +541,14 @@ func TestOnce(t *testing.T) {
 		}
 		return nil, io.ErrUnexpectedEOF
 	}, func(b *rig) {
-		err := b.send(0, Call{Method: "POST", Once: true})
+		err := b.send(0, Call{Method: "POST", NoRepeat: true})
 		if !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, ErrUnreachable) || b.asked() != "n1 n2 n1" {
 			b.Errorf("asked %s, %v", b.asked(), err)
 		}
 	})
 }
 
-// A refusal after an attempt whose reply was lost says that this may be why.
+// If an earlier attempt has lost its reply, the error of a refusal says that this may be the cause.
 func TestUnsureRefusal(t *testing.T) {
 	for cut, want := range map[bool]bool{false: false, true: true} {
 		virtually(t, 1, func(_ *http.Request, nth int) (*http.Response, error) {
@@ -567,7 +565,7 @@ func TestUnsureRefusal(t *testing.T) {
 	}
 }
 
-// Only 0 becomes 0.
+// Only the duration 0 becomes 0 ms.
 func TestMilliseconds(t *testing.T) {
 	for d, want := range map[time.Duration]int64{0: 0, 1: 1, math.MinInt64: math.MinInt64/1_000_000 - 1, time.Millisecond: 1, time.Millisecond + 1: 2, -1: -1, -time.Millisecond: -1} {
 		if got := Milliseconds(d); got != want {
@@ -576,7 +574,7 @@ func TestMilliseconds(t *testing.T) {
 	}
 }
 
-// trickle is a body that brings a byte at once at each read, and none after so many.
+// trickle is a body that brings one byte at each read, and no byte after a number of reads.
 type trickle struct {
 	ctx  context.Context
 	left int
@@ -590,7 +588,7 @@ func (b *trickle) Read(p []byte) (int, error) {
 	return copy(p, "x"), nil
 }
 
-// The time of a stream's consumer is not the node's silence.
+// While the consumer of a stream does not read, the node does not count as silent.
 func TestSlowConsumer(t *testing.T) {
 	virtually(t, 1, func(r *http.Request, _ int) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(&trickle{r.Context(), 3})}, nil

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// slowFlight is how long the next shared request waits for the requests under way. After that, their node is far
-	// away or silent.
+	// slowFlight is how long the next shared request waits for the requests under way. If they take longer, their node
+	// is far away or silent.
 	slowFlight = 10 * time.Millisecond
 	// maxMembers and maxBytes bound one shared request, well below a node's defaults (1,000 operations, 1 MiB).
 	maxMembers = 256
@@ -32,8 +32,8 @@ const (
 // groupParameter is the only query parameter of an Operation that is text; the others are numbers or true.
 const groupParameter = "group"
 
-// Operation makes a call a member of a shared request. The member also gets the members of the call's body and query,
-// under the same names.
+// Operation makes it possible to send a call in a shared request, as one of its operations. The operation in JSON has
+// the members below and all members of the call's body and query.
 type Operation struct {
 	Name               string
 	Semaphore, Session string // "" if the operation has no such member
@@ -113,7 +113,7 @@ func (k *Call) shareable() bool {
 		utf8.ValidString(k.Operation.Semaphore) && utf8.ValidString(k.Query.Get(groupParameter)) // JSON would replace invalid bytes
 }
 
-// try makes one attempt, in a shared request or, by calling alone, in a separate one.
+// try makes one attempt: in a shared request, or by a call of alone, which sends a separate request.
 func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (Reply, error)) (Reply, error) {
 	g.mu.Lock()
 	if now := time.Now(); g.underWay == 0 || now.Before(g.separate) || k.Operation.givesBack() && now.Before(g.crowded) {

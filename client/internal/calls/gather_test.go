@@ -18,8 +18,8 @@ import (
 // flight is how long a node takes for a request, less than slowFlight.
 const flight = 4 * time.Millisecond
 
-// sharing is a node that replies after a time: to a shared request with one result for
-// each member, made by replyTo, and to any other request with 200 and {}.
+// sharing is a node that replies after some time. Its reply to a shared request has one result for each member, made by
+// replyTo; its reply to any other request is 200 and {}.
 func sharing(after time.Duration, replyTo func(member map[string]any) string) script {
 	return func(r *http.Request, _ int) (*http.Response, error) {
 		body, _ := io.ReadAll(r.Body)
@@ -76,8 +76,8 @@ func numbered(n int) Call {
 	return Call{Key: fmt.Sprint("key-", n), Operation: Operation{Name: "up", Semaphore: fmt.Sprint(n)}, Body: map[string]any{"count": n}}
 }
 
-// A lone call is sent at once; calls that come while it is under way share the next request, which leaves when
-// it has returned, and each gets its own result.
+// A lone call is sent at once. Calls that come while it is under way share the next request, which is sent after its
+// reply. Each call gets its own result.
 func TestGatherEachItsOwnResult(t *testing.T) {
 	echo := func(m map[string]any) string {
 		text, _ := json.Marshal(m)
@@ -121,8 +121,8 @@ func TestGatherEachItsOwnResult(t *testing.T) {
 	})
 }
 
-// Callers that call again as soon as they have a reply share the next request with those that wait for it already: eight
-// callers don't fall into two groups whose requests take turns.
+// Callers that call again as soon as they have a reply share the next request with the calls that wait already.
+// Otherwise eight callers would form two groups whose requests take turns.
 func TestGatherCallsAgain(t *testing.T) {
 	ok := func(map[string]any) string { return `{"status":200,"body":{}}` }
 	virtually(t, 1, sharing(flight, ok), func(b *rig) {
@@ -145,8 +145,8 @@ func TestGatherCallsAgain(t *testing.T) {
 	})
 }
 
-// The next request leaves when the one under way has returned, but at most 10 ms after the first call that waits
-// for it: a node that is far away, or silent, holds up no other call.
+// The next request is sent when the request under way has returned, but at most 10 ms after the first call that waits
+// for it. So a node that is far away, or silent, delays no other call for long.
 func TestGatherNoLonger(t *testing.T) {
 	ok := func(map[string]any) string { return `{"status":200,"body":{}}` }
 	for takes, want := range map[time.Duration]time.Duration{300 * time.Microsecond: 600 * time.Microsecond, time.Second: 1010 * time.Millisecond} {
@@ -160,9 +160,8 @@ func TestGatherNoLonger(t *testing.T) {
 	}
 }
 
-// What a caller that gives up leaves behind: before the request is sent no trace; while
-// it is under way an outcome that is unknown. The others get theirs. The last caller
-// hangs up.
+// A caller gives up. Before the request is sent, its call leaves no trace; while the request is under way, the outcome
+// of its call is unknown. The other callers get their results. When the last caller gives up, the request is aborted.
 func TestGatherOneGivesUp(t *testing.T) {
 	ok := func(m map[string]any) string {
 		return `{"status":200,"body":{"of":"` + fmt.Sprint(m["semaphore"]) + `"}}`
@@ -234,8 +233,8 @@ func TestGatherDeadlineBeforeTheRequest(t *testing.T) {
 	})
 }
 
-// A member that failed is repeated at another node with its key; the members of a
-// request that was lost, or can't be read, are too.
+// A member that failed is repeated at another node with its key. So are all members of a request that was lost, or whose
+// reply can't be read.
 func TestGatherRepeats(t *testing.T) {
 	busy := func(m map[string]any) string {
 		if m["semaphore"] == "1" {
@@ -289,7 +288,7 @@ func TestGatherRepeats(t *testing.T) {
 	}
 }
 
-// A node that refuses the shared request as a whole gets single ones.
+// If a node refuses the shared request as a whole, its members are sent separately.
 func TestGatherFallsApart(t *testing.T) {
 	for _, refusal := range []struct {
 		status int
@@ -316,8 +315,8 @@ func TestGatherFallsApart(t *testing.T) {
 	}
 }
 
-// Calls that wait, that have no key, or that the nodes could read otherwise in JSON, are
-// sent by themselves; and a shared request has a bounded number of members.
+// Some calls are sent separately: calls that wait, that have no key, or that the nodes could read differently in JSON. A
+// shared request has a bounded number of members.
 func TestGatherWhichCalls(t *testing.T) {
 	ok := func(map[string]any) string { return `{"status":200,"body":{}}` }
 	for name, change := range map[string]func(k *Call){
@@ -360,9 +359,9 @@ func TestGatherWhichCalls(t *testing.T) {
 	})
 }
 
-// Where a node is overloaded, a request that gives permits back is sent by itself, which the
-// node takes before others; a while later requests are shared again. The node does not try what comes after the
-// first refused member of a request.
+// If a node is overloaded, a request that gives permits back is sent separately, since the node prefers such requests.
+// After a while requests are shared again. The node skips the members that follow the first refused member of a shared
+// request.
 func TestGatherGivesBackFirst(t *testing.T) {
 	refused := 0
 	overloaded := func(map[string]any) string {

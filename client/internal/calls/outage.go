@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// reportAfter is how long no node has replied when an outage is logged.
+// reportAfter is the time without a reply from any node after which the outage is logged.
 const reportAfter = 2 * time.Second
 
 // outage logs once that no node replies, and again only after a node has replied. For example, a person sees by that
@@ -21,7 +21,7 @@ type outage struct {
 
 	mu       sync.Mutex
 	replied  time.Time // latest reply or refusal
-	since    time.Time // first attempt after it that had no reply; zero: there is none
+	since    time.Time // first attempt after it that had no reply; zero: no such attempt
 	failures int       // attempts since then
 	logged   bool
 }
@@ -49,7 +49,7 @@ func (o *outage) noteAttempt(began time.Time, err error, deadline time.Time) {
 	o.log.Warn("no node replies, trying on", "nodes", o.nodes.Hosts(), "error", err, "until", deadline.Format(time.DateTime))
 }
 
-// deadlineOf returns when a call of a ctx is given up at the earliest.
+// deadlineOf returns when a call is given up at the earliest: at the ctx's deadline, or GiveUpAfter from now.
 func (c *Caller) deadlineOf(ctx context.Context) time.Time {
 	if deadline, bounded := ctx.Deadline(); bounded {
 		return deadline

@@ -53,8 +53,8 @@ func Closed(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-// Both returns a copy of ctx that also ends when other ends, with other's cause. The caller must call end.
-func Both(ctx, other context.Context) (_ context.Context, end func()) {
+// WithEither returns a copy of ctx that also ends when other ends, with other's cause. The caller must call end.
+func WithEither(ctx, other context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if other.Err() != nil { // AfterFunc would cancel it in another goroutine, later
 		cancel(context.Cause(other))

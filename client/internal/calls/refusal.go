@@ -104,7 +104,7 @@ func (c *Caller) finish(e *Refusal, r *Reply) *Refusal {
 	return e
 }
 
-// noEffect reports whether the refusal proves that the call had no effect. The refusal of a proxy proves no such thing.
+// noEffect reports whether the refusal proves that the call had no effect. The refusal of a proxy is no proof.
 func (e *Refusal) noEffect() bool {
 	switch e.Code {
 	case "no-leader", "not-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached", "unauthenticated", "forbidden":

@@ -29,7 +29,7 @@ type Stream struct {
 // for the time quiet, when ctx ends, and when the Caller is closed.
 func Open(ctx context.Context, c *Caller, path []string, query url.Values, quiet time.Duration) (*Stream, error) {
 	k := Call{Method: http.MethodGet, Path: path, Query: query}
-	ctx, end := Both(ctx, c.ctx)
+	ctx, end := WithEither(ctx, c.ctx)
 	for t := (trial{}); ; {
 		node, err := c.next(ctx, &t, &k)
 		if err != nil || t.tooLong(ctx, c.cfg.GiveUpAfter) {
@@ -39,7 +39,7 @@ func Open(ctx context.Context, c *Caller, path []string, query url.Values, quiet
 		a := allowance{began: time.Now(), total: c.cfg.AttemptTimeout}
 		s, err := open(ctx, c, node, &k, a)
 		if err == nil {
-			c.nodes.Worked(node, a.began)
+			c.nodes.MarkWorked(node, a.began)
 			s.quiet, s.endCall = quiet, end
 			s.alarm.Stop()
 			return s, nil
@@ -87,7 +87,7 @@ func open(ctx context.Context, c *Caller, node *nodes.Node, k *Call, a allowance
 	return s, nil
 }
 
-// Read reads from the body. The time between two calls of Read does not count as quiet.
+// Read reads from the body. It fails if no byte arrives for s.quiet; the time between two calls of Read does not count.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.alarm.Reset(s.quiet)
 	n, err := s.body.Read(p)
@@ -106,8 +106,8 @@ func (s *Stream) Close() error {
 }
 
 // Follow yields a state, and yields it again after each change. The first call is k, and each later call waits for the
-// next change. read makes the call, and returns the state with its index, from which the next call waits. An error of
-// read is yielded last.
+// next change. read makes the call, and returns the state with its index, from which the next call waits. If a node
+// replies early with an unchanged index, Follow pauses. An error of read is yielded last.
 func Follow[State any](ctx context.Context, k Call, read func(k Call) (s State, index uint64, r Reply, err error)) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
 		var empty State

@@ -10,11 +10,11 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// Upload sends a body of size bytes to the leader; the other nodes refuse it with the code not-leader. It asks the
-// next node only if the upload certainly had no effect at the node before, because a repeated upload would take effect
+// Upload sends a body of size bytes to the leader; the other nodes refuse it with the code not-leader. It asks the next
+// node only if the upload certainly had no effect at the previous node, because a repeated upload would take effect
 // twice. It has no time limit but ctx; the node limits how long a body may take.
 func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64) (Reply, error) {
-	ctx, end := Both(ctx, c.ctx)
+	ctx, end := WithEither(ctx, c.ctx)
 	defer end()
 	for t := (trial{}); ; {
 		node, err := c.next(ctx, &t, &k)
@@ -24,7 +24,7 @@ func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64
 		began := time.Now()
 		r, err := upload(ctx, c, node, &k, io.NewSectionReader(body, 0, size))
 		if err == nil {
-			c.nodes.Worked(node, began)
+			c.nodes.MarkWorked(node, began)
 			return r, nil
 		}
 		var refusal *Refusal
@@ -34,7 +34,7 @@ func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64
 			}
 		}
 		c.countFailure(&t, &k, node, allowance{began: began}, err)
-		if ctx.Err() != nil || t.ambiguous || isMistrust(err) {
+		if ctx.Err() != nil || t.ambiguous || isCertificateError(err) {
 			return Reply{Node: node}, t.givenUp(ctx, &k)
 		}
 	}

@@ -109,9 +109,10 @@ func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
 	return best, pause
 }
 
-// Failed makes Pick prefer the next node, if which was the current node. The failed node is not asked before
-// notBefore. silent makes it suspect; any other failure shows that a process replies there.
-func (l *List) Failed(which *Node, notBefore time.Time, silent bool) {
+// MarkFailed records a failed request to a node. If it is the current node, the next node becomes the current node. Pick
+// does not choose the failed node before notBefore. silent makes the node suspect; any other failure shows that a
+// process replies there.
+func (l *List) MarkFailed(which *Node, notBefore time.Time, silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	which.notBefore, which.suspect, which.failedAt = notBefore, silent, time.Time{}
@@ -123,9 +124,9 @@ func (l *List) Failed(which *Node, notBefore time.Time, silent bool) {
 	}
 }
 
-// Worked makes which the current node, unless it has failed since the attempt began. For example, a reply to a shared
-// request may be a success for one call and ask another call for a pause.
-func (l *List) Worked(which *Node, began time.Time) {
+// MarkWorked makes a node the current node, unless another attempt at it has failed since began. (One shared HTTP request
+// can succeed for one call and fail for another.)
+func (l *List) MarkWorked(which *Node, began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if which.failedAt.After(began) {

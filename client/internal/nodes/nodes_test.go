@@ -51,8 +51,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPick follows one list through the life of its nodes; each step depends on those
-// before.
+// TestPick follows one list while its nodes fail and work again. Each step depends on the previous steps.
 func TestPick(t *testing.T) {
 	l, now := list(t, "a", "b", "c"), time.Now()
 	byHost := map[string]*Node{}
@@ -68,19 +67,19 @@ func TestPick(t *testing.T) {
 	}{
 		{"begins with the first", func() {}, false, "a", 0},
 		{"elsewhere", func() {}, true, "b", 0},
-		{"after a failure", func() { l.Failed(byHost["a"], time.Time{}, false) }, false, "b", 0},
-		{"a failure that another call has seen already", func() { l.Failed(byHost["a"], time.Time{}, false) }, false, "b", 0},
-		{"stays with the one that worked", func() { l.Worked(byHost["c"], time.Now()) }, false, "c", 0},
-		{"leaves a pause", func() { l.Failed(byHost["c"], now.Add(time.Second), false) }, false, "a", 0},
+		{"after a failure", func() { l.MarkFailed(byHost["a"], time.Time{}, false) }, false, "b", 0},
+		{"a failure that another call has seen already", func() { l.MarkFailed(byHost["a"], time.Time{}, false) }, false, "b", 0},
+		{"stays with the one that worked", func() { l.MarkWorked(byHost["c"], time.Now()) }, false, "c", 0},
+		{"leaves a pause", func() { l.MarkFailed(byHost["c"], now.Add(time.Second), false) }, false, "a", 0},
 		{"a suspect one comes after that pause", func() {
-			l.Failed(byHost["a"], time.Time{}, true)
-			l.Failed(byHost["b"], time.Time{}, true)
+			l.MarkFailed(byHost["a"], time.Time{}, true)
+			l.MarkFailed(byHost["b"], time.Time{}, true)
 		}, false, "c", time.Second},
-		{"a suspect one comes before a longer pause", func() { l.Failed(byHost["c"], now.Add(time.Minute), false) }, false, "a", 0},
-		{"no longer suspect, by a late reply", func() { l.Worked(byHost["b"], now) }, false, "b", 0},
+		{"a suspect one comes before a longer pause", func() { l.MarkFailed(byHost["c"], now.Add(time.Minute), false) }, false, "a", 0},
+		{"no longer suspect, by a late reply", func() { l.MarkWorked(byHost["b"], now) }, false, "b", 0},
 		{"has failed since the attempt began", func() {
-			l.Failed(byHost["b"], now.Add(time.Second), false)
-			l.Worked(byHost["b"], now)
+			l.MarkFailed(byHost["b"], now.Add(time.Second), false)
+			l.MarkWorked(byHost["b"], now)
 		}, false, "b", time.Second},
 	} {
 		step.happens()

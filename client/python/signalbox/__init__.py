@@ -8,19 +8,17 @@
 
 What callers can rely on:
 
-1. When a lease ends for want of a renewal, or by ``max_hold``, ``lease.lost`` is set before the cluster grants the permits to another client, also in a
-   process that is cut off from all nodes. Deadlines count from when a request was sent, on this machine's clock that goes on while it sleeps
-   (CLOCK_BOOTTIME). Against a pause of the process, an operator's revocation, and the deletion of the semaphore, which ``lost`` reports late,
-   ``lease.token`` protects.
-2. A call that changes something is carried out at most once, however often it had to be repeated, and a waiting request keeps its place in line while
-   nodes fail.
-3. One thread for each client renews all its leases: a main thread that blocks or computes, and an event loop that stands still, lose none. Code that holds
-   the interpreter's lock for longer than the ttl does: ``lost`` is right at the first look after it.
+1. When a lease ends because it was not renewed, or by ``max_hold``, ``lease.lost`` is set before the cluster grants the permits to another client, even if
+   this process can reach no node. Deadlines count from when a request was sent, by a clock that goes on while the machine sleeps (CLOCK_BOOTTIME).
+   ``lost`` is set late after a pause of the process, a revocation by an operator, or the deletion of the semaphore; in these cases ``lease.token`` protects.
+2. A call that changes something is carried out at most once, even if it is repeated, and a waiting request keeps its place in line while nodes fail.
+3. Each client has a thread that renews all its leases. So leases go on while the main thread computes or blocks, and while an event loop is blocked. Leases
+   are lost if code holds the interpreter's lock for longer than the ttl; ``lost`` says so when it is read afterwards.
 4. Releases go on in the background until a node has confirmed them, or until the deadline, when the cluster ends the lease itself.
 
 5. A client works on both sides of ``os.fork``. The child opens its own connections, and has lost the sessions and leases that it inherited. The
    parent's sessions and leases go on. Clients can't be pickled.
-6. When the program ends, what it still holds is released, if a node confirms that within a second; else the ttl ends it.
+6. When the program ends, its sessions and leases are ended. If no node confirms that within a second, they end with their ttl.
 
 The package needs the standard library alone.
 """

@@ -27,7 +27,7 @@ class Call:
     headers: Dict[str, str] = field(default_factory=dict)
     key: Optional[str] = None  # makes a repeat return the outcome of the first attempt
     key_optional: bool = False  # send the call without its key if the cluster can't store more keys
-    until: Optional[float] = None  # when the wait ends that the request asks the cluster for
+    until: Optional[float] = None  # the end of the wait for which the request asks the cluster
     listen: bool = False  # a node may delay its reply while there is no outcome yet
     patient: bool = False  # keep trying while the cluster is overloaded, because the caller of this call waits for permits
     patience: Optional[Callable[[], float]] = None  # bounds one attempt, not counting its wait
@@ -57,9 +57,9 @@ class Reply:
         return self.wait == 0 or self.received - self.sent < self.wait
 
     def deadline(self, waited_ms: int, expires_in_ms: int) -> Tuple[float, float]:
-        """Returns until when the session of this reply certainly lives, by ``now``, and when to renew it.
+        """Returns the time, by ``now``, until which the session of this reply certainly lives, and the time to renew it.
 
-        The deadline counts from when the attempt was sent plus waited_ms, except in a replayed reply, whose waited_ms is an earlier attempt's.
+        The deadline counts from when the attempt was sent, plus waited_ms. In a replayed reply waited_ms belongs to an earlier attempt, and does not count.
         """
         waited = _seconds(waited_ms)
         granted = self.sent if self.replayed else min(self.received, self.sent + waited - waited / _DRIFT)
@@ -67,7 +67,7 @@ class Reply:
         return granted + left - left / _DRIFT - _ROUNDING, granted + left / 3
 
     def latest(self, expires_in_ms: int) -> float:
-        """Returns when a lease of this reply has certainly ended for the cluster too, by ``now``, unless it is renewed."""
+        """Returns the time, by ``now``, at which a lease of this reply has certainly ended in the cluster too, unless it is renewed."""
         left = _seconds(expires_in_ms)
         return self.received + left + left / _DRIFT + _ROUNDING
 

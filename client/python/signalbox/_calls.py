@@ -34,7 +34,7 @@ _CONTENDED, _MAX_CONTENDED = 1.0, 1024  # seconds for which a semaphore counts a
 
 
 def back_off(rounds: int) -> float:
-    """Returns the pause after so many rounds over all nodes: it doubles with each round, and is drawn between half and all of that."""
+    """Returns a random pause after this many rounds over all nodes: between half and all of a bound that doubles with each round."""
     full = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(max(rounds - 1, 0), 10))
     return full / 2 + random.random() * full / 2
 
@@ -87,12 +87,12 @@ class Caller:
             session.orphan()
 
     def begin_end(self) -> List[Cancel]:
-        """Starts to end all sessions, and returns an event for each, which comes when a node has confirmed the end."""
+        """Starts to end all sessions, and returns an event for each session. The event comes when a node has confirmed the end."""
         self.check_process()
         return [session.begin_close() for session in list(self.sessions.values())]
 
     def await_end(self, events: Iterable[Cancel], timeout: float) -> bool:
-        """Blocks until all events, and returns whether they came within the time."""
+        """Blocks until all events have come, and returns whether they came within the time."""
         until = time.monotonic() + timeout
         return all([self.reactor.wait(event, until - time.monotonic()) for event in events])
 
@@ -273,7 +273,7 @@ class Caller:
         self._contended[place] = time.monotonic() + _CONTENDED
 
     def growing(self) -> Callable[[], float]:
-        """Returns the patience of a call that goes on after its caller has left. It is short in the first round over all nodes, and doubles in each round."""
+        """Returns the patience of a call that goes on after its caller has left: the time for one attempt. It doubles with each round over all nodes."""
         attempts = 0
 
         def patience() -> float:
@@ -320,6 +320,6 @@ def _given_up(cancel: Cancel, deadline: Optional[float], last: Optional[Exceptio
 
 
 def wait_ended(name: str, refused: Optional[Unavailable] = None) -> WaitEnded:
-    """Returns the error of a request that was withdrawn because the time of its wait was over, with the members of the node's refusal, if there was one."""
+    """Returns the error of a request that was withdrawn at the end of its wait. It has the members of the node's refusal, if there was one."""
     members = {} if refused is None else refused.members
     return WaitEnded(409, {**members, "code": Unavailable.code, "semaphore": name, "detail": f"The permits of {name} were not free before the end of the wait."})

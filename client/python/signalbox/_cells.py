@@ -1,4 +1,4 @@
-"""Cells: several clusters that share the names of a service, as docs/cells.md has it."""
+"""Cells: several clusters that share the names of a service. docs/cells.md explains them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IDS = 2**47  # session ids of a cell: its number is the top 6 of the 53 bits of
 
 
 class _Map(Generic[C]):
-    """The clients of the cells, by number, and the rule which cell has a name."""
+    """The clients of the cells, by number, and the rule that decides to which cell a name belongs."""
 
     def __init__(self, file: Mapping[str, Any], make: Callable[..., C], options: Mapping[str, Any]) -> None:
         self._clients: Dict[int, C] = {}
@@ -47,18 +47,18 @@ class _Map(Generic[C]):
         return next(number for prefix, number in self._prefixes if values.semaphore(name).startswith(prefix))
 
     def of(self, name: str) -> C:
-        """The client of the cell that has a name. It sends no request."""
+        """Returns the client of the cell to which a name belongs. It sends no request."""
         return self._clients[self._number(name)]
 
     def of_session(self, session: str) -> Optional[C]:
-        """The client of the cell that a session's id tells; None if the id tells no cell, as an id that a client chose."""
+        """Returns the client of the cell whose number is in a session's id. Returns None for an id without a number, for example if a client chose it."""
         if len(self._clients) == 1:
             return next(iter(self._clients.values()))
         known = values.text("session", session).isascii() and session.isdigit() and len(session) <= 20
         return self._clients.get(int(session) // _IDS) if known else None
 
     def numbered(self, number: int) -> C:
-        """The client of the cell with a number, for calls about a whole cell; KeyError without that cell."""
+        """Returns the client of the cell with this number, for calls about a whole cell. Raises KeyError if there is no such cell."""
         return self._clients[number]
 
 
@@ -84,22 +84,22 @@ def _read(file: Mapping[str, Any]) -> Iterator[Tuple[int, List[str], List[str]]]
 class Cells(_Map[Client]):
     """A client for each cell; safe for concurrent use. A context manager that closes them.
 
-    file: what ``tomllib.load`` (before Python 3.11: ``tomli``) reads from the file of cells. options: as of ``Client``, for all clients. ::
+    file: what ``tomllib.load`` (before Python 3.11: ``tomli``) reads from the file of cells. options: the options of ``Client``, for all clients. ::
 
         with open("cells.toml", "rb") as file, Cells(tomllib.load(file), token_file="token") as cells:
             with cells.of("eu/db").lease("eu/db") as lease:
                 ...
 
-    A call goes to the client of its name, so that no call is over names of two cells, and each client keeps its promises in its cell.
+    A call goes to the client for its name, so no call can have names of two cells. Each client keeps the promises of ``Client`` within its cell.
     """
 
     def __init__(self, file: Mapping[str, Any], **options: Any) -> None:
         super().__init__(file, Client, options)
 
     def list(self, prefix: str = "") -> Iterator[Semaphore]:
-        """Goes through the semaphores of all cells whose names begin with the prefix, by name.
+        """Yields the semaphores of all cells whose names begin with the prefix, sorted by name.
 
-        It leaves out a name in a cell that does not have it, as while a prefix moves.
+        It leaves out a semaphore in a cell to which its name does not belong, for example while a prefix moves to another cell.
         """
         return iter(heapq.merge(*(self._part(number, prefix) for number in self._clients), key=lambda semaphore: semaphore.name))
 
@@ -107,11 +107,11 @@ class Cells(_Map[Client]):
         return (s for s in self._clients[number].list(prefix) if self._number(s.name) == number)
 
     def sessions(self, **options: Any) -> CellSessions:
-        """Sessions with the same options, as of ``Client.session``: one in each cell that is used."""
+        """Returns sessions, one in each cell that is used. The options are those of ``Client.session``."""
         return CellSessions(self, options)
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Closes all clients, as ``Client.close``."""
+        """Closes all clients, as ``Client.close`` does."""
         until = time.monotonic() + values.seconds("timeout", timeout)
         for client in self._clients.values():  # all at a time
             client._closing.cancel()
@@ -138,7 +138,8 @@ class CellSessions(Block):
         self._opened: Dict[int, Session] = {}
 
     def of(self, name: str) -> Session:
-        """The session in the cell that has a name. The first call for a cell opens it. A lost session stays, so that its calls raise ``Lost``.
+        """Returns the session in the cell to which a name belongs. The first call for a cell opens the session. A lost session is not replaced: its calls raise
+        ``Lost``.
 
         A child process has its own sessions.
         """
@@ -149,13 +150,13 @@ class CellSessions(Block):
             if number not in self._opened and not self._closed:
                 self._opened[number] = self._cells._clients[number].session(**self._options)
             if self._closed:
-                if number in self._opened:  # opened while ``close`` ended the others
+                if number in self._opened:  # opened while ``close`` ended the other sessions
                     self._opened[number].begin_close()
                 raise Closed("the sessions were closed")
             return self._opened[number]
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Ends all sessions, as ``Session.close``, and returns whether nodes have confirmed it within the time. Raises ``Lost`` if one was lost before."""
+        """Ends all sessions, as ``Session.close`` does, and returns whether nodes confirmed it within timeout. Raises ``Lost`` if a session was lost before."""
         until = time.monotonic() + values.seconds("timeout", timeout)
         if self._pid != os.getpid():
             return True
@@ -195,7 +196,7 @@ class AsyncCells(_Map[AsyncClient]):
         return AsyncCellSessions(self, options)
 
     async def close(self, timeout: float = 5.0) -> bool:
-        """Closes all clients at a time."""
+        """Closes all clients at the same time."""
         return all(await asyncio.gather(*(client.close(timeout) for client in self._clients.values())))
 
     async def __aenter__(self) -> AsyncCells:
@@ -220,7 +221,7 @@ class AsyncCellSessions:
         task = self._opening.get(number)
         if task is None or task.done() and (task.cancelled() or task.exception() is not None):
             task = self._opening[number] = asyncio.ensure_future(self._open(number))
-        return await asyncio.shield(task)  # a caller that is cancelled leaves the session to the others
+        return await asyncio.shield(task)  # if a caller is cancelled, other callers still get the session
 
     async def _open(self, number: int) -> AsyncSession:
         return await self._cells._clients[number].session(**self._options)

@@ -81,7 +81,7 @@ class Group:
     """The state of a group of a semaphore in one reply."""
 
     group: str
-    limit: Optional[int]  # None: it has no limit
+    limit: Optional[int]  # None: no limit
     own: bool  # the limit was set for this group by ``set_group_limit``
     used: int  # permits that count against the limit
     held: int  # by leases
@@ -135,13 +135,14 @@ class Operations:
         groups: "request": a request belongs to the group that it names; "owner": the caller's identity is the group.
         per_group: the limit of each group without a limit of its own.
         paused: the reason of a pause, see ``pause``.
-        max_waiting, when_full: the longest line; a full line ends the new request ("refuse", ``LineFull``) or the oldest ("drop-oldest", ``Superseded``).
-        head_start: the most seconds of head start that a request may ask for.
-        window: permits come back so many seconds after the grant, whether or not they are released: a lease is a receipt, see ``Lease.settle``.
-        cooldown: permits come back so many seconds after the lease gave them up.
-        on_lost: when the permits of a lease come back that expired or reached max_hold: "release": as after a release; a number: after so many seconds;
+        max_waiting, when_full: the longest line. If it is full, when_full decides which request ends: "refuse": the new one, with ``LineFull``;
+            "drop-oldest": the oldest, with ``Superseded``.
+        head_start: the longest head start, in seconds, that a request may ask for.
+        window: permits come back this many seconds after the grant, whether or not they are released: a lease is a receipt, see ``Lease.settle``.
+        cooldown: permits come back this many seconds after the end of the lease.
+        on_lost: when the permits come back after a lease has expired or reached max_hold: "release": as after a release; a number: after so many seconds;
             "quarantine": only by ``free_lost``.
-        max_hold: the most seconds that a lease holds, however often it is renewed.
+        max_hold: the longest time, in seconds, that a lease is held, even if it is renewed.
         slots: leases say which permits they have, see ``Lease.slots``.
         """
         call = _change(name, "PUT", body=_settings(
@@ -173,35 +174,35 @@ class Operations:
         return self._send(_change(name, "DELETE", epoch=epoch), void)
 
     def up(self, name: str, count: int = 1, *, epoch: Optional[int] = None) -> int:
-        """Adds permits without an owner, and returns how many are available after the grants that this caused."""
+        """Adds permits that no lease holds, and returns how many are available after waiters were served."""
         return self._send(_change(name, "POST", "up", body={"count": values.whole("count", count)}, epoch=epoch, operation="up"), _value)
 
     def set_value(self, name: str, value: int, *, epoch: Optional[int] = None) -> int:
-        """Makes that many permits available, and returns how many are left after the grants that this caused."""
+        """Makes this many permits available, and returns how many are available after waiters were served."""
         return self._send(_change(name, "PUT", "value", body={"value": values.whole("value", value, -values.LARGEST)}, epoch=epoch, operation="set"), _value)
 
     def page(self, prefix: str = "", cursor: str = "") -> Tuple[List[Semaphore], Optional[str]]:
-        """Reads a page of the semaphores whose names begin with the prefix, by name, and the cursor of the next page, if there is one."""
+        """Reads a page of the semaphores whose names begin with the prefix, sorted by name, and the cursor of the next page, if there is one."""
         query = {key: value for key, value in (("prefix", values.text("prefix", prefix)), ("cursor", values.text("cursor", cursor))) if value}
         return self._send(Call("GET", ("v1", "semaphores"), query=query), _page)
 
     # Groups
 
     def group(self, name: str, group: str) -> Group:
-        """Reads a group of a semaphore; ``UnknownGroup`` if no lease and no request names it, and it has no limit of its own."""
+        """Reads a group of a semaphore. Raises ``UnknownGroup`` if no lease and no request names the group and it has no limit by ``set_group_limit``."""
         return self._send(Call("GET", _group_path(name, group)), lambda reply: _shown(Group, reply.body))
 
     def group_page(self, name: str, cursor: str = "", *, waiting: bool = False) -> Tuple[List[Group], Optional[str]]:
-        """Reads a page of the groups of a semaphore, by name, with waiting those in which requests wait; and the cursor of the next page, if there is one."""
+        """Reads a page of the groups of a semaphore, sorted by name, and the cursor of the next page, if any. With waiting, only groups with requests."""
         query = {**({"cursor": cursor} if values.text("cursor", cursor) else {}), **({"waiting": "true"} if values.flag("waiting", waiting) else {})}
         return self._send(Call("GET", ("v1", "semaphores", values.semaphore(name), "groups"), query=query), _group_page)
 
     def set_group_limit(self, name: str, group: str, limit: int, *, epoch: Optional[int] = None) -> None:
-        """Gives a group a limit of its own; with 0 its requests are refused (``Never``)."""
+        """Gives a group a limit in place of ``per_group``. With 0, requests of the group raise ``Never``."""
         return self._limit(name, group, values.whole("limit", limit, 0), epoch)
 
     def clear_group_limit(self, name: str, group: str, *, epoch: Optional[int] = None) -> None:
-        """Ends the own limit of a group: the semaphore's ``per_group`` holds for it again."""
+        """Removes the limit of a group that ``set_group_limit`` has set. The semaphore's ``per_group`` then applies to the group again."""
         return self._limit(name, group, None, epoch)
 
     def _limit(self, name: str, group: str, limit: Optional[int], epoch: Optional[int]) -> None:
@@ -210,7 +211,7 @@ class Operations:
     # Lost holds
 
     def lost_page(self, name: str, cursor: str = "") -> Tuple[List[LostHold], Optional[str]]:
-        """Reads a page of the lost holds of a semaphore, by token, and the cursor of the next page, if there is one."""
+        """Reads a page of the lost holds of a semaphore, sorted by token, and the cursor of the next page, if there is one."""
         query = {"cursor": cursor} if values.text("cursor", cursor) else {}
         return self._send(Call("GET", ("v1", "semaphores", values.semaphore(name), "lost"), query=query), _lost_page)
 
@@ -231,12 +232,12 @@ class Operations:
         return self._send(call, void)
 
     def revoke_session(self, session: str, reason: str = "") -> None:
-        """Ends a session as an operator. Succeeds also if the session has ended before."""
+        """Ends a session as an operator. It also succeeds if the session has ended before."""
         body = {"reason": reason} if values.text("reason", reason) else {}
         return self._send(Call("POST", ("v1", "sessions", values.text("session", session), "revoke"), body=body, key=new_key()), void)
 
     def end_session(self, session: str) -> None:
-        """Ends a session by its id, for its owner. Succeeds also if the session has ended before."""
+        """Ends a session by its id, for its owner. It also succeeds if the session has ended before."""
         return self._send(Call("DELETE", ("v1", "sessions", values.text("session", session)), key=new_key()), void)
 
 
@@ -325,7 +326,7 @@ class Client(Operations, Unpicklable):
     attempt_timeout: bounds one attempt at one node, not counting the wait of the request.
     longest_wait: bounds the wait of one HTTP request; a longer wait takes several requests, and keeps its place in line.
     max_wait: the longest wait that the nodes accept in one request.
-    give_up_after: ends a call without a deadline after so many seconds in which no node could carry it out.
+    give_up_after: ends a call without a deadline once no node could carry it out for this many seconds.
     anonymous: leaves host, pid and user out of the metadata of sessions and leases. Otherwise the client adds these keys unless the caller gives them.
     """
 
@@ -415,7 +416,7 @@ class Client(Operations, Unpicklable):
             call.key = new_key()
             try:
                 return await self._calls.do(call, deadline, cancel)
-            except Over:  # granted to an attempt whose reply was lost, and over since
+            except Over:  # an earlier attempt, whose reply was lost, was granted a lease that has ended since
                 rounds += 1
                 if await cancel.pause(back_off(rounds)):
                     raise
@@ -471,7 +472,7 @@ class Client(Operations, Unpicklable):
             try:
                 reply = await self._calls.do(call, deadline, cancel)
                 break
-            except Over:  # the first attempt opened it, and the reply came too late
+            except Over:  # the first attempt opened a session, but the session ended before a reply came
                 pass
             except Exception as e:
                 if getattr(e, "outcome_unknown", True) and await self._settled(call) and isinstance(e, SignalboxError):
@@ -509,15 +510,15 @@ class Client(Operations, Unpicklable):
     # Semaphores
 
     def list(self, prefix: str = "") -> Iterator[Semaphore]:
-        """Goes through the semaphores whose names begin with the prefix, by name, a page at a time."""
+        """Yields the semaphores whose names begin with the prefix, sorted by name. It reads a page at a time."""
         return _pages(lambda cursor: self.page(prefix, cursor))
 
     def groups(self, name: str, *, waiting: bool = False) -> Iterator[Group]:
-        """Goes through the groups of a semaphore that leases or requests name, or that have limits of their own; with waiting, in which requests wait."""
+        """Yields the groups that leases or requests of a semaphore name, or that have a limit by ``set_group_limit``. waiting: only those with requests."""
         return _pages(lambda cursor: self.group_page(name, cursor, waiting=waiting))
 
     def lost_holds(self, name: str) -> Iterator[LostHold]:
-        """Yields the lost holds of a semaphore, by token."""
+        """Yields the lost holds of a semaphore, sorted by token."""
         return _pages(lambda cursor: self.lost_page(name, cursor))
 
     def down(
@@ -526,9 +527,9 @@ class Client(Operations, Unpicklable):
     ) -> int:  # fmt: skip
         """Takes permits without a lease, in the same queue as all requests, and returns how many. ``up`` or the semaphore's window brings them back.
 
-        Retries don't take permits twice. With partial, fewer permits than count are enough, at least one. A wait longer than max_wait starts again at the
-        end of the queue. Permits that are granted just at the end of the wait are returned. Raises ``Unavailable`` (``WaitEnded``) when no permits were
-        taken, and an error with outcome_unknown when no node could tell the outcome within 2 s.
+        Retries don't take permits twice. With partial, fewer permits than count are enough, but at least one. A wait longer than max_wait starts again at
+        the end of the queue. If permits are granted just at the end of the wait, the call succeeds. Raises ``Unavailable`` (``WaitEnded`` after a wait) when
+        no permits were taken, and an error with outcome_unknown when no node could tell the outcome within 2 s.
         """
         return self._calls.reactor.run(self._to_down(name, count, group=group, head_start=head_start, wait=wait, partial=partial, epoch=epoch, cancel=cancel))
 
@@ -575,7 +576,7 @@ class Client(Operations, Unpicklable):
                 try:
                     late = await self._settle(call, taken)
                 except SignalboxError:
-                    raise e  # and its outcome_unknown stands
+                    raise e  # its outcome_unknown stays as it is
                 if late is not None:
                     return int(late.body["granted"])
                 if isinstance(e, SignalboxError):

@@ -13,7 +13,7 @@ _Seen = List[Optional[Tuple[int, int, int]]]
 
 
 class _Followed(Generic[T]):
-    """A value that is read from files, and again after they change. If the files can't be read, the previous value stays."""
+    """A value that is read from files, and read again after the files change. If the files can't be read then, the previous value stays."""
 
     def __init__(self, read: Callable[[], T], paths: Sequence[str]) -> None:
         self._read, self._paths = read, paths
@@ -72,7 +72,7 @@ class Credentials:
             self._tls = _Followed(lambda: _context(ca, cert, key), [path for path in (ca, cert, key) if path])
 
     def authorization(self, node: Node, force: bool = False) -> Optional[str]:
-        """Returns the header for a node; with force the token file is read even if it looks unchanged."""
+        """Returns the Authorization header for a node. With force, it reads the token file even if the file looks unchanged."""
         if self._token is not None and self._gets[id(node)]:
             return "Bearer " + self._token.get(force)
         return node.basic

@@ -89,7 +89,7 @@ class UnknownSemaphore(Refused):
 
 
 class UnknownGroup(Refused):
-    """No lease and no request of the semaphore names this group, and it has no limit of its own."""
+    """No lease and no request of the semaphore names this group, and the group has no limit by ``set_group_limit``."""
 
     code = "unknown-group"
 
@@ -113,13 +113,13 @@ class NotHeld(Refused):
 
 
 class Unavailable(Refused):
-    """The permits are not free, or others wait for them."""
+    """The permits are not free, or other requests wait for them."""
 
     code = "unavailable"
 
     @property
     def available_in(self) -> Optional[float]:
-        """Seconds until a window has brought enough permits back; None for a semaphore without a window, and while other requests wait for the permits."""
+        """Seconds until enough permits have come back by the window. None if the semaphore has no window, or if other requests wait for the permits."""
         after = self.members.get("available_in_ms")
         return None if after is None else float(after) / 1000
 
@@ -201,7 +201,7 @@ class Over(Refused):
 
 
 class PreconditionFailed(Refused):
-    """The semaphore has another epoch than the call names, or exists and was to be created."""
+    """The semaphore's epoch differs from the epoch in the call, or the call was to create a semaphore that exists."""
 
     code = "precondition-failed"
 

@@ -23,7 +23,7 @@ _MAX_MEMBERS, _MAX_BYTES = 256, 256 << 10  # of one shared request, well below a
 _PAUSE = 1.0  # seconds for which calls of _GIVES_BACK are sent separately after a node was overloaded
 _REFUSED = 60.0  # seconds for which all calls are sent separately after a node or a proxy has refused a shared request
 _RETRY_AFTER = {"unavailable": 1.0, "storage-full": 10.0, "states-differ": 10.0}  # a member's result has no Retry-After header; other 429 and 503: 1 s
-_GIVES_BACK = frozenset(("release", "end", "up"))  # these give permits back: an overloaded node accepts them first, if they are sent separately
+_GIVES_BACK = frozenset(("release", "end", "up"))  # operations that give permits back: an overloaded node prefers them if they are sent separately
 
 
 class Silent(OSError):
@@ -41,7 +41,7 @@ class _Separate(Exception):
 @dataclass
 class _Member:
     operation: bytes
-    result: asyncio.Future[Union[Reply, Exception]]  # set_exception would log a warning in a child process, which never reads the future
+    result: asyncio.Future[Union[Reply, Exception]]  # an error is a result too: set_exception would log a warning in a child, which never reads the future
 
 
 @dataclass
@@ -123,7 +123,7 @@ class Flights:
         return shared
 
     def _leave(self, shared: _SharedRequest, member: _Member, late: bool) -> None:
-        """Ends a call that was canceled or is late. Aborts the shared request when the callers of all its members have left."""
+        """Ends a call that was canceled or is late. When the callers of all members have left, it aborts the shared request."""
         if member.result.done():
             return
         shared.present -= 1
@@ -193,7 +193,7 @@ def _retry_after(status: int, body: Dict[str, Any]) -> float:
 
 
 def _error_of_member(error: Exception) -> Exception:
-    """Returns a member's error when its shared request failed. If the node does not know ``POST /v1/batch``, or has smaller limits, that is _Separate."""
+    """Returns the error of each member of a shared request that failed. It is _Separate if the node does not know ``POST /v1/batch``, or has smaller limits."""
     if isinstance(error, Refused) and (error.status in (400, 404, 405, 413) or error.status == 403 and not error.code):
         return _Separate()
     again = copy.copy(error)

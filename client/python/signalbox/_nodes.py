@@ -1,4 +1,4 @@
-"""The addresses of the nodes, and which one to ask."""
+"""The addresses of the nodes, and the choice of the node to ask."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Node:
 
     @property
     def here(self) -> bool:
-        """Whether the host is this machine, by its name alone."""
+        """Whether the host's name says that it is this machine."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:

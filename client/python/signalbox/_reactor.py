@@ -26,7 +26,7 @@ GRACE = 2.0  #: seconds that a call may use, after its deadline or cancellation,
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Uses poll, not epoll: after a fork the child would share the parent's epoll instance, and could change which sockets the parent polls."""
+    """An event loop on poll, not epoll. After a fork the child would share the parent's epoll instance, and could change which sockets the parent polls."""
 
     def __init__(self) -> None:
         super().__init__(getattr(selectors, "PollSelector", selectors.SelectSelector)())
@@ -142,7 +142,7 @@ class Reactor:
                 self._close()
 
     def exit(self, seconds: float) -> None:
-        """Does what ``retire`` does, and waits up to so many seconds until the thread has ended."""
+        """Does what ``retire`` does, and waits up to timeout seconds until the thread has ended."""
         thread = self._thread
         self.retire()
         if thread is not None and not self.inside():
@@ -169,11 +169,11 @@ class Reactor:
                 pass
 
     def inside(self) -> bool:
-        """Whether the caller runs in the reactor's thread, as a finalizer may: then a wait for the reactor would never end."""
+        """Whether the caller runs in the reactor's thread, where a wait for the reactor would never end. For example, a finalizer may run there."""
         return self._thread is threading.current_thread()
 
     def wait(self, event: Cancel, seconds: float) -> bool:
-        """Blocks until the event, and returns whether it came. Does not block when the thread could not cause it any more."""
+        """Blocks until the event has come, and returns whether it came. It does not block if the thread can't cause the event any more."""
         return event.canceled if sys.is_finalizing() or self.inside() else event.wait(seconds)
 
     def run(self, work: Work[T]) -> T:

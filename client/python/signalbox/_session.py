@@ -125,7 +125,7 @@ class Lease(_Holder):
     """Permits held by a session; a context manager that releases them.
 
     ``token`` is larger than the token of every earlier grant of this semaphore. Send it with each write to the resource that the lease protects, and let
-    the resource refuse a token that is smaller than the largest it has seen: only so are writes refused of a process that was paused and lost its lease.
+    the resource refuse a token that is smaller than the largest it has seen. Only this stops the writes of a process that lost its lease during a pause.
     """
 
     def __init__(self, session: Session, body: Mapping[str, Any], place: Place, reply: Reply) -> None:
@@ -140,7 +140,7 @@ class Lease(_Holder):
         self.slots: List[int] = body.get("slots", [])  #: the numbers of the lease's permits, if the semaphore has slots
         self.spent: bool = body.get("spent", False)  #: the lease is a receipt: its permits are spent, and come back one window after the grant
         self._left = Cancel()  # canceled once a node has confirmed the release
-        self._deadline = self._latest = 0.0  # the lease certainly lives until the first, and is certainly over after the second, by ``now``
+        self._deadline = self._latest = 0.0  # by ``now``: the lease certainly lives until _deadline, and is certainly over after _latest
         self._capped = False  # max_hold ends the lease before its session
         self._extend(reply.deadline(body["waited_ms"], body["expires_in_ms"])[0], reply.latest(body["expires_in_ms"]))
 
@@ -163,11 +163,11 @@ class Lease(_Holder):
 
     @property
     def deadline(self) -> float:
-        """Until when the lease is certainly held if no further renewal succeeds, by ``time.monotonic()``. Don't store it: each renewal and sleep changes it."""
+        """The time, by ``time.monotonic()``, until which the lease is certainly held if no further renewal succeeds. It changes with each renewal and sleep."""
         return monotonic_of(self._deadline)
 
     def settle(self, count: int) -> bool:
-        """Sets how many permits of a receipt were really spent, fewer or more than granted: with 3 of 10, 7 come back at once.
+        """Sets how many permits of a receipt were really spent, fewer or more than granted. For example, settle(3) of 10 permits brings 7 back at once.
 
         Returns False, without a change, if the permits have come back already. Raises InvalidRequest if the lease is no receipt.
         """
@@ -200,7 +200,7 @@ class Lease(_Holder):
     def release(self, timeout: float = 5.0) -> bool:
         """Gives the permits back, and returns whether a node confirmed it within timeout. If not, the release goes on in the background until the deadline.
 
-        Raises ``Lost`` if the lease was lost before. A second release waits for the first one's confirmation.
+        Raises ``Lost`` if the lease was lost before. A second call waits until a node has confirmed the first.
         """
         timeout = values.seconds("timeout", timeout)
         lost = self.error
@@ -233,12 +233,12 @@ class Session(_Holder):
         super().__init__(self._check_deadline)
         self._calls, self.id, self.ttl, self.margin, self.one_shot = calls, session, ttl, margin, one_shot
         self._deadline = self._renew_at = 0.0  # by ``now``
-        # A Lease is held, a Cancel comes once a release is confirmed, None is requested. Only the loop changes the dictionary.
+        # Each place has a Lease that is held, a Cancel that ends once a release is confirmed, or None for a request. Only the loop changes the dictionary.
         self._claims: Dict[Place, Union[Lease, Cancel, None]] = {}
         self._failure: Optional[Exception] = None  # the error of the latest attempt to renew
         self._timer: Optional[asyncio.TimerHandle] = None  # calls _look
         self._due = Cancel()  # canceled when the next renewal is due
-        self._asked: Dict[str, Cancel] = {}  # once the end was requested: an event that comes when a node has confirmed the end
+        self._asked: Dict[str, Cancel] = {}  # under "": once the end was requested, an event that comes when a node has confirmed it
 
     def _begin(self, reply: Reply, waited_ms: int, expires_in_ms: int) -> None:
         self._renew_at = reply.deadline(waited_ms, expires_in_ms)[1]
@@ -248,7 +248,7 @@ class Session(_Holder):
 
     @property
     def deadline(self) -> float:
-        """Until when the session certainly lives: see ``Lease.deadline``."""
+        """The time until which the session certainly lives, see ``Lease.deadline``."""
         return monotonic_of(self._deadline)
 
     def acquire(
@@ -257,11 +257,11 @@ class Session(_Holder):
     ) -> Lease:  # fmt: skip
         """Waits until the session is granted the semaphore, first come, first served. The request keeps its place in line across failures.
 
-        ``wait`` is in seconds: None waits as long as it takes, 0 not at all. Raises ``Unavailable`` (``WaitEnded`` after a wait) when it was not granted,
-        ``Unreachable`` when no node could be asked, ``Lost`` when the session was lost meanwhile, ``Canceled``, and other refusals at once.
+        ``wait`` is in seconds: None waits without a limit, 0 does not wait. Raises ``Unavailable`` (``WaitEnded`` after a wait) when it was not granted,
+        ``Unreachable`` when no node replied, ``Lost`` when the session was lost meanwhile, ``Canceled``, and other refusals at once.
         Unless a recent call had to wait for the semaphore, the client first tries without waiting, and gets its place in line only with the next request.
-        A session may have a lease in each ``group`` of a semaphore that has groups. ``head_start`` gives the request the place of a request that came so
-        many seconds earlier, at most the semaphore's ``head_start``.
+        A session may have a lease in each ``group`` of a semaphore that has groups. With ``head_start``, the request gets the place of a request that was
+        made this many seconds earlier, at most the semaphore's ``head_start``.
         """
         return self._calls.reactor.run(self._to_acquire(name, count=count, group=group, head_start=head_start, wait=wait, epoch=epoch, cancel=cancel))
 
@@ -339,7 +339,7 @@ class Session(_Holder):
                 raise
 
     async def _claim(self, places: List[Place], deadline: Optional[float], cancel: Cancel) -> None:
-        """Reserves the places once their earlier releases are confirmed, because a late release could withdraw the new request."""
+        """Reserves the places. It first waits until their earlier releases are confirmed, because a late release could withdraw the new request."""
         while True:
             self.check()
             if not places:
@@ -379,7 +379,7 @@ class Session(_Holder):
                     return reply
                 waits = True
                 early = early + 1 if reply.early else 0
-            except Over:  # granted to an attempt whose reply was lost
+            except Over:  # an earlier attempt, whose reply was lost, was granted a lease that has ended since
                 call.key, early = new_key(), early + 1
             except Unavailable:
                 self._calls.contend(place)
@@ -413,7 +413,7 @@ class Session(_Holder):
     # Renewal
 
     def _extend(self, reply: Reply, waited_ms: int, expires_in_ms: int) -> None:
-        """Moves the deadline forward, to the latest time until which any reply guarantees the session."""
+        """Moves the deadline forward. The session lives at least until the deadline of each reply, so the latest deadline counts."""
         self._deadline = max(self._deadline, reply.deadline(waited_ms, expires_in_ms)[0])
         self._look()
 
@@ -440,7 +440,7 @@ class Session(_Holder):
         return [claim for claim in self._claims.values() if isinstance(claim, Lease)]
 
     def _check_deadline(self) -> None:
-        """Loses the session if its deadline has passed."""
+        """Marks the session as lost if its deadline has passed."""
         self._calls.check_process()
         if self._error is None and self._deadline and now() >= self._deadline - self.margin:
             reason = NotRenewed(f"not renewed in time; the latest failure: {self._failure}" if self._failure else "not renewed in time")
@@ -462,7 +462,7 @@ class Session(_Holder):
         return first
 
     def orphan(self) -> None:
-        """Loses the session in a child process without a request, because the session belongs to the parent."""
+        """Marks the session as lost in a child process. It sends no request, because the session belongs to the parent."""
         error = Lost(f"session {self.id} belongs to the parent process")
         self._asked[""] = Cancel()  # close sends no request
         self._orphan(error)
@@ -490,7 +490,7 @@ class Session(_Holder):
         self._failure = failure
 
     async def _renew(self) -> None:
-        """Renews once, trying for as long as the session lives. The call needs no idempotency key, because a second renewal does no harm."""
+        """Renews once, and repeats the attempt while the session lives. The call needs no idempotency key, because a second renewal does no harm."""
         held = self._held()
         # An attempt takes only a part of the time left, so that other nodes can be asked if a node does not reply.
         patience = lambda: max((self._deadline - now()) / 4, self.ttl / 30, 0.05)  # noqa: E731
@@ -508,9 +508,9 @@ class Session(_Holder):
             await self._verify(held, reply, monotonic_of(self._renew_at))
 
     async def _verify(self, held: List[Lease], reply: Reply, until: float) -> None:
-        """Sets the ends of the leases after a renewal, and loses the leases that were revoked or whose semaphore was deleted.
+        """Sets the deadlines of the leases after a renewal. Marks as lost each lease that was revoked or whose semaphore was deleted.
 
-        The remaining time that the node reports for a lease counts from when the renewal was sent.
+        The node reports the remaining time of each lease. It counts from when the renewal was sent.
         """
         shown, source = reply.body.get("leases"), reply
         try:
@@ -549,10 +549,10 @@ class Session(_Holder):
         self._let_go([lease._place], lease)
 
     def _let_go(self, places: List[Place], lease: Optional[Lease] = None, unsure: Optional[Call] = None, not_before: float = 0.0) -> Cancel:
-        """Starts to release a lease, or, without one, the lease or place of a request.
+        """Starts to release a lease. Without a lease, it withdraws the request for the places, or releases what the request was granted.
 
-        The places can't be requested again until a node has confirmed the release. ``unsure`` is a request that may still arrive: it is settled first. A
-        lease that this clock has ended is released at not_before, when the cluster has ended it too, so that its holder has that time to stop.
+        The places can't be requested again until a node has confirmed the release. ``unsure`` is a request that may still arrive at a node: it is settled
+        first. A lease that has ended by this clock is released at not_before, when it has ended in the cluster too. Until then its holder has time to stop.
         """
         done = lease._left if lease else Cancel()
         self._claims.update(dict.fromkeys(places, done))
@@ -571,9 +571,10 @@ class Session(_Holder):
         return done
 
     async def _settle(self, request: Call) -> None:
-        """Repeats a request with its key, without waiting, until the cluster has it in line or has its outcome.
+        """Repeats a request with its key, without waiting, until the cluster has it in line or has recorded its outcome.
 
-        After that a late attempt has no effect. Otherwise it could arrive after the withdrawal, and be granted a lease that the program does not know.
+        After that, an attempt that arrives late has no effect. Otherwise a late attempt could arrive after the withdrawal, and be granted a lease that the
+        program does not know.
         """
         call, rounds = replace(request, listen=False, elsewhere=True, patience=self._calls.growing()), 0
         while not self._over.canceled:

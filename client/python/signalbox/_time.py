@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, Optional
 
 
 def _clock() -> Callable[[], float]:
-    """Picks a clock that also counts while the machine sleeps, as the cluster's does. ``time.monotonic`` of Linux and macOS does not."""
+    """Returns a clock that goes on while the machine sleeps, as cluster time does. ``time.monotonic`` of Linux and macOS stands still."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     if clock is None and sys.platform == "darwin":
         clock = time.CLOCK_MONOTONIC
@@ -59,12 +59,12 @@ class Cancel(Unpicklable):
         self._ids = itertools.count()
 
     def cancel(self) -> None:
-        """Ends all calls that were given this object, and all later ones."""
+        """Ends all calls that were given this object, and all later calls with it."""
         self._canceled = True
         while self._callbacks:
             try:
                 callback = self._callbacks.popitem()[1]
-            except KeyError:  # another thread has taken the last one
+            except KeyError:  # another thread has taken the last callback
                 return
             callback()
 
@@ -74,7 +74,7 @@ class Cancel(Unpicklable):
         return self._canceled
 
     def wait(self, seconds: Optional[float]) -> bool:
-        """Blocks for that long, or until ``cancel`` is called, and returns whether it was called."""
+        """Blocks for this many seconds, or until ``cancel`` is called, and returns whether ``cancel`` was called."""
         if self._canceled or seconds is not None and seconds <= 0:
             return self._canceled
         event = threading.Event()
@@ -104,7 +104,7 @@ class Cancel(Unpicklable):
 
     @contextmanager
     def notify(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Calls back once ``cancel`` is called within the block, at once if it was called before."""
+        """Makes ``cancel`` call the function, within a with-block. If ``cancel`` was called before, it calls the function at once."""
         undo = self.add(callback)
         try:
             yield
@@ -112,7 +112,7 @@ class Cancel(Unpicklable):
             undo()
 
     def add(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back once ``cancel`` is called, at once if it was, and returns the function that undoes it."""
+        """Makes ``cancel`` call the function, or calls it at once if ``cancel`` was called before. Returns a function that undoes this."""
         number = next(self._ids)
         self._callbacks[number] = callback
         if self._canceled and self._callbacks.pop(number, None) is not None:
@@ -121,11 +121,11 @@ class Cancel(Unpicklable):
 
 
 def void(_: object) -> None:
-    """Makes an expression return None."""
+    """Ignores its argument and returns None."""
 
 
 def in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> Callable[[], None]:
-    """Returns a function that any thread may call, to run the given function in a loop; it has no effect once the loop is closed."""
+    """Returns a function that runs the given function in a loop. Any thread may call it. It has no effect once the loop is closed."""
 
     def call() -> None:
         try:

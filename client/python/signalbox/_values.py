@@ -108,7 +108,7 @@ def want(name: Any, count: Any = 1, group_name: Any = "") -> Want:
 
 
 def wants(value: Any) -> List[Want]:
-    """Checks the semaphores of an acquire of several."""
+    """Checks the semaphores of an acquire of several semaphores."""
     if isinstance(value, (str, bytes)) or not isinstance(value, (Mapping, Sequence)):
         raise TypeError(f"several semaphores are a mapping of names to counts, or a sequence of Wants or names, not {type(value).__name__} {value!r}")
     items = value.items() if isinstance(value, Mapping) else value

@@ -1,4 +1,4 @@
-"""The client for asyncio. Each client runs its calls and renewals in a thread of its own, so that leases are renewed also while the event loop is blocked.
+"""The client for asyncio. Each client has a thread for its calls and renewals, so that leases are renewed even while the event loop is blocked.
 
 A task that is cancelled while it waits withdraws its request. If permits were granted at that moment, they are given back.
 """

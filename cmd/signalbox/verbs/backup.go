@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,12 +31,19 @@ func newBackup(lookup func(string) (string, bool)) *cobra.Command {
 		Args: cli.Arguments(1, 1),
 	}
 	flags := cli.AddClusterFlags(command.Flags(), lookup)
-	command.RunE = func(command *cobra.Command, arguments []string) error {
-		cfg, err := flags.Client()
-		if err != nil {
-			return err
+	var cfg signalbox.Config
+	command.PreRunE = func(_ *cobra.Command, arguments []string) (err error) {
+		if info, err := os.Stat(arguments[0]); err == nil && info.IsDir() {
+			return fmt.Errorf("%s is a folder: give a file in it, such as %s", arguments[0], filepath.Join(arguments[0], "signalbox.backup"))
 		}
+		if _, err := os.Stat(filepath.Dir(arguments[0])); err != nil {
+			return fmt.Errorf("the folder of %s: %w", arguments[0], err) // the error of archive.Save would name a temporary file
+		}
+		cfg, err = flags.Client()
 		cfg.GiveUpAfter = patience
+		return err
+	}
+	command.RunE = func(command *cobra.Command, arguments []string) error {
 		fetch := func(w io.Writer) error { return fetch(command.Context(), cfg, w) }
 		if arguments[0] == "-" {
 			return failed(fetch(command.OutOrStdout()))

@@ -60,7 +60,7 @@ func backupFile(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// fakeCluster serves nodes n1, n2, … of which one leads.
+// fakeCluster serves nodes n1, n2, … and one of them leads.
 type fakeCluster struct {
 	leader   atomic.Int32 // n1 is 1; 0: no leader
 	file     []byte       // the reply to a backup
@@ -110,7 +110,7 @@ func newFakeCluster(t *testing.T, nodes int, leader int32) *fakeCluster {
 
 func (c *fakeCluster) flag() string { return "--addr=" + strings.Join(c.urls, ",") }
 
-// TestBackupWritesAWholeFile, or leaves the file that is there.
+// TestBackupWritesAWholeFile: backup writes a complete file, or leaves the existing file unchanged.
 func TestBackupWritesAWholeFile(t *testing.T) {
 	c := newFakeCluster(t, 2, 1)
 	name := filepath.Join(t.TempDir(), "a.backup")
@@ -142,7 +142,7 @@ func TestBackupWritesAWholeFile(t *testing.T) {
 	}
 }
 
-// TestRestoreFindsTheLeader, also when it is elected while the command looks for it.
+// TestRestoreFindsTheLeader: restore finds the leader, even if it is elected while the command looks for it.
 func TestRestoreFindsTheLeader(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a.backup")
 	must(t, os.WriteFile(name, backupFile(t), 0o600))
@@ -176,8 +176,8 @@ func TestRestoreSaysWhatIsLost(t *testing.T) {
 	}
 }
 
-// TestRestoreRefuses before anything is sent: a damaged file, a wrong flag; and it reports
-// what the leader refuses.
+// TestRestoreRefuses: restore refuses a damaged file and wrong flags before it sends any request. It also reports what
+// the leader refuses.
 func TestRestoreRefuses(t *testing.T) {
 	c := newFakeCluster(t, 1, 1)
 	folder := t.TempDir()

@@ -133,10 +133,12 @@ func (o *certOptions) client() *cobra.Command {
 }
 
 func printPair(command *cobra.Command, files certs.Pair, err error) error {
-	if errors.Is(err, fs.ErrExist) {
+	switch {
+	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%w; --overwrite replaces it", err)
-	}
-	if err != nil {
+	case errors.As(err, new(certs.NameError)):
+		return cli.UsageError(err)
+	case err != nil:
 		return err
 	}
 	_, err = fmt.Fprintf(command.OutOrStdout(), "%s\n%s\n", files.Cert, files.Key)

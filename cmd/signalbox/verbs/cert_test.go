@@ -77,8 +77,8 @@ func namesIn(t *testing.T, dir string) string {
 	return strings.Join(names, " ")
 }
 
-// TestCertCluster: the first call makes all, a later one only the certificates that are
-// missing, damaged or lack a host; the copy has no key of the authority.
+// TestCertCluster: the first call makes all certificates. A later call makes only certificates that are missing, are
+// damaged or lack a host. The folder of --to has no key of the authority.
 func TestCertCluster(t *testing.T) {
 	dir, to := filepath.Join(t.TempDir(), "authority"), filepath.Join(t.TempDir(), "secrets")
 	for _, c := range []struct {
@@ -121,7 +121,7 @@ func TestCertCluster(t *testing.T) {
 	for _, name := range strings.Fields(namesIn(t, to)) {
 		same(name, filepath.Join(to, name))
 	}
-	// The folder of a machine has the names that the unit of systemd loads.
+	// The folder for a machine has files with the names that the unit of systemd loads.
 	unit, err := os.ReadFile("../../../packaging/systemd/signalbox.service")
 	loads := regexp.MustCompile(`LoadCredential=\S+:/etc/signalbox/(\S+)`).FindAllSubmatch(unit, -1)
 	if err != nil || len(loads) != 3 || namesIn(t, filepath.Join(dir, "n1")) != "ca.pem node-key.pem node.pem" {

@@ -21,7 +21,7 @@ type groupFlags struct {
 
 func (f *groupFlags) add(flags *pflag.FlagSet) {
 	groupFlag(&f.group, flags)
-	flags.DurationVar(&f.headStart, "head-start", 0, "stand in line where a request would that came so much earlier, as far as the semaphore allows")
+	flags.DurationVar(&f.headStart, "head-start", 0, "take the place of a request that came so much earlier, as far as the semaphore allows")
 }
 
 // groupFlag adds --group. The flag has no variable, because "signalbox run" sets SIGNALBOX_GROUP for its command.

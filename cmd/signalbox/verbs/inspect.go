@@ -26,10 +26,13 @@ func newInspect() *cobra.Command {
 			"semaphores with most leases and waiting requests, and the hash of the state. Every checksum is checked, and the\n" +
 			"state is read and checked too. No byte is changed. The exit status is 1 if something is damaged.",
 		Args: cli.Arguments(1, 1),
-		RunE: func(command *cobra.Command, arguments []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if top < 0 {
 				return fmt.Errorf("--top: %d is below 0", top)
 			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, arguments []string) error {
 			report, err := offline.Inspect(arguments[0], top)
 			if report == nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/offline"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
@@ -31,7 +32,7 @@ func leaseFolder(t *testing.T) string {
 		fsm.RestoreSession{Session: 42, TTLMS: 60_000},
 		fsm.Acquire{Session: 42, Name: "db", Count: 1, TTLMS: fsm.KeepTTL},
 	} {
-		if _, err := node.Do(t.Context(), cluster.Call{Command: command}); err != nil {
+		if _, err := node.Do(t.Context(), calls.Call{Command: command}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,7 +40,7 @@ func leaseFolder(t *testing.T) string {
 	return path
 }
 
-// variable is the parts of a report that are others each time.
+// variable matches the parts of a report that differ each time.
 var variable = regexp.MustCompile(`/\S*/n1|[0-9a-f]{32}|127\.0\.0\.1:\d+|[0-9.]+(ms|s),|\b(to|at) \d+`)
 
 // spaces are as many as the longest name of a row wants.
@@ -74,7 +75,7 @@ damage  no damage: every checksum is right
 	}
 }
 
-// TestInspectFails: its status is 1 if something is damaged, or can't be read.
+// TestInspectFails: inspect ends with status 1 if a part is damaged, or can't be read.
 func TestInspectFails(t *testing.T) {
 	path := leaseFolder(t)
 	must(t, os.Truncate(filepath.Join(path, "witness"), 0))

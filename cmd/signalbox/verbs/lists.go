@@ -43,8 +43,8 @@ func (c *call) limited(limit int) (int, error) {
 	return limit, nil
 }
 
-// readSemaphore reads a semaphore with up to that many holders and waiters. If they fit into a page, they are of one
-// moment, since one request reads them. Longer lists are read page by page.
+// readSemaphore reads a semaphore with up to the given numbers of holders and waiters. If they fit into a page, one
+// request reads them, so they show the same moment. Longer lists are read page by page.
 func readSemaphore(c *call, name string, holders, waiters int) (*signalbox.Semaphore, error) {
 	s, err := c.client.Get(c, name, signalbox.Holders(min(holders, pageSize)), signalbox.Waiters(min(waiters, pageSize)))
 	if err != nil {
@@ -58,8 +58,8 @@ func readSemaphore(c *call, name string, holders, waiters int) (*signalbox.Semap
 	return s, err
 }
 
-// whole returns up to limit members of a list. all is their number. It reads list only if first has fewer members than
-// limit and all.
+// whole returns up to limit members: from first, the first page, if it has enough, else from list. all is the length of
+// the list.
 func whole[T any](first []T, all int64, limit int, list iter.Seq2[*T, error]) ([]T, error) {
 	if int64(len(first)) >= all || len(first) >= limit {
 		return first, nil
@@ -74,6 +74,17 @@ func whole[T any](first []T, all int64, limit int, list iter.Seq2[*T, error]) ([
 		}
 	}
 	return found, nil
+}
+
+// each returns the members of a list that was read already.
+func each[T any](list []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, member := range list {
+			if !yield(member, nil) {
+				return
+			}
+		}
+	}
 }
 
 // printHolders prints the holders of a semaphore, and how many are not shown. advice says how to see them.

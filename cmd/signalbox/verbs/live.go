@@ -131,7 +131,8 @@ func readClock(c *call) (clock, error) {
 	return clock{time.Now(), cluster.ClusterTime}, nil
 }
 
-// timeOf returns the time of an event on this machine's clock. For an event after the clock was read, that is now.
+// timeOf returns the time of an event on this machine's clock. If the event came after the clock was read, it returns
+// the present time.
 func (k clock) timeOf(e *operator.Event) time.Time {
 	if e.ClusterTime > k.cluster {
 		return time.Now()
@@ -221,13 +222,7 @@ func top(c *call, rows int, live bool) error {
 	}
 	shown := all[:min(rows, len(all))]
 	if c.Format != cli.Table {
-		return cli.PrintList(c.Output, func(yield func(*signalbox.Semaphore, error) bool) {
-			for _, s := range shown {
-				if !yield(s, nil) {
-					return
-				}
-			}
-		}, nil, nameOf, rowOf)
+		return cli.PrintList(c.Output, each(shown), nil, nameOf, rowOf)
 	}
 	var table [][]string
 	for _, s := range shown {

@@ -65,13 +65,7 @@ func unknownMember(err error, id string) error {
 // printMembers lists the members. It prints members that are down in red.
 func printMembers(c *call, cluster *operator.Cluster) error {
 	if c.Format != cli.Table {
-		return cli.PrintList(c.Output, func(yield func(operator.Member, error) bool) {
-			for _, m := range cluster.Members {
-				if !yield(m, nil) {
-					return
-				}
-			}
-		}, nil, func(m operator.Member) string { return m.ID }, nil)
+		return cli.PrintList(c.Output, each(cluster.Members), nil, func(m operator.Member) string { return m.ID }, nil)
 	}
 	var rows [][]string
 	var down []int
@@ -89,9 +83,17 @@ func printMembers(c *call, cluster *operator.Cluster) error {
 		if m.State == stateDown {
 			down = append(down, i)
 		}
-		rows = append(rows, []string{m.ID, m.Peer, role, stateOf(m), lag, cmp.Or(m.Storage, "?"), fmt.Sprint(m.Knows)})
+		rows = append(rows, []string{m.ID, m.Peer, role, stateOf(m), lag, cmp.Or(m.Storage, "?"), knownLevel(m)})
 	}
 	return c.Rows([]string{"NODE", "PEER ADDRESS", "ROLE", "STATE", "LAG", "DISK", "KNOWS LEVEL"}, rows, down...)
+}
+
+// knownLevel returns the feature level that a member's program knows, for people.
+func knownLevel(m operator.Member) string {
+	if m.Knows == 0 { // the replying node has not seen the member yet
+		return "?"
+	}
+	return fmt.Sprint(m.Knows)
 }
 
 // stateDown is the state of a member that does not reply.
@@ -119,11 +121,14 @@ func warn(c *call, cluster *operator.Cluster) error {
 // troubles returns what is wrong with a cluster, as the replying node sees it, and what the user can do. Both are ""
 // for a healthy cluster.
 func troubles(cluster *operator.Cluster) (problem, next string) {
-	var down []string
+	var down, short []string
 	voters, up := 0, 0
 	for _, m := range cluster.Members {
 		if m.State == stateDown {
 			down = append(down, fmt.Sprintf("%s is %s", m.ID, stateOf(m)))
+		}
+		if m.Storage == "low" || m.Storage == "full" {
+			short = append(short, fmt.Sprintf("the disk of %s is %s", m.ID, m.Storage))
 		}
 		if m.Voter {
 			voters++
@@ -140,7 +145,9 @@ func troubles(cluster *operator.Cluster) (problem, next string) {
 		return fmt.Sprintf("no majority: %s reaches %d of %d voting nodes, itself included, and %d are needed to change anything; %s", cluster.Node, up, voters, voters/2+1, list),
 			"Start these nodes, or mend their network: the cluster then goes on. If their disks are lost for good, see \"signalbox recover --help\"."
 	case len(down) > 0:
-		return list + "; the others work", "Start it again, or see its log. If its disk is lost for good, \"signalbox members rm\" takes it out."
+		return strings.Join(append(down, short...), ", ") + "; the others work", "Start it again, or see its log. If its disk is lost for good, \"signalbox members rm\" takes it out."
+	case len(short) > 0:
+		return strings.Join(short, ", "), "Make room there: below --min-free a node gives way as leader or, if no other has room, refuses requests that grow the state."
 	}
 	return "", ""
 }
@@ -207,7 +214,7 @@ func levelVerb() verb {
 			var rows [][]string
 			for _, m := range cluster.Members {
 				known[m.ID] = m.Knows
-				rows = append(rows, []string{m.ID, fmt.Sprint(m.Knows)})
+				rows = append(rows, []string{m.ID, knownLevel(m)})
 			}
 			return errors.Join(c.Result(fmt.Sprint(cluster.Level), map[string]any{"level": cluster.Level, "knows": known}),
 				c.Printf("the level is %d\n", cluster.Level), c.Rows([]string{"NODE", "KNOWS LEVEL"}, rows))

@@ -25,6 +25,7 @@ type recovery struct {
 // whether they are alive. parse parses a list of peers.
 func newRecover(parse func(string) ([]probe.Peer, error)) *cobra.Command {
 	var o recovery
+	var config offline.Config
 	command := &cobra.Command{
 		Use:   "recover --data FOLDER --peers ID=HOST:PORT,…",
 		Short: "Make a cluster of one data folder, when a majority of the others is lost for good",
@@ -34,7 +35,11 @@ func newRecover(parse func(string) ([]probe.Peer, error)) *cobra.Command {
 			"The new cluster has a new id: it refuses nodes with folders of the old cluster until these are emptied.\n" +
 			"Tokens go on above all that may have been given out. The old content of the folder is kept inside it.",
 		Args: cli.Arguments(0, 0),
-		RunE: func(command *cobra.Command, _ []string) error { return o.run(command, parse) },
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			config, err = o.config(parse)
+			return err
+		},
+		RunE: func(command *cobra.Command, _ []string) error { return o.run(command, config) },
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.data, "data", "", "the folder of the survivor")
@@ -47,18 +52,21 @@ func newRecover(parse func(string) ([]probe.Peer, error)) *cobra.Command {
 	return command
 }
 
-// run prepares the recovery, asks for confirmation, and carries it out.
-func (o *recovery) run(command *cobra.Command, parse func(string) ([]probe.Peer, error)) (err error) {
+// config returns what the flags say.
+func (o *recovery) config(parse func(string) ([]probe.Peer, error)) (config offline.Config, err error) {
 	if o.data == "" || o.peers == "" {
-		return errors.New("recover needs --data and --peers")
+		return config, errors.New("recover needs --data and --peers")
 	}
-	config := offline.Config{Folder: o.data, UpToDamage: o.upToDamage, Network: peer.TCPNetwork{Stretch: 2}}
+	config = offline.Config{Folder: o.data, UpToDamage: o.upToDamage, Network: peer.TCPNetwork{Stretch: 2}}
 	if config.Peers, err = parse(o.peers); err != nil {
-		return err
+		return config, err
 	}
-	if config.Security, err = o.security(); err != nil {
-		return err
-	}
+	config.Security, err = o.security()
+	return config, err
+}
+
+// run prepares the recovery, asks for confirmation, and carries it out.
+func (o *recovery) run(command *cobra.Command, config offline.Config) (err error) {
 	plan, err := offline.Prepare(command.Context(), config)
 	switch {
 	case errors.Is(err, offline.ErrAlive):

@@ -22,15 +22,14 @@ func parsePeers(text string) (peers []probe.Peer, err error) {
 	return peers, nil
 }
 
-// recoverWith returns the subcommand, with a person at the terminal.
+// recoverWith returns the subcommand. typed is what a person types at the terminal.
 func recoverWith(typed string) *cobra.Command {
 	command := newRecover(parsePeers)
 	command.SetIn(strings.NewReader(typed))
 	return command
 }
 
-// TestRecoverAsks: it changes nothing without the node's id, and says what it has and what
-// may be missing.
+// TestRecoverAsks: recover changes nothing without the node's id. It says what the folder has and what may be missing.
 func TestRecoverAsks(t *testing.T) {
 	path := leaseFolder(t)
 	flags := []string{"--data", path, "--peers", "n1=127.0.0.1:1,n2=127.0.0.1:2"}

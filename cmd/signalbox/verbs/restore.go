@@ -42,19 +42,20 @@ func newRestore(lookup func(string) (string, bool)) *cobra.Command {
 	command.Flags().StringVar(&r.sessions, "sessions", r.sessions, "keep: with the time that they had left; end: all end")
 	command.Flags().BoolVar(&r.otherCluster, "other-cluster", false, "restore a backup of another cluster")
 	command.Flags().BoolVarP(&r.yes, "yes", "y", false, "don't ask")
-	command.RunE = func(command *cobra.Command, arguments []string) (err error) {
+	var cfg signalbox.Config
+	command.PreRunE = func(*cobra.Command, []string) (err error) {
 		if r.sessions != "keep" && r.sessions != "end" {
-			return cli.UsageError(fmt.Errorf("--sessions: %q is neither keep nor end", r.sessions))
+			return fmt.Errorf("--sessions: %q is neither keep nor end", r.sessions)
 		}
+		cfg, err = r.target.Client()
+		cfg.GiveUpAfter = patience
+		return err
+	}
+	command.RunE = func(command *cobra.Command, arguments []string) (err error) {
 		r.name = arguments[0]
 		if r.header, _, err = archive.Verify(r.name); err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
-		cfg, err := r.target.Client()
-		if err != nil {
-			return err
-		}
-		cfg.GiveUpAfter = patience
 		c, err := signalbox.New(cfg)
 		if err != nil {
 			return err

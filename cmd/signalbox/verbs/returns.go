@@ -126,7 +126,7 @@ func settleVerb() verb {
 		}}
 }
 
-// awayOf describes, for people, permits that are neither held nor available but will come back.
+// awayOf describes, for people, permits that are neither held nor available and that come back later.
 func awayOf(s *signalbox.Semaphore) (texts []string) {
 	if s.Returning != 0 {
 		text := fmt.Sprintf("%d returning", s.Returning)

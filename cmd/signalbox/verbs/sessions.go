@@ -144,7 +144,7 @@ func renewVerb() verb {
 		}}
 }
 
-// maxHold is the reason of the loss of a lease that was held as long as its semaphore allows.
+// maxHold is the reason with which a lease ends after its semaphore's longest hold.
 const maxHold = "max-hold"
 
 // sessionOver adds advice to the error that a session is over.

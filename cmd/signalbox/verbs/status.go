@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -27,11 +28,16 @@ func (n *nodeStatus) host() string {
 
 func statusVerb() verb {
 	return verb{use: "status", short: "Show the state of the cluster, as each node of --addr sees it",
-		long: "\n\nThe exit status is 7 if a node is down, or does not reply, while the others work; 6 if no node replies, or no node knows\n" +
-			"a leader; and 5 if a node refuses the token. Of two addresses of one host and port, by http:// and https://, one\n" +
+		long: "\n\nThe exit status is 7 if a node is down, does not reply or lacks disk space, while the others work; 6 if no node replies,\n" +
+			"or no node knows a leader; and 5 if a node refuses the token. Of two addresses of one host and port, by http:// and https://, one\n" +
 			"that replies is enough.",
 		run: func(c *call) error {
-			all := askAll(c)
+			all := make([]nodeStatus, len(c.cluster.Addresses))
+			askAll(c, all, func(int) bool { return true })
+			if slices.ContainsFunc(all, func(n nodeStatus) bool { return n.Cluster == nil && cli.StatusOf(n.err) != cli.StatusRefused }) {
+				// While the first requests waited for a silent node, the other nodes may have noticed that it is down.
+				askAll(c, all, func(i int) bool { return all[i].Cluster != nil })
+			}
 			var best *operator.Cluster
 			for i := range all {
 				if here := all[i].Cluster; here != nil && (best == nil || knowsMore(here, best)) {
@@ -42,11 +48,13 @@ func statusVerb() verb {
 		}}
 }
 
-// askAll reads the cluster from all addresses at the same time.
-func askAll(c *call) []nodeStatus {
-	all := make([]nodeStatus, len(c.cluster.Addresses))
+// askAll reads the cluster from the wanted addresses, at the same time, into their places in all.
+func askAll(c *call, all []nodeStatus, wanted func(i int) bool) {
 	var requests sync.WaitGroup
 	for i, address := range c.cluster.Addresses {
+		if !wanted(i) {
+			continue
+		}
 		requests.Go(func() {
 			cluster, err := ask(c, address)
 			text := ""
@@ -57,13 +65,12 @@ func askAll(c *call) []nodeStatus {
 		})
 	}
 	requests.Wait()
-	return all
 }
 
-// ask reads the cluster as one node sees it.
+// ask reads the cluster as one node sees it, in one attempt, because a node that refuses connections is down now.
 func ask(c *call, address string) (*operator.Cluster, error) {
-	single, cfg := *c, c.cluster
-	cfg.Addresses = []string{address}
+	cfg := c.cluster
+	cfg.Addresses, cfg.AttemptTimeout, cfg.GiveUpAfter = []string{address}, c.cluster.GiveUpAfter, 1 // state: of this copy
 	client, err := signalbox.New(cfg)
 	if err != nil { // an http:// address that is also listed with https:// gets no token
 		cfg.Token, cfg.TokenFile = "", ""
@@ -73,8 +80,7 @@ func ask(c *call, address string) (*operator.Cluster, error) {
 		return nil, err
 	}
 	defer func() { _ = client.Close(c) }() // the client has no session
-	single.operator = operator.New(client)
-	return single.readCluster()
+	return operator.New(client).Cluster(c)
 }
 
 // knowsMore reports whether first is the better view of the cluster: its node knows a leader while the other does not,
@@ -92,10 +98,10 @@ func knowsMore(first, other *operator.Cluster) bool {
 // printStatus prints the status of each address, and the members according to the best view, or nil if no node has
 // replied.
 func printStatus(c *call, all []nodeStatus, best *operator.Cluster) error {
+	if c.Format == cli.JSON {
+		return cli.PrintList(c.Output, each(all), nil, nil, nil)
+	}
 	if best == nil {
-		if c.Format == cli.JSON {
-			return c.Result("", all)
-		}
 		return nil
 	}
 	var rows [][]string
@@ -109,7 +115,7 @@ func printStatus(c *call, all []nodeStatus, best *operator.Cluster) error {
 		}
 		rows = append(rows, row)
 	}
-	err := errors.Join(c.Result(best.ID, all), c.Printf("cluster %s: %d nodes\n", best.ID, len(best.Members)),
+	err := errors.Join(c.Result(best.ID, nil), c.Printf("cluster %s: %d nodes\n", best.ID, len(best.Members)),
 		c.Rows([]string{"ADDRESS", "NODE", "LEADER", "TERM", "APPLIED", "LEVEL"}, rows, failed...), c.Printf(""))
 	if c.Format == cli.Table {
 		err = errors.Join(err, printMembers(c, best))
@@ -158,7 +164,7 @@ func verdict(all []nodeStatus, best *operator.Cluster) error {
 	}
 	if silent != nil {
 		return &cli.ExitError{Status: cli.StatusDegraded, Err: &cli.Advice{Err: fmt.Errorf("%w, and all members reply to %s", silent, best.Node),
-			Next: "See whether its address in --addr is right, and can be reached from here."}}
+			Next: "It may have ended just now, or its address in --addr is wrong or can't be reached from here."}}
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
 package verbs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,6 +38,7 @@ type tokenOptions struct {
 
 func newTokenNew() *cobra.Command {
 	var o tokenOptions
+	var token, block string
 	command := &cobra.Command{
 		Use:   "new NAME",
 		Short: "Draw a token of 256 bits",
@@ -46,9 +49,11 @@ func newTokenNew() *cobra.Command {
 		Example: "  signalbox token new ci --scope use --prefix ci/\n" +
 			"  signalbox token new admin --scope admin --token-file admin.token --append tokens.toml",
 		Args: cli.Arguments(1, 1),
-		RunE: func(command *cobra.Command, arguments []string) error {
-			return o.run(command, arguments[0])
+		PreRunE: func(_ *cobra.Command, arguments []string) (err error) {
+			token, block, err = access.NewToken(o.block(arguments[0]))
+			return named(err)
 		},
+		RunE: func(command *cobra.Command, _ []string) error { return o.run(command, token, block) },
 	}
 	o.add(command.Flags())
 	return command
@@ -69,17 +74,13 @@ func (o *tokenOptions) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.keep, "keep", false, "draw no token if --token-file exists")
 }
 
-// run draws a token. It appends the token's entry before it writes the token, so that a written token works.
-func (o *tokenOptions) run(command *cobra.Command, name string) error {
+// run appends the token's block, then prints the token or writes it: a failure leaves no token unknown to the nodes.
+func (o *tokenOptions) run(command *cobra.Command, token, block string) error {
 	if _, err := os.Lstat(o.into); o.into != "" && err == nil {
 		if o.keep {
 			return nil
 		}
 		return fmt.Errorf("--token-file: %s is there already: give another file, or --keep", o.into)
-	}
-	token, block, err := access.NewToken(o.block(name))
-	if err != nil {
-		return err
 	}
 	if o.appendTo != "" {
 		if err := appendBlock(o.appendTo, "\n"+block); err != nil {
@@ -99,7 +100,7 @@ func (o *tokenOptions) run(command *cobra.Command, name string) error {
 	if o.note != "" {
 		block += o.note + "\n"
 	}
-	_, err = fmt.Fprint(command.OutOrStdout(), token, block)
+	_, err := fmt.Fprint(command.OutOrStdout(), token, block)
 	return err
 }
 
@@ -119,8 +120,18 @@ func (o *tokenOptions) block(name string) access.Block {
 	return b
 }
 
-// appendBlock appends a block to a file, and creates the file if it does not exist. It changes no file that a node could
-// not start with afterwards, for example since another token of the name has other rights.
+// named returns the error of a block with the flag, or NAME, in place of the block's key.
+func named(err error) error {
+	if err == nil {
+		return nil
+	}
+	key, reason, _ := strings.Cut(err.Error(), ": ")
+	flag := map[string]string{"name": "NAME", "scopes": "--scope", "prefixes": "--prefix"}[key]
+	return fmt.Errorf("%s: %s", cmp.Or(flag, "--"+strings.ReplaceAll(key, "_", "-")), reason)
+}
+
+// appendBlock appends a block to a file, and creates the file if it does not exist. It refuses a block with which a node
+// could not start, for example because another token of the same name has other rights; the file then stays as it is.
 func appendBlock(path, text string) error {
 	before, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

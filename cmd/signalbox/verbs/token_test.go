@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
-// identity returns the identity of a token by a file.
+// identity returns the identity that a token has by a file.
 func identity(t *testing.T, file, secret string) *access.Identity {
 	t.Helper()
 	tokens, err := access.Open(file)
@@ -41,8 +41,8 @@ func TestTokenNew(t *testing.T) {
 	}
 }
 
-// TestTokenNewIntoFiles: with both files the token is not printed; a token that is there
-// is kept, or is an error, and no block is added then. The note is printed with a new one.
+// TestTokenNewIntoFiles: with both files the token is not printed. If the file of the token exists, its token is kept,
+// or the verb fails and adds no block. The note is printed only with a new token.
 func TestTokenNewIntoFiles(t *testing.T) {
 	dir := t.TempDir()
 	secret, file := filepath.Join(dir, "admin.token"), filepath.Join(dir, "tokens.toml")

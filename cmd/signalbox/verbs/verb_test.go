@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// serving makes a call of a verb on a cluster that replies to GET with a document, and to
-// DELETE with success. It returns the queries of the latter too.
+// serving makes a call of a verb on a cluster that replies to GET with a document and to DELETE with success. deleted
+// returns the queries of the DELETEs.
 func serving(t *testing.T, document string, arguments ...string) (c *call, deleted func() string) {
 	t.Helper()
 	queries := make(chan string, 10)
@@ -37,8 +37,8 @@ func serving(t *testing.T, document string, arguments ...string) (c *call, delet
 	return &call{Context: t.Context(), Output: output, client: client, operator: operator.New(client), arguments: arguments}, func() string { return <-queries }
 }
 
-// TestDeletesWhatItAskedAbout: rm deletes the semaphore of the question, and no later one of
-// its name.
+// TestDeletesWhatItAskedAbout: rm deletes the semaphore that its question showed, and no later semaphore of the same
+// name.
 func TestDeletesWhatItAskedAbout(t *testing.T) {
 	c, deleted := serving(t, `{"name":"db","permits":1,"epoch":5}`, "db")
 	v := rmVerb()
@@ -55,8 +55,8 @@ func TestDeletesWhatItAskedAbout(t *testing.T) {
 	}
 }
 
-// TestAsksWhoHolds: the question before the delete of an item says whether a session holds it,
-// also one whose id the caller may not know.
+// TestAsksWhoHolds: before rm deletes an item, its question says whether a session holds the item, even if the caller
+// may not know the session's id.
 func TestAsksWhoHolds(t *testing.T) {
 	for session, want := range map[string]string{
 		`null`: "No session holds it.",
@@ -70,7 +70,7 @@ func TestAsksWhoHolds(t *testing.T) {
 	}
 }
 
-// TestAsksBeforePermitsAreTaken: free asks about every lost hold, release about the session of another user alone.
+// TestAsksBeforePermitsAreTaken: free asks about every lost hold; release asks only about sessions of another user.
 func TestAsksBeforePermitsAreTaken(t *testing.T) {
 	me, err := user.Current()
 	must(t, err)
@@ -94,7 +94,7 @@ func TestAsksBeforePermitsAreTaken(t *testing.T) {
 	}
 }
 
-// TestShowsHowALeaseEnds: a lease that max_hold ended looks like no other revoked one.
+// TestShowsHowALeaseEnds: a lease that ended by max_hold looks different from other revoked leases.
 func TestShowsHowALeaseEnds(t *testing.T) {
 	c, _ := serving(t, "{}")
 	var shown strings.Builder
@@ -105,7 +105,24 @@ func TestShowsHowALeaseEnds(t *testing.T) {
 	}
 }
 
-// TestReleasesWhatItRead: release names the token of the lease, and so no later one.
+// TestWhyRevokesALivingLease: the advice leaves out leases that are revoked already.
+func TestWhyRevokesALivingLease(t *testing.T) {
+	for holders, want := range map[string]string{
+		`"held":1,"holders":[{"session":"7","revoked":true},{"session":"8","count":1,"group":"a b"}]`: `signalbox revoke db 8 --group 'a b'`,
+		`"held":0,"holders":[{"session":"7","revoked":true}]`:                                         "No lease holds it",
+		`"held":1,"lost_count":1,"holders":[{"session":"7","revoked":true}]`:                          "signalbox revoke db SESSION\n",
+	} {
+		c, _ := serving(t, `{"name":"db","permits":1,`+holders+`,"waiters":[{"session":"9","count":1,"position":1,"reason":"It needs 1, 0 available."}]}`, "db")
+		var shown strings.Builder
+		c.W = &shown
+		must(t, whyVerb().run(c))
+		if text := shown.String(); !strings.Contains(text, want) || strings.Contains(text, "revoke db 7") {
+			t.Errorf("%s: %s", holders, text)
+		}
+	}
+}
+
+// TestReleasesWhatItRead: release names the token of the lease that it has read, so it does not release a later lease.
 func TestReleasesWhatItRead(t *testing.T) {
 	const session = `{"session":"77","leases":[{"semaphore":"db","count":1,"token":9}],"waiting":[{"semaphores":{"web":1},"mode":"all"}]}`
 	for name, want := range map[string]string{"db": "token=9", "web": ""} {
@@ -117,7 +134,7 @@ func TestReleasesWhatItRead(t *testing.T) {
 	}
 }
 
-// TestWhyOfWaitList: a session that waits by its wait list waits.
+// TestWhyOfWaitList: why shows that a session waits if it waits by its wait list.
 func TestWhyOfWaitList(t *testing.T) {
 	const session = `{"session":"77","leases":[],"waiting":[],"waiting_count":0,"waitlist":[
 		{"name":"jobs","epoch":3,"wanted":2,"granted":0,"position":4,"waiting_ms":70},{"name":"done","wanted":1,"granted":1,"position":0}]}`
@@ -138,8 +155,8 @@ func TestWhyOfWaitList(t *testing.T) {
 	}
 }
 
-// TestWhyOfFullSession: of a session with many leases, list entries and requests, each list
-// has its first members and the number of the others.
+// TestWhyOfFullSession: for a session with many leases, list entries and requests, why prints the first members of each
+// list and the number of the others.
 func TestWhyOfFullSession(t *testing.T) {
 	s := &operator.Session{ID: "77", WaitingCount: 6}
 	for i := range 24 {

@@ -119,21 +119,24 @@ func allHolders(s *signalbox.Semaphore) string {
 func freeing(c *call, s *signalbox.Semaphore) error {
 	if s.LostCount > 0 {
 		err := c.Printf("To bring back what a lost lease held: signalbox free %s TOKEN; \"signalbox lost %[1]s\" lists the tokens.", cli.ShellQuote(s.Name))
-		if err != nil || len(s.Holders) == 0 {
+		if err != nil || s.Held == 0 {
 			return err
 		}
 	}
 	if s.Window > 0 {
 		return c.Printf("Permits come back after the window; \"signalbox up\" or \"signalbox resize\" adds permits.")
 	}
-	if len(s.Holders) == 0 {
+	if s.Held == 0 {
 		return c.Printf("No lease holds it: \"signalbox up\" or \"signalbox resize\" adds permits.")
 	}
-	advice := fmt.Sprintf("To take the lease of a holder away: signalbox revoke %s %s", cli.ShellQuote(s.Name), s.Holders[0].Session)
-	if group := s.Holders[0].Group; group != "" {
-		advice += " --group " + cli.ShellQuote(group)
+	session, group := "SESSION", ""
+	if i := slices.IndexFunc(s.Holders, func(h signalbox.Holder) bool { return !h.Revoked }); i >= 0 { // a revoked lease is listed until its session ends
+		session, group = s.Holders[i].Session, s.Holders[i].Group
 	}
-	return c.Printf("%s", advice)
+	if group != "" {
+		group = " --group " + cli.ShellQuote(group)
+	}
+	return c.Printf("To take the lease of a holder away: signalbox revoke %s %s%s", cli.ShellQuote(s.Name), session, group)
 }
 
 // whySession shows why a session's requests wait, up to limit requests.

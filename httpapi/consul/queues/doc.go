@@ -1,7 +1,7 @@
-// Package queues decides in which order the waiting queries of Consul's clients hear of a
-// change. By the clients' algorithm, every contender writes as soon as its query is replied
-// to, and one of them wins. A late reply is still correct, so the package wakes the contender
-// that has waited longest first: it mostly wins before the others write.
+// Package queues decides in which order a change wakes the waiting queries of Consul's clients.
+// Each contender for a key writes as soon as it has the reply to its query, and one of them wins. A
+// late reply is still correct. So the package first wakes the contender that has waited longest: it
+// mostly wins before the others write.
 //
 // It guarantees, for each watched name or prefix on this node:
 //
@@ -12,7 +12,7 @@
 //   - A query that is repeated on its connection within a second keeps its ticket, its rank in the queue,
 //     unless the connection has written what it waited for.
 //   - A change that frees a key opens a window for the connection of the first query that waits for the key:
-//     acquires on other connections are held back. The window closes when the key is held again, or after
+//     acquires on other connections wait meanwhile. The window closes when the key is held again, or after
 //     15 ms. If the connection has begun to write by then, the window closes with the outcome, after 250 ms
 //     at most: where commits are slow, 15 ms would be too short to win.
 //   - While a woken query's connection writes, its queue pauses. One acquire or check-and-set of a

@@ -22,7 +22,7 @@ const (
 type waiter struct {
 	Query
 	wakeUp    wake.Signal
-	ticket    uint64    // rank in the queue
+	ticket    uint64    // rank in the queue; its connection keeps it for ticketTTL, for a repeat of the query
 	changedAt time.Time // of the first change for which the query was not woken; zero: there was no change
 }
 
@@ -81,9 +81,8 @@ func (q *queue) run() {
 	}
 }
 
-// observeChange handles a change that was not observed yet. It wakes the monitors, then the first
-// query of the queue. If the change has freed the key, it opens a window for that query's
-// connection.
+// observeChange handles the latest change, unless it has been handled before. It wakes the monitors, then the first
+// query of the queue. If the change has freed the key, it opens a window for the connection of this first query.
 func (q *queue) observeChange() {
 	number := q.watch.Index()
 	if number <= q.lastChange.Load() {
@@ -121,9 +120,8 @@ func (q *queue) observeChange() {
 	}
 }
 
-// runScheduled wakes the first of the queue if its moment has come, and all queries that have
-// waited for maxDelay, and closes an expired window. It returns when it has to run next, the
-// zero time if it need not.
+// runScheduled wakes the first query of the queue if its time has come, and each query that has waited for maxDelay. It
+// also closes an expired window. It returns when it has to run next, or the zero time if there is no need.
 func (q *queue) runScheduled(now time.Time) (next time.Time) {
 	q.parent.mu.Lock()
 	defer q.parent.mu.Unlock()
@@ -143,7 +141,7 @@ func (q *queue) runScheduled(now time.Time) (next time.Time) {
 	return q.nextRun()
 }
 
-// nextRun returns the earliest moment at which runScheduled has work, the zero time without any.
+// nextRun returns the earliest moment at which runScheduled has work, or the zero time if it has no work.
 func (q *queue) nextRun() (next time.Time) {
 	add := func(moment time.Time) {
 		if next.IsZero() || moment.Before(next) {
@@ -168,7 +166,7 @@ func (q *queue) nextRun() (next time.Time) {
 	return next
 }
 
-// pause stops wake-ups until a moment, while conn writes. A window of conn stays open until then.
+// pause stops wake-ups until a moment, because conn writes. If conn has a window, the window stays open until then.
 func (q *queue) pause(conn string, until time.Time) {
 	q.writers++
 	q.pausedUntil = until
@@ -188,8 +186,8 @@ func (q *queue) resume(conn string) {
 	}
 }
 
-// mustQueue reports whether a query that came back must wait before it reads the state: a change
-// concerns it, and others of the queue wait for a wake-up or write. It would overtake them.
+// mustQueue reports whether a repeated query must wait before it reads the state. It must if a change concerns it while
+// other queries of the queue wait for a wake-up or a write: it would overtake them.
 func (q *queue) mustQueue(w *waiter) bool {
 	now := time.Now()
 	if w.After >= q.lastChange.Load() || q.first() == nil && !now.Before(q.pausedUntil) {

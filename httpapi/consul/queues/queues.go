@@ -13,11 +13,11 @@ import (
 
 // Items are the items of this node, as queues use them.
 type Items interface {
-	// Watch returns a watch of the item of a name or, with below, of all items whose names begin
-	// with it. The watch misses no change that is applied after Watch returns.
+	// Watch returns a watch of one item or, with below, of all items whose names begin with name. The watch misses no
+	// change that is applied after Watch returns.
 	Watch(name string, below bool) Watch
-	// Free reports whether no session holds the item of a name. An item that does not exist is
-	// free. It must be quick, and is called with no lock held.
+	// Free reports whether no session holds the item, or no item has this name. It must be quick. The caller holds no
+	// lock.
 	Free(name string) bool
 }
 
@@ -25,13 +25,13 @@ type Items interface {
 type Watch interface {
 	// News is a signal that is set at each change, after Index has its number.
 	News() <-chan struct{}
-	// Index returns the highest number of a change since the watch began, 0 without one.
+	// Index returns the number of the latest change since the watch began, or 0 if there was no change.
 	Index() uint64
 	// Stop ends the watch. It is called once.
 	Stop()
 }
 
-// Keys are the key of a name or, with Below, all keys that begin with the name.
+// Keys are one key or, with Below, all keys whose names begin with Name.
 type Keys struct {
 	Name  string
 	Below bool
@@ -53,8 +53,7 @@ type Query struct {
 const (
 	// ticketTTL is how long a ticket is saved for its connection.
 	ticketTTL = time.Second
-	// maxWriteWait is how long a write waits at most for the window of another connection and for the write
-	// before it.
+	// maxWriteWait is how long a write waits at most for another connection's window and for the write before it.
 	maxWriteWait = time.Second
 )
 
@@ -83,11 +82,12 @@ func New(items Items) *Queues {
 	return &Queues{items: items, byKeys: map[Keys]*queue{}, saved: map[string][]savedTicket{}, refusals: map[string]refusal{}, writes: map[string]*keyWrites{}}
 }
 
-// Wait puts a query into its queue and calls check: once at the beginning, and then each time the
-// query is woken. It returns nil when check reports done, check's error, or the cause of ctx when
-// ctx ends while the query waits. The query keeps its ticket until then. The caller's goroutine
-// calls check, without a lock. A repeated query does not check at once if its change also
-// concerns others in its queue: it would overtake them.
+// Wait puts a query into its queue and calls check: once at the beginning, and then each time the query is woken. It
+// returns nil when check reports done. It returns check's error, or the cause of ctx when ctx ends while the query
+// waits. The query keeps its ticket until then. check runs on the caller's goroutine, without a lock.
+//
+// A repeated query does not check at once if its change also concerns other queries of its queue: it would overtake
+// them.
 func (q *Queues) Wait(ctx context.Context, query Query, check func() (done bool, err error)) error {
 	w := &waiter{Query: query, wakeUp: wake.NewSignal()}
 	in, wait := q.join(w)
@@ -145,9 +145,9 @@ func (q *Queues) leave(in *queue, w *waiter) {
 	q.sweepLater()
 }
 
-// AwaitHolder blocks a read of a free key on a connection whose acquire of the key was just
-// refused, until a session holds the key, at most maxDelay after the refusal. A client that was
-// refused a key and then finds it free would take it for delayed, and sleep for 5 s.
+// AwaitHolder delays a client's read of a key after the refusal of the same client's acquire. It blocks while no session
+// holds the key, until at most maxDelay after the refusal. A client that is refused a key and then reads that the key is
+// free suspects a lock delay, and sleeps for 5 s.
 func (q *Queues) AwaitHolder(ctx context.Context, conn, name string) {
 	q.mu.Lock()
 	r := q.refusals[conn]
@@ -161,17 +161,17 @@ func (q *Queues) AwaitHolder(ctx context.Context, conn, name string) {
 	_ = q.Wait(ctx, query, func() (bool, error) { return !q.items.Free(name), nil })
 }
 
-// BeginWrite begins a write by which a contender takes a key: an acquire, or a check-and-set. The
-// caller calls end once, with the outcome. BeginWrite blocks
+// BeginWrite begins a write by which a contender takes a key: an acquire, or a check-and-set. The caller calls end once,
+// with the outcome. BeginWrite blocks
 //
 //   - an acquire, while the window of another connection is open;
-//   - while another such write of the key is under way on this node: its outcome mostly
-//     refuses this write without the log.
+//   - while another such write of the key is under way on this node. Its outcome mostly causes the
+//     refusal of this write, which then needs no entry in the log.
 //
-// It blocks for maxWriteWait at most, and fails with ctx's cause when ctx ends first. Until end is
-// called, the queues in which the connection was last woken wake no other query before its
-// maxDelay. A write that took the key gives up the connection's tickets in these queues: a winner
-// that comes back at once is then behind the queries that have waited for it.
+// It blocks for maxWriteWait at most, and fails with ctx's cause when ctx ends first. Until end is called, the queues in
+// which the connection was last woken wake no other query before its maxDelay. A write that took the key gives up the
+// connection's tickets in these queues. A winner that comes back at once is then behind the queries that have waited for
+// it.
 func (q *Queues) BeginWrite(ctx context.Context, conn, name string, acquire bool) (end func(taken bool), err error) {
 	bounded, cancel := context.WithTimeout(ctx, maxWriteWait)
 	defer cancel()
@@ -200,8 +200,8 @@ func (q *Queues) BeginWrite(ctx context.Context, conn, name string, acquire bool
 	}, nil
 }
 
-// windowOfOthers returns a channel that is closed when the window of another connection closes;
-// nil if no such window is open.
+// windowOfOthers returns a channel that is closed when the window of another connection closes. It returns nil if no
+// such window is open.
 func (q *Queues) windowOfOthers(conn, name string) <-chan struct{} {
 	q.mu.Lock()
 	in := q.byKeys[Keys{Name: name}]
@@ -248,8 +248,8 @@ func (q *Queues) exit(name string, writes *keyWrites, alone bool) {
 	}
 }
 
-// pause stops wake-ups in the queues in which conn was last woken, and keeps conn's windows open
-// there: until resume, for maxDelay at most.
+// pause stops wake-ups in the queues in which conn was last woken, and keeps conn's windows there open. Both last until
+// resume is called, or for maxDelay.
 func (q *Queues) pause(conn, name string) (paused []*queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -288,7 +288,7 @@ func (q *Queues) saveRefusal(conn, name string) {
 	q.sweepLater()
 }
 
-// ticketOf removes and returns the ticket that a connection has saved for a queue, or returns a
+// ticketOf removes and returns the ticket that a connection has saved for a queue. Without such a ticket it returns a
 // new one. The caller holds mu.
 func (q *Queues) ticketOf(keys Keys, conn string) (ticket uint64, repeated bool) {
 	now, saved := time.Now(), q.saved[conn]

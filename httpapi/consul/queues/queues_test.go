@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// box is the items of a test, and what the queries there heard, with the moments.
+// box has the items of a test, and the events of its queries, with their moments.
 type box struct {
 	*Queues
 	t *testing.T
@@ -64,8 +64,7 @@ func (b *box) Free(name string) bool {
 	return !b.held[name]
 }
 
-// change is an applied change of an item, after which it is held or not. The first one
-// is moment 0 of the events.
+// change applies a change of an item, which leaves it held or free. The first change is moment 0 of the events.
 func (b *box) change(name string, held bool) {
 	if !b.begun {
 		b.start, b.begun = time.Now(), true
@@ -100,8 +99,8 @@ func (b *box) note(words string) {
 	b.heard = append(b.heard, fmt.Sprintf("%s@%d", words, time.Since(b.start).Milliseconds()))
 }
 
-// ask starts a query and waits until it is in its queue. When it is woken by a change above
-// its index, the event is its connection; by another one, its connection and "in vain".
+// ask starts a query and waits until it is in its queue. Each time the query is woken, ask records an event: the name of
+// the connection, with "in vain" if the change is not above the query's index.
 func (b *box) ask(conn string, query Query) { b.askWithin(b.t.Context(), conn, query) }
 
 func (b *box) askWithin(ctx context.Context, conn string, query Query) {
@@ -159,8 +158,8 @@ func inBubble(t *testing.T, test func(b *box)) {
 
 var db = Query{Keys: Keys{Name: "db"}}
 
-// TestOneEachPace: a change wakes the first at once, and one more each 10 ms, in the order in which
-// they came; 250 ms after it all that are left.
+// TestOneEachPace: a change wakes the first query at once and another query every 10 ms, in the order in which they
+// came. After 250 ms it wakes all remaining queries.
 func TestOneEachPace(t *testing.T) {
 	inBubble(t, func(b *box) {
 		b.change("db", true)
@@ -181,8 +180,8 @@ func TestOneEachPace(t *testing.T) {
 	})
 }
 
-// TestEachChangeWakesTheFirst: further changes wake the first of those that are left, and the
-// 250 ms count from the first change that a query was not woken for.
+// TestEachChangeWakesTheFirst: each further change wakes the first of the remaining queries. A query's 250 ms count from
+// the first change for which the query was not woken.
 func TestEachChangeWakesTheFirst(t *testing.T) {
 	inBubble(t, func(b *box) {
 		for _, conn := range []string{"a", "b", "c", "d", "e", "f"} {
@@ -207,7 +206,8 @@ func TestEachChangeWakesTheFirst(t *testing.T) {
 	})
 }
 
-// TestNoneWaitsLongerThanMaxDelay: changes that keep coming wake new ones first in vain, for 250 ms.
+// TestNoneWaitsLongerThanMaxDelay: while changes keep coming, each wakes one more query. After 250 ms the remaining
+// queries are woken all together.
 func TestNoneWaitsLongerThanMaxDelay(t *testing.T) {
 	inBubble(t, func(b *box) {
 		for i := range 100 {
@@ -225,7 +225,7 @@ func TestNoneWaitsLongerThanMaxDelay(t *testing.T) {
 	})
 }
 
-// TestChangesUpToTheIndex do not concern a query, of its own key or prefix or another.
+// TestChangesUpToTheIndex: a change up to a query's index does not wake the query, whatever its key or prefix is.
 func TestChangesUpToTheIndex(t *testing.T) {
 	inBubble(t, func(b *box) {
 		b.ask("ahead", Query{Keys: Keys{Name: "db"}, After: 3})
@@ -250,8 +250,8 @@ func TestChangesUpToTheIndex(t *testing.T) {
 	})
 }
 
-// TestOldPlaces: a query that is asked again on its connection within a second stands where it
-// stood; not later than that, not on another connection, and not in another queue.
+// TestOldPlaces: a query that is repeated on its connection within a second gets its old place. A later query does not,
+// nor a query on another connection or in another queue.
 func TestOldPlaces(t *testing.T) {
 	inBubble(t, func(b *box) {
 		wakeAll := func(order ...string) {
@@ -295,8 +295,8 @@ func TestOldPlaces(t *testing.T) {
 	})
 }
 
-// TestWinnersLoseTheirPlace: a connection that has written the item stands at the end, in the
-// queues of prefixes as well, and stays where it was in other queues.
+// TestWinnersLoseTheirPlace: a connection that has written the item moves to the end of its queue, and of the queues of
+// the item's prefixes. It keeps its place in other queues.
 func TestWinnersLoseTheirPlace(t *testing.T) {
 	inBubble(t, func(b *box) {
 		for _, row := range []struct {
@@ -378,8 +378,8 @@ func (b *box) write(conn, name string) (end func(took bool)) {
 	return end
 }
 
-// TestHeldBack: from the change that frees a key until 15 ms later an acquire waits, unless it
-// comes on the connection that was woken first.
+// TestHeldBack: for 15 ms after a change that frees a key, an acquire waits, unless it comes on the connection that was
+// woken first.
 func TestHeldBack(t *testing.T) {
 	inBubble(t, func(b *box) {
 		b.change("db", true)
@@ -426,8 +426,8 @@ func TestHeldBack(t *testing.T) {
 	})
 }
 
-// TestATurnIsNotProlonged: further changes while the key is free neither prolong a turn nor give it to
-// another connection.
+// TestATurnIsNotProlonged: while a key is free, further changes neither lengthen the window nor give it to another
+// connection.
 func TestATurnIsNotProlonged(t *testing.T) {
 	inBubble(t, func(b *box) {
 		b.ask("a", db)
@@ -441,7 +441,8 @@ func TestATurnIsNotProlonged(t *testing.T) {
 	})
 }
 
-// TestTheTurnLastsUntilTheOutcome: the write of the first prolongs its turn, and ends it.
+// TestTheTurnLastsUntilTheOutcome: the write of the first connection lengthens its window until the outcome of the
+// write.
 func TestTheTurnLastsUntilTheOutcome(t *testing.T) {
 	for took, want := range map[int][]string{ // ms until the outcome, and what is heard
 		5:   {"a@0", "x acquires@5", "b@10", "c@20"},
@@ -475,8 +476,8 @@ func TestTheTurnLastsUntilTheOutcome(t *testing.T) {
 	}
 }
 
-// TestOneWriteAtATime: a write of a key waits for the one before it, of other connections and
-// of its own, in the order in which they came; for a second at most. Other keys do not wait.
+// TestOneWriteAtATime: writes of a key run one after another in the order in which they came, on the same connection as
+// well as on others. A write waits for a second at most. Other keys do not wait.
 func TestOneWriteAtATime(t *testing.T) {
 	inBubble(t, func(b *box) {
 		first := b.write("a", "db")
@@ -515,8 +516,8 @@ func TestOneWriteAtATime(t *testing.T) {
 	})
 }
 
-// TestTheQueuesOfAWriterPause: while a connection writes that was woken in a line, no other query is
-// woken there but monitors; other queues of the key go on.
+// TestTheQueuesOfAWriterPause: while a connection that was woken in a queue writes, this queue wakes no other query but
+// monitors. Other queues of the key go on.
 func TestTheQueuesOfAWriterPause(t *testing.T) {
 	inBubble(t, func(b *box) {
 		below := Query{Keys: Keys{"d", true}}
@@ -541,8 +542,8 @@ func TestTheQueuesOfAWriterPause(t *testing.T) {
 	})
 }
 
-// TestComingBackIsNoShortcut: a query that is asked again with its old index waits for its turn while
-// others of the queue do, or one of them writes; else it checks at once.
+// TestComingBackIsNoShortcut: a query that is repeated with its old index waits for its turn while other queries of the
+// queue wait to be woken or one of them writes. Otherwise it checks at once.
 func TestComingBackIsNoShortcut(t *testing.T) {
 	inBubble(t, func(b *box) {
 		old := Query{Keys: Keys{Name: "db"}, After: 1}
@@ -575,8 +576,8 @@ func TestComingBackIsNoShortcut(t *testing.T) {
 	})
 }
 
-// TestAfterRefusal: a read of a key by a connection that was just refused waits while the key is
-// free, for 250 ms at most; other reads do not.
+// TestAfterRefusal: if a connection was just refused a key, its read of the key waits while the key is free, for 250 ms
+// at most. Other reads do not wait.
 func TestAfterRefusal(t *testing.T) {
 	inBubble(t, func(b *box) {
 		read := func(conn, name string) {
@@ -633,7 +634,7 @@ func TestTheEndOfAWait(t *testing.T) {
 	})
 }
 
-// TestAChangeThatDidNotMatter: a query that was woken and is not done waits on, at its ticket.
+// TestAChangeThatDidNotMatter: if a woken query finds that it is not done, it goes on waiting with the same ticket.
 func TestAChangeThatDidNotMatter(t *testing.T) {
 	inBubble(t, func(b *box) {
 		checks := 0
@@ -657,7 +658,7 @@ func TestAChangeThatDidNotMatter(t *testing.T) {
 	})
 }
 
-// TestConnectionsAreForgotten: what is kept of connections is bounded by the queries of two seconds.
+// TestConnectionsAreForgotten: the number of connections with a ticket is bounded by the queries of two seconds.
 func TestConnectionsAreForgotten(t *testing.T) {
 	inBubble(t, func(b *box) {
 		for i := range 2500 {
@@ -675,8 +676,8 @@ func TestConnectionsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce: queries come, go and hear of changes on all sides; each is done in the end. It
-// is here for the race detector.
+// TestManyAtOnce: queries start, end and are woken at the same time, and each is done in the end. The test is here for
+// the race detector.
 func TestManyAtOnce(t *testing.T) {
 	inBubble(t, func(b *box) {
 		var all sync.WaitGroup

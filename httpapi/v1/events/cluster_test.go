@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// eventsRun is random clients on three real nodes, and one that follows events
-// and goes from node to node.
+// eventsRun is a run of random clients on three real nodes. One further client follows the events, and moves from node
+// to node.
 type eventsRun struct {
 	*testing.T
 	*apitest.Cluster
@@ -35,7 +35,7 @@ type eventsRun struct {
 	moves    int
 }
 
-// look is a GET that is to be explained by the events up to its index.
+// look is a reply to a GET, which the events up to its index must explain.
 type look struct {
 	kind, name      string
 	reply           apitest.Reply
@@ -49,7 +49,7 @@ func (r *eventsRun) api() *apitest.API {
 	return &apitest.API{T: r.T, Handler: r.APIs[r.IDs[r.random.IntN(len(r.IDs))]]}
 }
 
-// send asks a node, and notes the session of its reply.
+// send sends a request to a node, and records the session in its reply.
 func (r *eventsRun) send(line, body string) {
 	got := r.api().Do(line, body)
 	if got.Status >= 500 || got.Status == 400 {
@@ -65,7 +65,7 @@ func (r *eventsRun) note(got apitest.Reply) {
 	}
 }
 
-// sendWaiting asks in the background: it may wait.
+// sendWaiting sends a request in the background, since it may wait.
 func (r *eventsRun) sendWaiting(ctx context.Context, line, body string) {
 	method, target, _ := strings.Cut(line, " ")
 	api := r.api()
@@ -91,7 +91,7 @@ func (r *eventsRun) session() string {
 	return r.sessions[max(0, len(r.sessions)-1-r.random.IntN(12))]
 }
 
-// step does one random thing.
+// step makes one random request.
 func (r *eventsRun) step(ctx context.Context) {
 	name, session, n := r.name(), r.session(), r.random.IntN(3)
 	path := "/v1/sessions/" + session
@@ -145,7 +145,7 @@ func (r *eventsRun) step(ctx context.Context) {
 	}
 }
 
-// look asks a random node for something, to be explained later.
+// look reads from a random node, and records the reply, which explain explains later.
 func (r *eventsRun) look(kind, name string) {
 	l := look{kind: kind, name: name, earliest: r.clusterTime()}
 	path := exchange.SemaphorePath(name) + "?holders=1000&waiters=1000"
@@ -161,15 +161,15 @@ func (r *eventsRun) look(kind, name string) {
 }
 
 func (r *eventsRun) clusterTime() int64 {
-	reading, err := r.Nodes[r.IDs[0]].Read(context.Background(), cluster.Consistency{})
+	reading, err := r.Nodes[r.IDs[0]].Read(context.Background(), calls.Consistency{})
 	if err != nil {
 		r.Fatal(err)
 	}
 	return reading.NowMS
 }
 
-// move takes the follower to another node, where it goes on after the last event
-// that it has worked off: it may have received more, also of the same entry.
+// move moves the follower to another node. It resumes there after the last event that it has processed, which may be
+// earlier than the last event that it has received, even in the same entry.
 func (r *eventsRun) move() {
 	r.follower.stop()
 	events, last := r.follower.told()
@@ -208,9 +208,8 @@ func (r *eventsRun) explain() {
 	}
 }
 
-// TestEventsRebuildTheState: random operations through all nodes; a client that
-// follows events from node to node misses no event, gets no event twice, and knows
-// at each index what the API shows.
+// TestEventsRebuildTheState: clients run random operations through all nodes. A client that follows events from node to
+// node misses no event, gets no event twice, and can compute what the API shows at each index.
 func TestEventsRebuildTheState(t *testing.T) {
 	for seed := range uint64(3) {
 		synctest.Test(t, func(t *testing.T) {
@@ -263,8 +262,8 @@ func TestEventsRebuildTheState(t *testing.T) {
 	}
 }
 
-// explaining keeps the events up to the last look: what came later may not have
-// come to every node when the streams were ended.
+// explaining keeps the events up to the index of the last look. Later events may not have come to every node when the
+// streams were ended.
 func (r *eventsRun) explaining(events []toldEvent) (kept []toldEvent) {
 	last := int64(0)
 	for _, l := range r.looks {
@@ -278,8 +277,8 @@ func (r *eventsRun) explaining(events []toldEvent) (kept []toldEvent) {
 	return kept
 }
 
-// same compares the events that the follower got on its way with those that another
-// node sent to a follower that stayed there; ids rise.
+// same compares the events of the moving follower with the events of a follower that stayed at one node. It also checks
+// that ids rise.
 func (r *eventsRun) same(all []toldEvent) {
 	r.Helper()
 	if len(all) != len(r.got) {

@@ -18,12 +18,14 @@ import (
 )
 
 const (
-	// eventsKeepAlive is how often a stream without events sends the id that the history has reached.
+	// eventsKeepAlive is how often a stream without events sends an id: the id up to which the client has seen the
+	// history.
 	eventsKeepAlive = 15 * time.Second
-	// eventsFlush is the number of bytes after which events are sent, though more are at hand.
+	// eventsFlush is the number of bytes after which a page's events are sent, even if the page has more.
 	eventsFlush = 64 << 10
 
-	// pageCost is how much time a stream's turn counts at least: a write, and the wake-ups that it causes.
+	// pageCost is the least time that a stream's turn counts for: the time of a write and of the wake-ups that it
+	// causes.
 	pageCost = 20 * time.Microsecond
 
 	headerLastEvent = "Last-Event-Id"
@@ -47,12 +49,12 @@ type eventsQuery struct {
 type API struct {
 	x       *exchange.Exchange
 	streams *streams
-	tape    *tape
+	tape    *eventCache
 }
 
 // New returns the route's handler.
 func New(x *exchange.Exchange) *API {
-	return &API{x, newStreams(), &tape{view: x.Node.View, tokens: x.Config.Tokens != nil, entries: map[*fsm.Effect]*encodedEntry{}}}
+	return &API{x, newStreams(), &eventCache{view: x.Node.View, tokens: x.Config.Tokens != nil, entries: map[*fsm.Effect]*encodedEntry{}}}
 }
 
 // EndStreams ends the streams of events when the server shuts down. It does not block.
@@ -66,9 +68,8 @@ func (e *API) Routes() []exchange.Route {
 // Collectors returns the metrics of streams.
 func (e *API) Collectors() []prometheus.Collector { return []prometheus.Collector{e.streams.gauge} }
 
-// getEvents sends events from now on, or after a given event. The stream ends with the client, with
-// the server, when the client does not read, or when the history no longer has the events that the
-// client has not read.
+// getEvents sends events from now on, or after a given event. The stream ends when the client hangs up or does not read,
+// when the server shuts down, or when the history has dropped events that the client has not read.
 func (e *API) getEvents(c echo.Context) error {
 	q, err := exchange.ParseRepeatable(c, "name", exchange.ReadParams("since", "last", "name", "prefix", "group", "session", "renewals")...)
 	if err != nil {
@@ -108,13 +109,13 @@ func (e *API) getEvents(c echo.Context) error {
 		return nil
 	}
 	if err := e.follow(c.Request().Context(), s, ask); err != nil {
-		e.x.Config.Logger.Debug("a stream of events was cut off", exchange.Named(c, "error", err)...)
+		e.x.Config.Logger.Debug("a stream of events was cut off", exchange.LogPairs(c, "error", err)...)
 	}
 	return nil
 }
 
-// startOfEvents returns the event after which a stream begins, once this node has it. An id that the
-// cluster has not reached is from another cluster, or from before a restore.
+// startOfEvents returns the event after which a stream begins. It waits until this node's state has this event. If the
+// cluster has not reached the client's id, it refuses the id: the id is from another cluster, or from before a restore.
 func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (replica.EventID, error) {
 	if ask.resumes && e.hasSeen(q, ask.after.Index) {
 		return ask.after, nil
@@ -141,8 +142,9 @@ func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (
 	return ask.after, nil
 }
 
-// checkSession refuses a stream of the events from now on of a session that does not live: the stream would have no
-// event, and no end. Callers that may not find the session get the empty stream, whether the session lives or not.
+// checkSession refuses a stream of future events of a session that has ended: the stream would never have an event, and
+// never end. A caller who may not find the session gets the empty stream in either case, so that it does not learn
+// whether the session lives.
 func (e *API) checkSession(ask eventsQuery) (err error) {
 	if ask.session == 0 {
 		return nil
@@ -156,8 +158,8 @@ func (e *API) checkSession(ask eventsQuery) (err error) {
 	return err
 }
 
-// hasSeen reports whether a stream needs no leader: this node has the entry after which it continues,
-// and the client requires no other consistency.
+// hasSeen reports whether a stream can begin without the leader: this node has the entry with the last event that the
+// client has seen, and the client requires no consistency.
 func (e *API) hasSeen(q exchange.Query, index uint64) (seen bool) {
 	if q.AsksConsistency() {
 		return false
@@ -210,7 +212,7 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 	}
 }
 
-// sendPage sends the events after an id that pass the filters, and reports whether there were any.
+// sendPage sends the events of the page after an id that pass the filters. sent reports whether there were any.
 func (e *API) sendPage(s *stream, after replica.EventID, ask *eventsQuery) (page replica.EventPage, sent bool, err error) {
 	if page, err = e.x.Node.EventsAfter(after); err != nil {
 		return page, false, err
@@ -239,18 +241,18 @@ func (e *API) sendPage(s *stream, after replica.EventID, ask *eventsQuery) (page
 	return page, sent, s.write(out.Bytes())
 }
 
-// always is ready, for a page with more events behind it.
+// always is a closed channel. It stands for news when a page is followed by more events.
 var always = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// keepAlive advances a client's Last-Event-ID without an event. Otherwise a client whose filter no event
-// passes would fall behind the history.
+// keepAlive advances a client's Last-Event-ID without an event. Otherwise, if no event matches its filter for long, the
+// history drops the client's last id, and it cannot resume.
 func keepAlive(at replica.EventID) string { return "id: " + formatEventID(at) + "\n\n" }
 
-// nameOf returns the semaphore or the item of an event, "" for an event of a session alone.
+// nameOf returns the semaphore or the item of an event, or "" for an event of a session alone.
 func nameOf(event *fsm.Effect) string { return cmp.Or(event.Semaphore, event.Item) }
 
 // wants reports whether an event passes all filters, and the caller may read it.
@@ -267,8 +269,8 @@ func (ask *eventsQuery) wants(e *event) bool {
 	return e.mayRead(ask.caller)
 }
 
-// readEventsQuery reads the filters, and the event after which to continue. A browser that reconnects
-// repeats ?since= and adds Last-Event-ID, which is later and wins.
+// readEventsQuery reads the filters, and the event after which to continue. A browser that reconnects repeats ?since=
+// and adds Last-Event-ID. Last-Event-ID is later, so it takes precedence.
 func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err error) {
 	if ask.prefix, err = q.Prefix(); err != nil {
 		return ask, err

@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox/signalbox/test/hostile"
 )
 
-// inEvents runs a test in virtual time, with a semaphore that a session holds and
-// another waits for: the entries 1 to 5.
+// inEvents runs a test in virtual time. A session holds a semaphore and another session waits for it: the entries 1 to
+// 5.
 func inEvents(t *testing.T, test func(a *apitest.API), change ...func(*apitest.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestEventsResume(t *testing.T) {
 	})
 }
 
-// TestEventsBeginWithTheLast of a filter, however far back they are, and go on; renewals are left out if the
-// client wants so.
+// TestEventsBeginWithTheLast: a stream begins with the last events of a filter, however far back they are, and goes on
+// from there. renewals=false leaves out renewals.
 func TestEventsBeginWithTheLast(t *testing.T) {
 	inEvents(t, func(a *apitest.API) {
 		for i := range 600 {
@@ -174,8 +174,8 @@ func TestEventsFilters(t *testing.T) {
 	})
 }
 
-// TestEventsOfAnEndedSession: a stream of the events from now on of a session that has ended would never have an event, and
-// is refused; the events that are kept can be read.
+// TestEventsOfAnEndedSession: a stream of future events of a session that has ended would never have an event, so it is
+// refused. Events that are kept can be read.
 func TestEventsOfAnEndedSession(t *testing.T) {
 	inEvents(t, func(a *apitest.API) {
 		a.Node.Advance(30_000) // ends session 1001

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// Events say which item was changed by which change, who holds it and why it was released, and
-// never its value. The filters take names of items like names of semaphores.
+// Events tell which item was changed and how, who holds it and why it was released; they never contain its value. The
+// filters take names of items like names of semaphores.
 func TestEventsOfItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := apitest.New(t)

@@ -27,8 +27,8 @@ func (ask *eventsQuery) readLast(q exchange.Query) error {
 	return nil
 }
 
-// startOfLast returns the event after which the last events begin that pass the filters, of all events that
-// this node has kept. It reads each of them at most once, page by page, each page in a turn.
+// startOfLast returns the event after which a stream begins to send the last ask.last events of the filters, as far as
+// this node has kept events. It reads each kept event at most once, page by page, and takes a turn for each page.
 func (e *API) startOfLast(c echo.Context, ask eventsQuery) (start replica.EventID, err error) {
 	e.x.Node.View(func(m *fsm.Machine) { start.Index = m.Index() })
 	e.x.Replies.SetIndex(c, start.Index)
@@ -47,8 +47,8 @@ func (e *API) startOfLast(c echo.Context, ask eventsQuery) (start replica.EventI
 	}
 }
 
-// countBack goes back through a page until it has counted the remaining events, and returns how many then
-// remain. start becomes the event before the first counted one.
+// countBack goes back through a page and counts events that pass the filters, until remaining is 0. It returns how many
+// events remain to be counted, and sets start to the event before the oldest event that it has counted.
 func (ask *eventsQuery) countBack(m *fsm.Machine, page []replica.EventEntry, remaining int, start *replica.EventID) int {
 	for at := len(page) - 1; at >= 0; at-- {
 		entry := &page[at]

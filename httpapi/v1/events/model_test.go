@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// eventsModel is what a client that only reads events knows: slow, and obvious.
+// eventsModel is the state as a client knows it that only reads events. Its code is slow and simple.
 type eventsModel struct {
 	semaphores map[string]*modelSemaphore
 	sessions   map[string]*modelSession
@@ -59,7 +59,7 @@ func newEventsModel() *eventsModel {
 	return &eventsModel{semaphores: map[string]*modelSemaphore{}, sessions: map[string]*modelSession{}, ended: map[string]modelEnd{}}
 }
 
-// apply takes an event in, in the order of their ids.
+// apply applies an event. Events must come in the order of their ids.
 func (m *eventsModel) apply(e toldEvent) {
 	name, session, now := e.text("semaphore"), e.text("session"), e.number("cluster_time_ms")
 	s := m.semaphores[name]
@@ -108,7 +108,7 @@ func (m *eventsModel) apply(e toldEvent) {
 	}
 }
 
-// entry is the one of a session's wait list that an event is about, new if there is none.
+// entry returns the entry of a session's wait list that an event is about. If there is no such entry, it makes one.
 func (m *eventsModel) entry(e toldEvent, name, session string) *modelEntry {
 	for _, entry := range m.entries {
 		if entry.session == session && entry.semaphore == name && entry.epoch == e.number("epoch") {
@@ -161,7 +161,7 @@ func (m *eventsModel) waiting(e toldEvent, name, session string, now int64) {
 	m.requests = append(m.requests, r)
 }
 
-// leave takes a request out of one line, or of all.
+// leave removes a request from one line, or from all lines.
 func (m *eventsModel) leave(place int64, line string) {
 	m.requests = slices.DeleteFunc(m.requests, func(r *modelRequest) bool {
 		if r.place != place {
@@ -172,14 +172,14 @@ func (m *eventsModel) leave(place int64, line string) {
 	})
 }
 
-// living drops what went with its session.
+// living removes the leases and requests of sessions that have ended.
 func (m *eventsModel) living() {
 	m.leases = slices.DeleteFunc(m.leases, func(l *modelLease) bool {
 		return m.sessions[l.session] == nil || m.semaphores[l.semaphore] == nil
 	})
 }
 
-// semaphore is what GET shows at a moment, but for why waiters wait.
+// semaphore returns what GET shows at a moment, except the reasons why waiters wait.
 func (m *eventsModel) semaphore(name string, now int64) any {
 	s := m.semaphores[name]
 	if s == nil {
@@ -223,7 +223,7 @@ func (m *eventsModel) line(name string) (line []*modelRequest) {
 	return line
 }
 
-// session is what GET shows at a moment, or the code that it refuses with.
+// session returns what GET shows at a moment, or the code of the refusal.
 func (m *eventsModel) session(id string, now int64) any {
 	s := m.sessions[id]
 	if s == nil {
@@ -281,7 +281,7 @@ func (m *eventsModel) waitList(session string, now int64) []any {
 	return list
 }
 
-// canonical is a shape as text, without what the model does not say.
+// canonical returns the JSON of a shape, without the members that the model does not know.
 func canonical(shape any) string {
 	encoded, err := json.Marshal(shape)
 	if err != nil {
@@ -298,7 +298,7 @@ func canonical(shape any) string {
 	return string(encoded)
 }
 
-// dropWhy takes out why requests wait.
+// dropWhy removes the reasons why requests wait.
 func dropWhy(at any) {
 	switch v := at.(type) {
 	case []any:

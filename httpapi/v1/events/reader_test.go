@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi"
 )
 
-// watching is a client that follows events. Its events may be read while no goroutine
-// runs: after synctest.Wait, or when the stream has ended.
+// watching is a client that follows events. A test may read its events while no goroutine runs: after synctest.Wait, or
+// after the end of the stream.
 type watching struct {
 	*testing.T
 	got    *sharedRecorder
@@ -20,7 +20,7 @@ type watching struct {
 	ended  chan struct{}
 }
 
-// sharedRecorder may be read while a handler goes on.
+// sharedRecorder is a recorder that may be read while a handler writes.
 type sharedRecorder struct {
 	*httptest.ResponseRecorder
 	mu sync.Mutex // guards the body
@@ -67,8 +67,7 @@ func (w *watching) stop() {
 	<-w.ended
 }
 
-// told parses the bytes so far as the standard of server-sent events says, and
-// returns the events and the last id.
+// told parses the bytes so far by the standard of server-sent events, and returns the events and the last id.
 func (w *watching) told() (events []toldEvent, lastID string) {
 	w.Helper()
 	if w.got.Code != 200 || w.got.Header().Get("Content-Type") != "text/event-stream" {
@@ -113,7 +112,7 @@ func (w *watching) decode(e *toldEvent) {
 	}
 }
 
-// is compares the events so far, "id name" each.
+// is compares the events so far with want. Each event is "id name".
 func (w *watching) is(want ...string) {
 	w.Helper()
 	events, _ := w.told()

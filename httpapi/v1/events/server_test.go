@@ -19,7 +19,7 @@ import (
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
-// logged closes its channel when its words are logged.
+// logged is a log that closes its channel when its words are logged.
 type logged struct {
 	words string
 	once  sync.Once
@@ -36,7 +36,7 @@ func (l *logged) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// flood makes so many events of more than a kilobyte.
+// flood makes this many events, each larger than a kilobyte.
 func flood(a *apitest.API, events int) {
 	a.Helper()
 	a.Do("POST /v1/semaphores", `{"name":"flood","permits":1}`)
@@ -46,8 +46,7 @@ func flood(a *apitest.API, events int) {
 	}
 }
 
-// openWatch opens a stream on a connection with a small window, and reads it up to
-// the end of its head.
+// openWatch opens a stream on a connection with a small window, and reads the headers of the reply.
 func openWatch(t *testing.T, address, query string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
@@ -72,8 +71,8 @@ func openWatch(t *testing.T, address, query string) (net.Conn, *bufio.Reader) {
 	return conn, reader
 }
 
-// TestEventsCutOffWhoDoesNotRead: a client that does not read is cut off. On its
-// return it goes on, or gets the notice that it has missed too much.
+// TestEventsCutOffWhoDoesNotRead: a client that does not read is cut off. When it comes back, it resumes, or gets the
+// notice that it has missed too much.
 func TestEventsCutOffWhoDoesNotRead(t *testing.T) {
 	log := logging("a stream of events was cut off")
 	a, _, address := apitest.Serve(t, func(cfg *apitest.Config) {
@@ -113,7 +112,7 @@ func TestEventsCutOffWhoDoesNotRead(t *testing.T) {
 	b.Do("GET /v1/events", "", "Last-Event-ID: "+id).RefusedWith(410, "history-gone")
 }
 
-// readEvents follows events after an id, and returns the ids of those that come.
+// readEvents follows events after an id, and returns the ids of the received events.
 func readEvents(t *testing.T, address, after string) <-chan string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+address+"/v1/events", nil)
@@ -150,8 +149,8 @@ func readEvents(t *testing.T, address, after string) <-chan string {
 	return ids
 }
 
-// TestEventsEndAtShutdown: a thousand open streams, some with a client that does
-// not read, don't hold the server up.
+// TestEventsEndAtShutdown: the server shuts down in time although a thousand streams are open, some with a client that
+// does not read.
 func TestEventsEndAtShutdown(t *testing.T) {
 	a := apitest.New(t)
 	server := httpapi.NewServer(a.Handler)

@@ -13,8 +13,7 @@ import (
 
 // The JSON shapes of events.
 
-// eventBody has the members of all events; semaphore, group, item and session only if the event has
-// one.
+// eventBody has the members of all events. It has semaphore, group, item and session only if the event concerns one.
 type eventBody struct {
 	Index         uint64 `json:"index"`
 	ClusterTimeMS int64  `json:"cluster_time_ms"`
@@ -34,7 +33,7 @@ type semaphoreEvent struct {
 	exchange.SettingsBody
 }
 
-// groupEvent is the own limit of a group, or null.
+// groupEvent is the limit of a group that was set for this group alone, or null.
 type groupEvent struct {
 	eventBody
 	Limit *int64 `json:"limit"`
@@ -49,13 +48,13 @@ type grantedEvent struct {
 	returnsBody
 }
 
-// returnsBody has the slots of permits, and when they come back that no lease holds.
+// returnsBody has the slots of permits, and the time until they come back if no lease holds them any more.
 type returnsBody struct {
 	Slots       exchange.Slots `json:"slots,omitempty"`
 	ReturnsInMS *int64         `json:"returns_in_ms,omitempty"`
 }
 
-// lostEvent is what a lease held that ended unasked.
+// lostEvent has the permits of a lease that was lost.
 type lostEvent struct {
 	eventBody
 	Token    uint64         `json:"token"`
@@ -199,7 +198,7 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 	return "", nil
 }
 
-// comesBack returns the time until permits come back; nil: at once, or when somebody frees them.
+// comesBack returns the time until permits come back, or nil if they are back at once or come back only by a call.
 func comesBack(dueMS, nowMS int64) *int64 {
 	if dueMS == 0 || dueMS == fsm.NeverMS {
 		return nil
@@ -215,8 +214,8 @@ func newSemaphoreEvent(event eventBody, e *fsm.Effect) semaphoreEvent {
 	return semaphoreEvent{event, exchange.NumberOf(settings, with.Permits), with.Offset, with.Level, with.Metadata, exchange.NewSettingsBody(settings)}
 }
 
-// encode returns an event as a server-sent event, nil for an effect that clients don't see. JSON has no
-// newlines.
+// encode returns an event as a server-sent event, or nil for an effect that clients don't see. The JSON is on one line,
+// as the format requires.
 func encode(entry *replica.EventEntry, ordinal int, e *fsm.Effect) []byte {
 	name, body := newEvent(entry, e)
 	if name == "" {

@@ -24,8 +24,8 @@ type streams struct {
 	ended bool
 }
 
-// stream is an open stream. Events that its client does not take stay in the history, so that a stream
-// takes no memory beyond one write.
+// stream is an open stream. If its client reads slowly, the events stay in the history, so a stream needs no memory
+// beyond one write.
 type stream struct {
 	response *echo.Response
 	control  *http.ResponseController
@@ -87,8 +87,7 @@ func (s *stream) write(data []byte) error {
 	return s.control.Flush()
 }
 
-// begin sets the deadline of the next write. It has no effect on a connection without deadlines, as in
-// tests.
+// begin sets the deadline of the next write. In tests, a connection may have no deadlines; begin then has no effect.
 func (s *stream) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
-// tapeBytes bounds the encoded events that are kept: some 90,000 of the usual size. For a stream that is
-// further behind, events are encoded again.
+// tapeBytes bounds the encoded events that are kept: some 90,000 events of the usual size. A stream that is further
+// behind encodes its events again.
 const tapeBytes = 16 << 20
 
-// tape has the latest entries in encoded form, so that an event is encoded, and its session's owner looked
-// up, once for all streams. It is safe for concurrent use.
-type tape struct {
+// eventCache has the latest entries in encoded form. So each event is encoded once for all streams, and the owner of its
+// session is looked up once. It is safe for concurrent use.
+type eventCache struct {
 	view   func(func(*fsm.Machine))
 	tokens bool // some callers may not see each session's id
 
@@ -53,8 +53,8 @@ func (e *event) shownTo(id *access.Identity) []byte {
 	return e.text
 }
 
-// mayRead reports whether an identity may read an event: by the name of its semaphore or item, or else by
-// the owner of its session.
+// mayRead reports whether an identity may read an event. The name of the semaphore or item decides. If the event has no
+// name, the owner of its session decides.
 func (e *event) mayRead(id *access.Identity) bool {
 	switch {
 	case id.Scope == access.Admin:
@@ -65,9 +65,9 @@ func (e *event) mayRead(id *access.Identity) bool {
 	return e.owned && id.FindsSession(e.owner)
 }
 
-// encoded returns entries of the history in encoded form. Streams that need the same entry at the same time
-// wait for the first of them to encode it.
-func (t *tape) encoded(entries []replica.EventEntry) []*encodedEntry {
+// encoded returns entries of the history in encoded form. If several streams need an entry at the same time, the first
+// encodes it and the others wait.
+func (t *eventCache) encoded(entries []replica.EventEntry) []*encodedEntry {
 	found := make([]*encodedEntry, len(entries))
 	for i := range entries {
 		first := &entries[i].Effects[0]
@@ -85,14 +85,14 @@ func (t *tape) encoded(entries []replica.EventEntry) []*encodedEntry {
 }
 
 // entry returns an entry that was encoded before, or nil.
-func (t *tape) entry(first *fsm.Effect) *encodedEntry {
+func (t *eventCache) entry(first *fsm.Effect) *encodedEntry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.entries[first]
 }
 
 // addEntry adds an entry, and drops the oldest entries beyond the bound.
-func (t *tape) addEntry(first *fsm.Effect, entry *encodedEntry) {
+func (t *eventCache) addEntry(first *fsm.Effect, entry *encodedEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.entries[first] = entry
@@ -123,7 +123,7 @@ func ofOneGroup(kind fsm.EffectKind) bool {
 	return false
 }
 
-func (t *tape) encodeEntry(entry *replica.EventEntry) *encodedEntry {
+func (t *eventCache) encodeEntry(entry *replica.EventEntry) *encodedEntry {
 	all := &encodedEntry{events: make([]event, len(entry.Effects))}
 	t.view(func(m *fsm.Machine) {
 		for i := range entry.Effects {

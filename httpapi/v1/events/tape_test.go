@@ -9,11 +9,11 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// An entry is encoded, and the state looked at, once for all streams; one of which a stream has missed a part is
-// another one. What is kept has a bound.
+// An entry is encoded once for all streams, and the state is read for it once. If a stream needs only the last events of
+// an entry, they count as another entry. The size of what is kept is bounded.
 func TestTapeTellsOnce(t *testing.T) {
 	views := 0
-	tape := &tape{view: func(read func(*fsm.Machine)) { views++; read(fsm.New()) }, entries: map[*fsm.Effect]*encodedEntry{}}
+	tape := &eventCache{view: func(read func(*fsm.Machine)) { views++; read(fsm.New()) }, entries: map[*fsm.Effect]*encodedEntry{}}
 	whole := replica.EventEntry{Index: 7, Effects: []fsm.Effect{{Kind: fsm.EffectDeleted, Semaphore: "a"}, {Kind: fsm.EffectDeleted, Semaphore: "b"}}}
 	missed := replica.EventEntry{Index: 7, Before: 1, Effects: whole.Effects[1:]}
 	for range 1000 {

@@ -93,7 +93,7 @@ func (m *API) deleteMember(c echo.Context) error {
 	return m.sendCluster(c, http.StatusOK)
 }
 
-// postLeader hands the leadership over, to the member {"id":…} or to any voter that has caught up.
+// postLeader transfers the leadership: to the member in {"id":…}, or to any voter that has caught up.
 func (m *API) postLeader(c echo.Context) error {
 	texts, err := m.readTexts(c, "id")
 	if err != nil {
@@ -114,7 +114,7 @@ func (m *API) postLeader(c echo.Context) error {
 	return m.sendCluster(c, http.StatusOK)
 }
 
-// readMembers reads a body with members of these names alone, and refuses a query.
+// readMembers reads a body that may have only members with these names. It refuses a query.
 func (m *API) readMembers(c echo.Context, names ...string) (map[string]strictjson.Value, error) {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return nil, err
@@ -182,7 +182,8 @@ func memberID(c echo.Context) (string, error) {
 	return id, nil
 }
 
-// checkKnown refuses an unknown id to admins. Other clients don't learn it: the node refuses them.
+// checkKnown refuses an unknown id, but only to admins: the node refuses other clients, and they must not learn which
+// ids exist.
 func (m *API) checkKnown(c echo.Context, id string) error {
 	if !m.x.Rights.IsAdmin(c) || slices.ContainsFunc(m.x.Node.Status().Members, func(other cluster.Member) bool { return other.ID == id }) {
 		return nil

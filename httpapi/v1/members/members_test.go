@@ -63,7 +63,7 @@ func TestMembers(t *testing.T) {
 	a.Do("GET /v1/cluster", "").Is(200)
 }
 
-// A member that does not reply at its address is not added, whichever node is asked.
+// A member that does not reply at its address is not added, whichever node gets the request.
 func TestAddedMemberThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // virtual
 		c := apitest.NewCluster(t)

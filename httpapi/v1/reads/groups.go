@@ -38,8 +38,8 @@ func (api *API) listGroups(c echo.Context, q exchange.Query) error {
 	return listOfPart(api, c, q, parseGroupCursor, pageOfGroups)
 }
 
-// pageOfGroups returns up to limit of the groups of a semaphore from a name on, in the order of their names. A page may
-// be short, since it looks at a bounded number of groups.
+// pageOfGroups returns up to limit of the groups of a semaphore from a name on, sorted by name. A page may be short,
+// since pageOfGroups reads a bounded number of groups.
 func pageOfGroups(m *fsm.Machine, scope part, from string, limit int, nowMS int64, _ *access.Identity) GroupsBody {
 	body := GroupsBody{Groups: []GroupBody{}}
 	found, next, more := m.Groups(scope.name, from, scope.waiting, limit)

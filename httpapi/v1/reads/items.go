@@ -86,8 +86,8 @@ func noItem(name string, index uint64) error {
 	return p
 }
 
-// listItems shows a page of items. A list that waits for a change needs a caller that may read every
-// name below its prefix.
+// listItems shows a page of items. A list that waits for a change is allowed only if the caller may read every name
+// below the prefix.
 func (api *API) listItems(c echo.Context, q exchange.Query) error {
 	prefix, limit, from, err := readNamePage(q)
 	if err != nil {
@@ -112,9 +112,9 @@ func (api *API) listItems(c echo.Context, q exchange.Query) error {
 	})
 }
 
-// pageOfItems returns up to limit of the items below the prefixes that come after a name, fewer if
-// they have more than pageBytes. Its index is the number of the last change of any item: the last
-// change below the prefixes would cost a walk over them.
+// pageOfItems returns up to limit of the items below the prefixes whose names come after a name. It returns fewer if
+// they have more than pageBytes. Its index is the number of the last change of any item, because to find the last change
+// below the prefixes it would have to read all their items.
 func pageOfItems(m *fsm.Machine, prefixes []string, after string, limit int, nowMS int64, id *access.Identity) ItemsBody {
 	body, bytes := ItemsBody{Items: []itemBody{}, Index: m.ItemsIndex("")}, 0
 	for _, prefix := range prefixes {
@@ -132,10 +132,9 @@ func pageOfItems(m *fsm.Machine, prefixes []string, after string, limit int, now
 	return body
 }
 
-// awaitItems blocks until the item of a name or, with below, an item whose name begins with it is
-// changed or deleted after a number, or the wait is over. It returns at once if the number is above
-// the last change's, as after a restore. The caller then reads the state, as confirmed as its query
-// requires.
+// awaitItems blocks until an item is changed or deleted after the change number in after, or the wait is over. The item
+// has this name or, with below, its name begins with it. awaitItems returns at once if no change has this number yet, as
+// after a restore. Then the caller reads the state, which is as recent as the query requires.
 func (api *API) awaitItems(c echo.Context, q exchange.Query, name string, below bool, after since) error {
 	if !after.blocks || after.wait == 0 {
 		return nil
@@ -156,8 +155,8 @@ func (api *API) awaitItems(c echo.Context, q exchange.Query, name string, below 
 	return api.waitFor(c, after.wait, listen, func() bool { return watch.Index() > after.index })
 }
 
-// itemChanged reports whether a waiting read of an item has a change to show, or waits for a number
-// that was never given.
+// itemChanged reports whether a waiting read must reply: the item changed after `after`, or `after` is above every
+// change number that this state has given.
 func (api *API) itemChanged(name string, after uint64) (changed bool) {
 	api.x.Node.View(func(m *fsm.Machine) { changed = m.ItemIndex(name) > after || m.ItemsIndex("") < after })
 	return changed

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -29,8 +29,8 @@ func ask(a *apitest.API, line string) <-chan apitest.Reply {
 	return waiting
 }
 
-// A read that begins to wait below a prefix with many items looks at all of them, but in
-// steps: the last one that was changed is found.
+// A read that begins to wait below a prefix with many items looks for a change in all of them, in steps. It finds a
+// change of the last item.
 func TestWaitForAPrefixOfMany(t *testing.T) {
 	a := apitest.New(t)
 	commands := make([]fsm.Command, 25_001)
@@ -68,7 +68,7 @@ func TestConsistencyOfItems(t *testing.T) {
 	a.Must(201, "PUT /v1/items/a", `{"value":"1"}`)
 	for _, path := range []string{"/v1/items/a", "/v1/items"} {
 		a.Do("GET "+path+"?consistency=stale&min_index=1&index=1&wait=1ms", "").Is(200)
-		if a.Node.LastRead != (cluster.Consistency{Stale: true, MinIndex: 1}) {
+		if a.Node.LastRead != (calls.Consistency{Stale: true, MinIndex: 1}) {
 			t.Errorf("%s: read %+v", path, a.Node.LastRead)
 		}
 		a.Node.Fail = outcome.ErrNoLeader
@@ -78,8 +78,8 @@ func TestConsistencyOfItems(t *testing.T) {
 	}
 }
 
-// At the end of a wait the state is confirmed again: a node that lost its leader meanwhile
-// does not show an old state.
+// At the end of a wait the node confirms its state again. If it has lost its leader meanwhile, it does not show an old
+// state.
 func TestWaitForItemsConfirmsItsEnd(t *testing.T) {
 	a := apitest.New(t)
 	a.Must(201, "PUT /v1/items/a", `{"value":"1"}`)
@@ -88,7 +88,7 @@ func TestWaitForItemsConfirmsItsEnd(t *testing.T) {
 	(<-waiting).RefusedWith(503, "no-leader")
 }
 
-// Each node of a cluster wakes its own readers, whichever node takes the change.
+// Each node of a cluster wakes its own readers, whichever node got the change.
 func TestWaitForItemsOnFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		site := apitest.NewCluster(t)

@@ -13,16 +13,17 @@ import (
 const (
 	DefaultPage = 100  // members of a page, unless the client asks for another number
 	MaxPage     = 1000 // members of a page at most
-	// pageRecords and pageBytes bound a page of sessions, since one session may have thousands of
-	// leases and requests, with long names. The page ends after the session that exceeds one of
-	// them. A page of waiters ends before pageBytes.
+	// pageRecords and pageBytes bound a page of sessions, since one session may have thousands of leases and requests,
+	// with long names. The page ends after the session that exceeds a bound. A page of waiters ends before it exceeds
+	// pageBytes.
 	pageRecords = 10_000  // leases, semaphores of requests, entries, and items
 	pageBytes   = 4 << 20 // of text, not counting escapes
 	pageVisits  = 10_000  // sessions, including those that the caller may not find
 )
 
-// A cursor is a kind, then a name, an id, a token or a place: of the last member of the page before or, for groups, of
-// the first member of the page that it leads to. It is encoded so that clients don't build on it.
+// A cursor is a kind and a position in a list. The position is the name, id, token or place of the last member of the
+// previous page; for groups, it is the name of the first member of the next page. A cursor is encoded so that clients
+// don't build on its form.
 const (
 	CursorName    byte = 'n' // of a semaphore or an item
 	CursorSession byte = 's'
@@ -35,8 +36,8 @@ const (
 
 var cursorText = base64.RawURLEncoding.Strict()
 
-// EncodeCursor returns the cursor of a kind for a page after last: a name, or an id in 8 bytes, big-endian. In the order
-// of these bytes the members of a list follow each other.
+// EncodeCursor returns the cursor of a kind for the page after last, which is a name, or an id in 8 bytes, big-endian.
+// The members of a list are in the order of these bytes.
 func EncodeCursor(kind byte, last []byte) string {
 	return cursorText.EncodeToString(append([]byte{kind}, last...))
 }
@@ -48,8 +49,8 @@ func numberCursor(kind byte, last uint64) *string {
 	return &text
 }
 
-// DecodeCursor returns what EncodeCursor got; nil for another text. A cursor has one spelling: base64 would skip
-// newlines.
+// DecodeCursor returns the last that EncodeCursor got, or nil for another text. It accepts only the exact text of
+// EncodeCursor: base64 would skip newlines.
 func DecodeCursor(kind byte, cursor string) []byte {
 	data, err := cursorText.DecodeString(cursor)
 	if err != nil || len(data) == 0 || data[0] != kind || cursorText.EncodeToString(data) != cursor {
@@ -152,9 +153,9 @@ func readNumberPage(q exchange.Query, kind byte) (limit int, after uint64, err e
 	return limit, after, err
 }
 
-// pageOfSessions returns up to limit of the sessions after an id that the identity may find, and the
-// cursor of the next page. A page has fewer after pageVisits sessions, or if they have more than
-// pageRecords or pageBytes.
+// pageOfSessions returns up to limit of the sessions after an id, and the cursor of the next page. It leaves out
+// sessions that the identity may not find. A page is short if the sessions exceed pageRecords or pageBytes, or if
+// pageVisits sessions were read.
 func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int) (found []fsm.SessionView, next *string) {
 	size := pageSize{}
 	for visited := 0; ; visited++ {
@@ -200,7 +201,7 @@ func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
 	}
 }
 
-// addItems counts the items of a session, and its about.
+// addItems counts the items of a session, and the text about it.
 func (p *pageSize) addItems(m *fsm.Machine, session uint64) {
 	holder, _ := m.Holder(session)
 	p.bytes += len(holder.About)
@@ -218,8 +219,8 @@ type part struct {
 	waiting bool // of a list of groups: those in which requests wait
 }
 
-// holders returns up to limit leases after a token, the token after which the next page begins, and
-// whether there is one.
+// holders returns up to limit leases after a token. more reports whether there is a next page; it begins after the token
+// next.
 func (p *part) holders(m *fsm.Machine, after uint64, limit int) (found []fsm.LeaseView, next uint64, more bool) {
 	if p.grouped {
 		return m.HoldersOf(p.name, p.group, after, limit)
@@ -241,8 +242,7 @@ func (p *part) waiters(m *fsm.Machine, after fsm.LinePlace, limit int) []fsm.Req
 	return m.Waiters(p.name, after, limit)
 }
 
-// pageOfHolders returns up to limit of the holders after a token, fewer if they have more than
-// pageBytes.
+// pageOfHolders returns up to limit of the holders after a token. It returns fewer if they have more than pageBytes.
 func pageOfHolders(m *fsm.Machine, scope part, after uint64, limit int, nowMS int64, id *access.Identity) HoldersBody {
 	body, bytes := HoldersBody{Holders: []holderBody{}}, 0
 	found, next, more := scope.holders(m, after, limit)
@@ -263,8 +263,8 @@ func pageOfHolders(m *fsm.Machine, scope part, after uint64, limit int, nowMS in
 	return body
 }
 
-// pageOfWaiters returns up to limit of the waiting requests after a place, fewer if they have more
-// than pageBytes.
+// pageOfWaiters returns up to limit of the waiting requests after a place. It returns fewer if they have more than
+// pageBytes.
 func pageOfWaiters(m *fsm.Machine, scope part, after fsm.LinePlace, limit int, nowMS int64, id *access.Identity) WaitersBody {
 	body, bytes := WaitersBody{Waiters: []waiterBody{}}, 0
 	for _, w := range scope.waiters(m, after, limit+1) {
@@ -288,8 +288,8 @@ func pageOfWaiters(m *fsm.Machine, scope part, after fsm.LinePlace, limit int, n
 	return body
 }
 
-// pageOfLeases returns up to limit of a session's leases after a token that an identity may see, fewer
-// if they have more than pageBytes.
+// pageOfLeases returns up to limit of a session's leases after a token, of those that an identity may see. It returns
+// fewer if they have more than pageBytes.
 func pageOfLeases(m *fsm.Machine, session, after uint64, limit int, nowMS int64, id *access.Identity) HeldLeasesBody {
 	body, bytes := HeldLeasesBody{Leases: []HeldBody{}}, 0
 	for l := range m.LeasesAfter(session, after) {

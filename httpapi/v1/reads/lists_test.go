@@ -19,8 +19,8 @@ func cursor(kind byte, number uint64) string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{kind}, number))
 }
 
-// pagesOf reads a list to its end, and returns a member of each of its members, by page. between
-// runs after each page but the last one.
+// pagesOf reads a list to its end, and returns one member of each element, by page: for example, the name. between runs
+// after each page but the last.
 func pagesOf(a *apitest.API, path, list, member string, limit int, between func()) (pages [][]string) {
 	a.Helper()
 	next := ""
@@ -60,8 +60,8 @@ func crowd(a *apitest.API) (holders, waiters []string) {
 	return holders, waiters
 }
 
-// TestListsOfASemaphore: pages of any size have each holder and each waiter once, in their order,
-// with the members that the semaphore itself shows.
+// TestListsOfASemaphore: pages of any size have each holder and each waiter once, in order, with the same members as in
+// the semaphore itself.
 func TestListsOfASemaphore(t *testing.T) {
 	a := apitest.New(t)
 	holders, waiters := crowd(a)
@@ -98,7 +98,7 @@ func flat(pages [][]string) string {
 	return strings.Join(all, " ")
 }
 
-// TestListsRefuse: each list takes its own cursors alone, and its parameters alone.
+// TestListsRefuse: each list accepts only its own cursors and its own parameters.
 func TestListsRefuse(t *testing.T) {
 	a := apitest.New(t)
 	holders, _ := crowd(a)
@@ -139,8 +139,7 @@ func TestListsRefuse(t *testing.T) {
 	}
 }
 
-// TestListsAreBoundedInBytes: a page of waiters with long obstacles ends early, and the next ones
-// have the rest.
+// TestListsAreBoundedInBytes: a page of waiters with long obstacles ends early, and the next pages have the rest.
 func TestListsAreBoundedInBytes(t *testing.T) {
 	a := apitest.New(t)
 	a.Crowd(1000)
@@ -155,8 +154,7 @@ func TestListsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestPagesOfSlotsAreBoundedInBytes: pages of leases with many slots end early, and the next ones have
-// the rest.
+// TestPagesOfSlotsAreBoundedInBytes: pages of leases with many slots end early, and the next pages have the rest.
 func TestPagesOfSlotsAreBoundedInBytes(t *testing.T) {
 	a := apitest.New(t)
 	a.Must(201, "PUT /v1/semaphores/gpus", `{"permits":560000,"groups":"request","slots":true,"on_lost":"quarantine"}`)

@@ -8,15 +8,15 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// LostBody is what a lease held that ended unasked.
+// LostBody is a lost hold: the permits of a lease that was lost.
 type LostBody struct {
 	Token    uint64         `json:"token"`
 	Session  string         `json:"session"`
 	Group    string         `json:"group,omitempty"`
 	Count    int64          `json:"count"`
 	Slots    exchange.Slots `json:"slots,omitempty"`
-	LostMS   int64          `json:"lost_ms"`    // since when
-	BackInMS *int64         `json:"back_in_ms"` // null: when somebody frees it
+	LostMS   int64          `json:"lost_ms"`    // the time since the loss
+	BackInMS *int64         `json:"back_in_ms"` // the time until the permits return; null: only when somebody frees them
 	Metadata exchange.Pairs `json:"metadata"`
 }
 
@@ -27,7 +27,8 @@ type LostHoldsBody struct {
 }
 
 func viewedLost(l *fsm.LostView, nowMS int64, id *access.Identity) LostBody {
-	body := LostBody{Token: l.Token, Group: l.Group, Count: l.Count, Slots: l.Slots, LostMS: Left(nowMS, l.LostMS), Metadata: l.Metadata}
+	sinceLoss := Left(nowMS, l.LostMS) // the time from the loss until now
+	body := LostBody{Token: l.Token, Group: l.Group, Count: l.Count, Slots: l.Slots, LostMS: sinceLoss, Metadata: l.Metadata}
 	if id.SeesID(l.Owner) {
 		body.Session = exchange.FormatSession(l.Session)
 	}
@@ -42,7 +43,7 @@ func (api *API) listLost(c echo.Context, q exchange.Query) error {
 	return listOfPart(api, c, q, func(cursor string) (uint64, error) { return parseNumberCursor(cursorLost, cursor) }, pageOfLost)
 }
 
-// pageOfLost returns up to limit of the lost holds of a semaphore after a token, in the order of their tokens, fewer if
+// pageOfLost returns up to limit of the lost holds of a semaphore after a token, sorted by token. It returns fewer if
 // they have more than pageBytes.
 func pageOfLost(m *fsm.Machine, scope part, after uint64, limit int, nowMS int64, id *access.Identity) LostHoldsBody {
 	body, bytes := LostHoldsBody{Lost: []LostBody{}}, 0

@@ -9,7 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -86,8 +86,8 @@ func (api *API) listSemaphores(c echo.Context, q exchange.Query) error {
 	})
 }
 
-// sendView sends the body that build makes of a state as recent as the query requires. nowMS is
-// the cluster time from which build computes durations.
+// sendView sends the body that build returns for a state as recent as the query requires. build computes durations from
+// nowMS, the cluster time.
 func (api *API) sendView(c echo.Context, q exchange.Query, build func(m *fsm.Machine, nowMS int64) (any, error)) error {
 	reading, err := api.x.Reads.Await(c, q)
 	if err != nil {
@@ -216,8 +216,7 @@ func listOfPart[P, B any](api *API, c echo.Context, q exchange.Query, parse func
 	})
 }
 
-// findSemaphore returns a semaphore, or the refusal that the state machine gives for the same name
-// and epoch.
+// findSemaphore returns a semaphore, or the same refusal that the state machine gives for this name and epoch.
 func findSemaphore(m *fsm.Machine, name string, epoch uint64) (fsm.SemaphoreView, error) {
 	found, ok := m.Semaphore(name)
 	switch {
@@ -229,10 +228,9 @@ func findSemaphore(m *fsm.Machine, name string, epoch uint64) (fsm.SemaphoreView
 	return found, nil
 }
 
-// awaitChange blocks until the semaphore is modified after s.since or is gone, or the wait is over,
-// and until the reply has its turn; a read without a wait needs no turn. It does not wait for a
-// change if its index is above the confirmed index, as after a restore. The caller then reads the
-// state.
+// awaitChange blocks until the semaphore is modified after s.since or is deleted, or the wait is over. It does not wait
+// if the query's index is above the confirmed index, as after a restore. Then it blocks until the reply has its turn; a
+// read without a wait needs no turn. The caller then reads the state.
 func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) error {
 	reading, err := api.x.Reads.Await(c, q)
 	if err != nil || s.since.wait == 0 {
@@ -245,9 +243,9 @@ func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) 
 	return api.waitFor(c, s.since.wait, listen, func() bool { return api.changedSince(s) })
 }
 
-// waitFor blocks until changed reports true, the wait is over or the server shuts down, and then
-// until the reply has its turn. It fails if the client hangs up, or if too many queries wait. It
-// calls changed after each listen, and again when the channel that listen returned has news.
+// waitFor blocks until changed reports true, the wait is over or the server shuts down, and then until the reply has its
+// turn. It fails if the client hangs up, or if too many queries wait. It calls listen, then changed; when the channel of
+// listen has news, it begins again.
 func (api *API) waitFor(c echo.Context, wait time.Duration, listen func() (news <-chan struct{}, stop func()), changed func() bool) error {
 	remove, err := api.x.Waits.AddWatcher(c, api.waiting)
 	if err != nil {
@@ -275,8 +273,8 @@ func (api *API) waitFor(c echo.Context, wait time.Duration, listen func() (news 
 	return api.awaitTurn(c)
 }
 
-// awaitTurn blocks until the reply to a blocking query has its turn, or the client hangs up. A
-// query that finds its change at once takes a turn as well, since its client repeats it at once.
+// awaitTurn blocks until the reply to a blocking query has its turn, or the client hangs up. A query that did not have
+// to wait takes a turn as well, since its client may repeat it at once.
 func (api *API) awaitTurn(c echo.Context) error {
 	end, err := api.x.Waits.TakeTurn(c.Request().Context(), exchange.ReplyCost)
 	if err == nil {
@@ -348,8 +346,7 @@ func (api *API) listLeases(c echo.Context, q exchange.Query) error {
 	})
 }
 
-// noSession returns the refusal of the state machine for a session that does not live, or that the
-// caller may not find.
+// noSession returns the state machine's refusal if a session does not live or the caller may not find it.
 func noSession(m *fsm.Machine, id uint64, caller *access.Identity) *exchange.Problem {
 	result := fsm.Result{Code: fsm.UnknownSession, Session: id}
 	if owner, _ := m.OwnerOf(id); !caller.SeesSession(owner) {
@@ -412,17 +409,17 @@ func leaseOf(m *fsm.Machine, session uint64, name, group string, caller *access.
 	return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.NotHeld, Session: session, Subject: name})
 }
 
-// leasesWithin bounds how long the reply to a renewal waits until this node's state has the
-// renewal's entry. After leasesWithin the reply has no leases.
+// leasesWithin bounds how long the reply to a renewal waits until this node has applied the renewal. After that the
+// reply is sent without leases.
 const leasesWithin = 200 * time.Millisecond
 
-// LeasesAt returns the leases of a reply's session that the caller may read. It returns nil if this
-// node's state has not reached the reply's entry, or if there is no room for so large a reply. The
-// caller releases the reserved bytes.
-func (api *API) LeasesAt(c echo.Context, reply *cluster.Reply) (_ *[]HeldBody, bytes int64) {
+// LeasesAt returns the leases of the reply's session that the caller may read. It returns nil if this node has not
+// applied the entry of the reply within leasesWithin, or if the reply memory has no room. The caller releases the
+// reserved bytes.
+func (api *API) LeasesAt(c echo.Context, reply *calls.Reply) (_ *[]HeldBody, bytes int64) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), leasesWithin)
 	defer cancel()
-	if _, err := api.x.Node.Read(ctx, cluster.Consistency{Stale: true, MinIndex: reply.Index}); err != nil {
+	if _, err := api.x.Node.Read(ctx, calls.Consistency{Stale: true, MinIndex: reply.Index}); err != nil {
 		return nil, 0
 	}
 	var held []fsm.LeaseView

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/test/apitest"
@@ -19,7 +19,7 @@ func TestConsistency(t *testing.T) {
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
 	for _, path := range []string{"/v1/semaphores/db", "/v1/semaphores", "/v1/sessions"} {
 		got := a.Do("GET "+path, "").Is(200)
-		if a.Node.LastRead != (cluster.Consistency{}) || got.Header.Get(exchange.HeaderLastContact) != "" || got.Header.Get(exchange.HeaderIndex) != "1" {
+		if a.Node.LastRead != (calls.Consistency{}) || got.Header.Get(exchange.HeaderLastContact) != "" || got.Header.Get(exchange.HeaderIndex) != "1" {
 			t.Errorf("%s: default read %+v, head %v", path, a.Node.LastRead, got.Header)
 		}
 		got = a.Do("GET "+path+"?consistency=stale", "").Is(200)
@@ -33,7 +33,7 @@ func TestConsistency(t *testing.T) {
 		a.Do("GET "+path+"?consistency=strong", "").RefusedWith(400, "invalid-request", "field=consistency")
 		a.Do("GET "+path+"?min_index=-1", "").RefusedWith(400, "invalid-request", "field=min_index")
 	}
-	for query, consistency := range map[string]cluster.Consistency{
+	for query, consistency := range map[string]calls.Consistency{
 		"consistency=linearizable": {Linearizable: true}, "consistency=linearizable&min_index=7": {Linearizable: true, MinIndex: 7},
 		"consistency=stale&min_index=7": {Stale: true, MinIndex: 7},
 	} {
@@ -74,8 +74,8 @@ func TestBlockingQueryEnds(t *testing.T) {
 	(<-waiting).Is(200, "modified_index=1")
 }
 
-// Blocking queries that wait count as watchers do, together with streams of
-// events; those that need not wait always get their reply.
+// Blocking queries that wait count as watchers, together with streams of events. Queries that do not have to wait always
+// get their reply.
 func TestBlockingQueriesAreBounded(t *testing.T) {
 	a := apitest.New(t, func(cfg *apitest.Config) { cfg.Exchange.MaxWatchers = 2 })
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)

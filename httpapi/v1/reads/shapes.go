@@ -228,7 +228,7 @@ func viewedLease(l *fsm.LeaseView, nowMS int64) LeaseBody {
 	return body
 }
 
-// viewedRequest shows a waiting request as the reply to its acquire does, with the semaphores that an
+// viewedRequest shows a waiting request in the same form as the reply to its acquire, with the semaphores that an
 // identity may read.
 func viewedRequest(w *fsm.RequestView, nowMS int64, id *access.Identity) WaitingBody {
 	body := WaitingBody{Session: exchange.FormatSession(w.Session), Position: w.Position, GroupsBefore: w.Ahead, WaitingMS: Left(nowMS, w.EnqueuedMS)}
@@ -241,8 +241,8 @@ func viewedRequest(w *fsm.RequestView, nowMS int64, id *access.Identity) Waiting
 	return body
 }
 
-// blockedBody is why a request waits: a code, a sentence for people, and the first shownObstacles of
-// the queues in which it can't be served now.
+// blockedBody tells why a request waits: a code, a sentence for people, and the first obstacles, at most shownObstacles.
+// An obstacle is a queue in which the request can't be served now.
 type blockedBody struct {
 	BlockedBy     string         `json:"blocked_by"`
 	Reason        string         `json:"reason"`
@@ -250,8 +250,8 @@ type blockedBody struct {
 	ObstacleCount int            `json:"obstacle_count"` // of all
 }
 
-// shownObstacles bounds what one waiting request adds to a reply: it may wait in many queues, each with
-// a long name.
+// shownObstacles bounds the obstacles of a waiting request in a reply: the request may wait in many queues, each with a
+// long name.
 const shownObstacles = 8
 
 type obstacleBody struct {
@@ -281,7 +281,7 @@ func (b *blockedBody) bytes() int {
 	return n
 }
 
-// newBlockedBody returns why a request waits in the line of the view, which is of a semaphore.
+// newBlockedBody returns why a request waits, as seen in the line of the semaphore with this name.
 func newBlockedBody(m *fsm.Machine, w *fsm.RequestView, name string) blockedBody {
 	shown := min(len(w.Obstacles), shownObstacles)
 	body := blockedBody{BlockedBy: w.BlockedBy.String(), Obstacles: make([]obstacleBody, shown), ObstacleCount: len(w.Obstacles)}
@@ -298,8 +298,9 @@ func newBlockedBody(m *fsm.Machine, w *fsm.RequestView, name string) blockedBody
 		here := func(o fsm.Obstacle) bool { return o.Semaphore == name && o.Group == w.Group }
 		if i := slices.IndexFunc(w.Obstacles, here); i >= 0 {
 			body.Reason = tooFew(w, &w.Obstacles[i])
-			if s, _ := m.Semaphore(name); w.BlockedBy == fsm.BlockReturning {
-				body.Reason += fmt.Sprintf(" %d come back later.", s.Returning)
+			if w.BlockedBy == fsm.BlockReturning {
+				s, _ := m.Semaphore(name)
+				body.Reason += comingBack(s.Returning)
 			}
 		}
 	case fsm.BlockPaused:
@@ -313,7 +314,14 @@ func newBlockedBody(m *fsm.Machine, w *fsm.RequestView, name string) blockedBody
 	return body
 }
 
-// otherLines says for which other lines of its list a request waits.
+func comingBack(permits int64) string {
+	if permits == 1 {
+		return " 1 comes back later."
+	}
+	return fmt.Sprintf(" %d come back later.", permits)
+}
+
+// otherLines says in which other lines a request waits because it is for several semaphores.
 func otherLines(w *fsm.RequestView, name string) string {
 	others := slices.DeleteFunc(slices.Clone(w.Obstacles), func(o fsm.Obstacle) bool { return o.Semaphore == name && o.Group == w.Group })
 	switch {
@@ -325,7 +333,7 @@ func otherLines(w *fsm.RequestView, name string) string {
 	return fmt.Sprintf("It waits for %q, another semaphore of its list.", others[0].Semaphore)
 }
 
-// otherGroups says how many groups of a pool come first.
+// otherGroups says how many groups of a semaphore are served first.
 func otherGroups(ahead int64) string {
 	switch ahead {
 	case 0:
@@ -336,8 +344,8 @@ func otherGroups(ahead int64) string {
 	return fmt.Sprintf("%d groups that use less come first.", ahead)
 }
 
-// tooFew compares the need of the head of a line with the available permits, or with what its group
-// may use.
+// tooFew says what the first request of a line needs, and why it can't have that: too few permits are available, or its
+// group uses all of its limit.
 func tooFew(w *fsm.RequestView, o *fsm.Obstacle) string {
 	switch {
 	case o.BlockedBy == fsm.BlockGroupLimit && o.Needs > 1 && !w.Partial:

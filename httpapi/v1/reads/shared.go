@@ -65,7 +65,7 @@ type LeaseBody struct {
 	Settled *bool `json:"settled,omitempty"` // the reply to settling a receipt: it says what was asked
 }
 
-// TimesBody has what most leases have not: the slots, and the time of a receipt.
+// TimesBody has what most leases don't have: the slots, and the time at which a receipt's permits come back.
 type TimesBody struct {
 	Slots       exchange.Slots `json:"slots,omitempty"`
 	Spent       bool           `json:"spent,omitempty"`         // a receipt of what was spent in a window
@@ -88,7 +88,7 @@ func NewTimesBody(g *fsm.Grant, nowMS int64) TimesBody {
 	return body
 }
 
-// EndOf returns when a lease ends: with its session, or at an earlier time, where 0 is no time.
+// EndOf returns when a lease ends: with its session, or at endsMS if that is earlier. endsMS 0 means no earlier end.
 func EndOf(deadlineMS, endsMS int64) int64 {
 	if endsMS != 0 {
 		return min(deadlineMS, endsMS)
@@ -172,7 +172,7 @@ func ETagOf(s *fsm.SemaphoreView) string {
 // SettingsTag names one version of the settings of one semaphore.
 type SettingsTag struct{ Epoch, Version uint64 }
 
-// String returns the tag as a batch has it; an ETag adds quotes.
+// String returns the tag as a batch has it. An ETag has quotes around it.
 func (t SettingsTag) String() string {
 	return strconv.FormatUint(t.Epoch, 10) + "." + strconv.FormatUint(t.Version, 10)
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/calls"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -25,7 +25,7 @@ const (
 	HeaderClusterTimeMS = "X-Signalbox-Cluster-Time-Ms"
 )
 
-// maxSent bounds the backups that are sent at a time: each keeps a state in memory.
+// maxSent bounds how many backups are sent at a time: each keeps a state in memory.
 const maxSent = 2
 
 // API serves the routes of backups.
@@ -78,14 +78,14 @@ func (s *API) get(c echo.Context) error {
 		return nil
 	}
 	if err := b.Write(&stream{c.Request().Context(), s.x, response}); err != nil {
-		s.x.Config.Logger.Warn("a backup was not sent whole", exchange.Named(c, "error", err)...)
+		s.x.Config.Logger.Warn("a backup was not sent whole", exchange.LogPairs(c, "error", err)...)
 		exchange.CutOff(response)
 	}
 	return nil
 }
 
-// stream gives a client time to take each part of a backup, and not all of it together. It ends with the
-// request, which ends with its token.
+// stream gives a client a time limit for each part of a backup, and no limit for the whole. It ends with the request,
+// which ends when its token is withdrawn.
 type stream struct {
 	ctx context.Context
 	x   *exchange.Exchange
@@ -103,7 +103,7 @@ func (s *stream) Write(part []byte) (int, error) {
 	return s.to.Write(part)
 }
 
-// put restores a backup. A node that does not lead first takes the leadership over.
+// put restores a backup. If this node does not lead, it first takes over the leadership.
 func (s *API) put(c echo.Context) error {
 	q, err := exchange.ParseQuery(c, "cluster", "from", "sessions")
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *API) prepare(ctx context.Context, id fsm.ClusterID) error {
 		s.x.Config.Logger.Warn("no restore here: the leadership could not be taken over", "leader", status.Leader, "error", err)
 		return s.notLeader()
 	}
-	_, err := s.x.Node.Read(ctx, cluster.Consistency{}) // waits for this node's term
+	_, err := s.x.Node.Read(ctx, calls.Consistency{}) // waits for this node's term
 	return err
 }
 

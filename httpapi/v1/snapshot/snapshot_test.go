@@ -35,7 +35,7 @@ func begin(a *apitest.API) {
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":3}`)
 }
 
-// TestBackupIsStreamed with the headers of its moment, and is read as the state.
+// TestBackupIsStreamed: a backup is sent with the headers of its moment, and can be read as this state.
 func TestBackupIsStreamed(t *testing.T) {
 	a := begun(t)
 	got := a.Do("GET /v1/snapshot", "")
@@ -86,8 +86,8 @@ func TestRestoreIsAskedOfTheLeader(t *testing.T) {
 	a.Do(put, file).RefusedWith(409, "not-leader", "leader=n2", "peer=n2:8711")
 }
 
-// TestRestoreNamesItsClusters: no restore without the id of the cluster whose state it replaces, of
-// another one, or of another cluster's backup unless that is named.
+// TestRestoreNamesItsClusters: a restore must name the cluster whose state it replaces. If the backup is from another
+// cluster, it must name that cluster too.
 func TestRestoreNamesItsClusters(t *testing.T) {
 	const other = "0000000000000000000000000000000f"
 	a := begun(t)
@@ -105,8 +105,7 @@ func TestRestoreNamesItsClusters(t *testing.T) {
 	a.Do(put+"&from="+apitest.ClusterID, file).Is(200)
 }
 
-// TestRefusedRestores: each refusal of the node has its status, and what is wrong with a
-// backup is named.
+// TestRefusedRestores: each error of the node has its status, and the refusal names what is wrong with a backup.
 func TestRefusedRestores(t *testing.T) {
 	a := begun(t)
 	file := a.Do("GET /v1/snapshot", "").Text
@@ -132,7 +131,7 @@ func TestRefusedRestores(t *testing.T) {
 	}
 }
 
-// TestRestoreHasALimitOfItsOwn, whether the length is announced or not.
+// TestRestoreHasALimitOfItsOwn: a separate limit bounds the body of a restore, whether its length is announced or not.
 func TestRestoreHasALimitOfItsOwn(t *testing.T) {
 	a := begun(t, func(c *apitest.Config) { c.HTTP.Native.BackupBytes = 700; c.Exchange.BodyBytes = 100 })
 	file := a.Do("GET /v1/snapshot", "").Text
@@ -156,8 +155,8 @@ func TestRestoreHasALimitOfItsOwn(t *testing.T) {
 	a.Send(r).RefusedWith(413, "too-large", "limit=700")
 }
 
-// TestBackupsAreBounded: a third client is refused while two take theirs slowly, and a
-// client that takes no byte for long is cut off.
+// TestBackupsAreBounded: while two clients read their backups slowly, a third client is refused. A client that reads no
+// byte for long is cut off.
 func TestBackupsAreBounded(t *testing.T) {
 	a, _, address := apitest.Serve(t, func(c *apitest.Config) { c.Exchange.BodyTimeout = 200 * time.Millisecond })
 	begin(a)
@@ -193,8 +192,8 @@ func TestBackupsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTricklingUploadEnds: a client that sends a byte of a backup now and then does not keep the
-// turn.
+// TestTricklingUploadEnds: a client that sends a byte of a backup now and then is cut off, so that other clients get
+// their turn.
 func TestTricklingUploadEnds(t *testing.T) {
 	a, _, address := apitest.Serve(t, func(c *apitest.Config) { c.Exchange.BodyTimeout = 200 * time.Millisecond })
 	begin(a)

@@ -2,11 +2,16 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +36,6 @@ func Explain(err error) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	var unknown x509.UnknownAuthorityError
 	var refusal *signalbox.Error
 	errors.As(err, &refusal)
 	next := ""
@@ -43,8 +47,6 @@ func Explain(err error) error {
 	case refusal != nil && refusal.Code == "" && strings.HasPrefix(refusal.Detail, "Client sent an HTTP request to an HTTPS server"):
 		err = &reworded{refusal.Address + " takes HTTPS alone", err}
 		next = "Give its address with https://, and the file with the cluster's authority by --ca."
-	case errors.As(err, &unknown):
-		next = "Give the file with the cluster's authority by --ca."
 	case errors.Is(err, signalbox.ErrUnknownSemaphore) && refusal != nil && refusal.Semaphore != "":
 		err = &reworded{fmt.Sprintf("there is no semaphore %q", refusal.Semaphore), err}
 		next = fmt.Sprintf("Make it with \"signalbox create %s --permits N\"; \"signalbox ls\" lists all.", ShellQuote(refusal.Semaphore))
@@ -72,10 +74,49 @@ func Explain(err error) error {
 			err = &reworded{signalbox.ErrUnreachable.Error() + ": " + cause.Error(), err}
 		}
 		next = "Start the nodes, or give their addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out."
-	default:
+	}
+	if found := adviceOnConnection(err); found != "" {
+		next = found
+	}
+	if next == "" {
 		return err
 	}
 	return &Advice{err, next}
+}
+
+// httpPort tells a user who has given the port for peers which port is for clients.
+const httpPort = "clients use the HTTP port, 8701 unless the node's --http says otherwise."
+
+// noApplicationProtocol is the alert of a server of TLS that speaks no protocol of the client. The port for peers sends
+// it, as it takes the protocol of nodes alone.
+const noApplicationProtocol tls.AlertError = 120
+
+// adviceOnConnection returns what the user can do if a connection failed although a program listens at the address, or
+// "" if it failed for another reason.
+func adviceOnConnection(err error) string {
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var misnamed x509.HostnameError
+	var remote *net.OpError // crypto/tls does not export the type of the alert in it
+	switch {
+	case errors.As(err, &unknown):
+		return "Give the file with the cluster's authority by --ca."
+	case errors.As(err, &misnamed):
+		return "Give an address that the node's certificate names, or issue a certificate that names this one, see \"signalbox cert node --help\"."
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && time.Now().Before(invalid.Cert.NotBefore):
+		return fmt.Sprintf("The node's certificate is valid from %s on: see whether the clock of this machine is right.", invalid.Cert.NotBefore.Format(time.RFC3339))
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert.IsCA:
+		return fmt.Sprintf("The certificate of the cluster's authority ended at %s: make another authority, see \"signalbox cert --help\".", invalid.Cert.NotAfter.Format(time.RFC3339))
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Sprintf("The node's certificate ended at %s: issue another, see \"signalbox cert --help\"; the node reads it by itself.", invalid.Cert.NotAfter.Format(time.RFC3339))
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "Give its address with http://."
+	case errors.As(err, &remote) && remote.Op == "remote error" && remote.Err.Error() == noApplicationProtocol.Error():
+		return "This is the port for peers: " + httpPort
+	case errors.Is(err, signalbox.ErrUnreachable) && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)):
+		return "A program listens at an address, but ends the connection without a reply. If this is the port for peers: " + httpPort
+	}
+	return ""
 }
 
 // Arguments checks the number of a command's arguments. Its errors use the names in the command's Use.

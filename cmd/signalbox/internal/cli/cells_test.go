@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestCellsFile: the example of docs/cells.md is read; a mistake is named with its place.
+// TestCellsFile: the example of docs/cells.md is valid. The error of an invalid file names the place.
 func TestCellsFile(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/cells.md")
 	if err != nil {

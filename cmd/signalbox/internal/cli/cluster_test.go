@@ -10,13 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
-// fencing is the value that run gives to the variable of the same earlier name.
+// fencing is a fencing token, which run puts into the variable that earlier held the token.
 const fencing = "18446744073709551615"
 
 // flags parses a command line. token is the variable's value.
@@ -33,8 +34,8 @@ func flags(t *testing.T, token string, arguments ...string) *ClusterFlags {
 	return f
 }
 
-// TestTokens: a client sends the token of the file, else the variable's, unless it is the fencing token
-// that run has set for its command.
+// TestTokens: a client sends the token of the file, or else the token of the variable, unless the variable has the
+// fencing token that run has set for its command.
 func TestTokens(t *testing.T) {
 	sent := ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -103,8 +104,8 @@ func TestErrorsNameTheFlag(t *testing.T) {
 	}
 }
 
-// TestVariableOfNodes: the variable that a node's image sets does not let a token go over plain
-// HTTP, and the refusal names the flag that does.
+// TestVariableOfNodes: the variable of the flag --insecure-http, which a node's image sets, does not allow a token over
+// plain HTTP. The refusal names the flag that allows it.
 func TestVariableOfNodes(t *testing.T) {
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	f := AddClusterFlags(set, func(name string) (string, bool) {
@@ -125,6 +126,10 @@ func TestExplain(t *testing.T) {
 		{signalbox.ErrUnauthenticated, "--token-file or SIGNALBOX_API_TOKEN"},
 		{signalbox.ErrForbidden, "scope and prefixes"},
 		{x509.UnknownAuthorityError{}, "--ca"},
+		{x509.HostnameError{Certificate: &x509.Certificate{}}, "that the node's certificate names"},
+		{x509.CertificateInvalidError{Cert: &x509.Certificate{NotAfter: time.Unix(1e9, 0).UTC()}, Reason: x509.Expired}, "node's certificate ended at 2001-09-09T01:46:40Z"},
+		{x509.CertificateInvalidError{Cert: &x509.Certificate{IsCA: true, NotAfter: time.Unix(1e9, 0).UTC()}, Reason: x509.Expired}, "authority ended at 2001-09-09T01:46:40Z"},
+		{x509.CertificateInvalidError{Cert: &x509.Certificate{NotBefore: time.Unix(1e10, 0).UTC()}, Reason: x509.Expired}, "valid from 2286-11-20T17:46:40Z"},
 		{errors.New("other"), ""},
 	} {
 		wrapped := fmt.Errorf("call: %w", c.err)

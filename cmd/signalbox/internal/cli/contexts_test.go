@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestSources: of a context and an address, the one from the stronger source decides on the
-// cluster, and no token goes to addresses that it is not for.
+// TestSources: if both a context and an address are given, the stronger source decides which cluster is used. No token
+// is sent to addresses for which it is not meant.
 func TestSources(t *testing.T) {
 	home := t.TempDir()
 	folder := filepath.Join(home, ".config", "signalbox")
@@ -101,7 +101,7 @@ addr = "http://127.0.0.1:4"
 	}
 }
 
-// TestEnvironmentHasNoToken: the user of an address stays here, in each form of an address.
+// TestEnvironmentHasNoToken: the environment for another program has no user of an address, in each form of an address.
 func TestEnvironmentHasNoToken(t *testing.T) {
 	for address, want := range map[string]string{
 		"http://127.0.0.1:8701":          "http://127.0.0.1:8701",

@@ -18,10 +18,10 @@ import (
 const (
 	StatusFailed      = 1 // any other reason
 	StatusUsage       = 2
-	StatusNotInTime   = 3
-	StatusLost        = 4
-	StatusRefused     = 5
-	StatusUnavailable = 6
+	StatusNotInTime   = 3   // the permits were not granted: not available, not in time, or no room in the line
+	StatusLost        = 4   // a lease or a session has ended
+	StatusRefused     = 5   // the cluster refused the request
+	StatusUnavailable = 6   // no node replied, a node failed, or the outcome is not known
 	StatusDegraded    = 7   // the cluster works, but a part of it is down
 	StatusCantRun     = 126 // as in shells
 	StatusNotFound    = 127
@@ -83,13 +83,13 @@ func StatusOf(err error) int {
 	return StatusFailed
 }
 
-// Interrupted is the error of what a signal has ended, and the cause of a ctx that a signal has ended.
+// Interrupted is the error of a command that a signal has ended, and the cause of a ctx that a signal has ended.
 type Interrupted syscall.Signal
 
 // Error names the signal.
 func (i Interrupted) Error() string { return fmt.Sprintf("interrupted (%v)", syscall.Signal(i)) }
 
-// Is makes it a context.Canceled too, as which a client reports the end of its ctx.
+// Is makes the error match context.Canceled too, since a client reports the end of its ctx as context.Canceled.
 func (i Interrupted) Is(target error) bool { return target == context.Canceled }
 
 // InterruptedBy returns the signal that has ended a ctx. A ctx that ended for another reason counts as ended by Ctrl-C.
@@ -99,8 +99,9 @@ func InterruptedBy(ctx context.Context) Interrupted {
 	return interrupted
 }
 
-// UntilHangup returns a ctx that HUP or QUIT ends too, for a verb that withdraws its request then. main has ended ctx at
-// INT or TERM. HUP stays ignored if this program's parent ignored it, as nohup does. The caller must call stop.
+// UntilHangup returns a ctx that also ends at HUP or QUIT, for a verb that then withdraws its request. (INT and TERM end
+// the ctx of main already.) HUP stays ignored if this program's parent ignored it, as nohup does. The caller must call
+// stop.
 func UntilHangup(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)

@@ -8,8 +8,8 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
-// TestStatusOf: a loss decides on the exit status, whatever its cause; a status that an error
-// already has stays.
+// TestStatusOf: if a lease or session was lost, that decides the exit status, whatever the cause of the loss. The status
+// of an ExitError stays.
 func TestStatusOf(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -33,9 +33,9 @@ func WithoutVariable(flags *pflag.FlagSet, name string) {
 // source annotates a flag with the origin of its value.
 const source = "signalbox-source"
 
-// ApplyVariables sets each flag that is not on the command line from its variable. An empty variable counts as not set,
-// as in most compose files. A variable is ignored if a flag on the command line replaces its flag (see InsteadOf),
-// since an image may set defaults that don't fit the command line. Flags of WithoutVariable are skipped.
+// ApplyVariables sets each flag that is not on the command line from its environment variable. An empty variable counts
+// as not set, as in most compose files. A flag is skipped if another flag on the command line replaces it (see
+// InsteadOf), since a container image may set variables that don't fit, and if it is marked by WithoutVariable.
 func ApplyVariables(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var failed []error
 	replaced := replacedFlags(flags)

@@ -43,8 +43,8 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// TestPrecedence: the command line wins over a variable, and that over the file. What is
-// printed is a file that sets the same.
+// TestPrecedence: the command line takes precedence over a variable, and a variable over the file. The printed flags are
+// a file that sets the same values.
 func TestPrecedence(t *testing.T) {
 	flags := flagSet(t, "--node-id", "flag", "--ephemeral")
 	if err := ApplyVariables(flags, variables("SIGNALBOX_NODE_ID", "variable", "SIGNALBOX_RAFT_MULTIPLIER", "2", "SIGNALBOX_MAX_WAIT", "", "SIGNALBOX_DATA", "/data")); err != nil {
@@ -67,7 +67,7 @@ func TestPrecedence(t *testing.T) {
 	})
 }
 
-// TestBadFiles: each is refused, and the error names what is wrong.
+// TestBadFiles: each file is refused, and the error names what is wrong.
 func TestBadFiles(t *testing.T) {
 	for text, word := range map[string]string{
 		"node_id = \"a\"":            "did you mean node-id?",
@@ -92,8 +92,8 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestMistyped: variables that look like settings but are not are errors, but for those
-// that Kubernetes makes of the names of services.
+// TestMistyped: a variable that looks like a setting but belongs to no flag is an error, unless Kubernetes makes it of
+// the name of a service.
 func TestMistyped(t *testing.T) {
 	flags, others := []string{"node-id", "http", "peers"}, []string{"SIGNALBOX_TOKEN", "SIGNALBOX_TEST_"}
 	fine := []string{"SIGNALBOX_NODE_ID=a", "SIGNALBOX_TOKEN=b", "SIGNALBOX_TEST_X=1", "SIGNALBOX_EMPTY=", "PATH=/bin", "MYSIGNALBOX_X=1"}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a terminal, and the other end of it: what is written to keys is typed.
+// openTerminal makes a terminal and its other end. Text that is written to keys counts as typed.
 func openTerminal(t *testing.T) (keys, terminal *os.File) {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -32,7 +32,7 @@ func openTerminal(t *testing.T) (keys, terminal *os.File) {
 	return keys, terminal
 }
 
-// TestConfirm: the line that is typed decides, and the end of ctx ends the wait for it.
+// TestConfirm: the typed line is the reply, and the end of ctx ends the wait for it.
 func TestConfirm(t *testing.T) {
 	keys, in := openTerminal(t)
 	for typed, want := range map[string]error{"y\n": nil, " YES \n": nil, "n\n": ErrDeclined, "\n": ErrDeclined} {
@@ -69,7 +69,7 @@ func TestEmptyListOnTerminal(t *testing.T) {
 	}
 }
 
-// TestNamesOnTerminal: a bare name reaches a program as it is, and does not drive a terminal.
+// TestNamesOnTerminal: a program gets a bare name unchanged; on a terminal the name has no control characters.
 func TestNamesOnTerminal(t *testing.T) {
 	const name = "a\u200eb"
 	members := func(yield func(string, error) bool) { yield(name, nil) }

@@ -55,7 +55,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestConfirmNeedsTerminal: without one, no question is asked and the result is no.
+// TestConfirmNeedsTerminal: without a terminal no question is asked, and the reply is no.
 func TestConfirmNeedsTerminal(t *testing.T) {
 	var out bytes.Buffer
 	if err := Confirm(t.Context(), strings.NewReader("y\n"), &out, "Delete?"); !errors.Is(err, ErrNoTerminal) || out.Len() > 0 {

@@ -69,7 +69,7 @@ func (p *permits) environment(inherited []string) []string {
 
 func tokenVariable(token uint64) string { return "SIGNALBOX_TOKEN=" + strconv.FormatUint(token, 10) }
 
-// leadership is held by an item.
+// leadership is a held item that makes this process the leader.
 type leadership struct{ *items.Leadership }
 
 func (l leadership) Close(ctx context.Context) error { return l.Resign(ctx) }

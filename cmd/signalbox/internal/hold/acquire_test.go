@@ -19,8 +19,8 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// TestRefusedStatus: what ends the wait has the same exit status as in every other command,
-// and one of run where that has none.
+// TestRefusedStatus: a failed wait has the same exit status as in every other command. A failure that has no status in
+// other commands has a status of run.
 func TestRefusedStatus(t *testing.T) {
 	late := fmt.Errorf("elect db: %w", context.DeadlineExceeded)
 	for _, c := range []struct {
@@ -59,12 +59,12 @@ func (silence) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// unconfirmed is a holding that no node confirms the end of.
+// unconfirmed is a holding whose end no node confirms.
 type unconfirmed struct{ holding }
 
 func (unconfirmed) Close(context.Context) error { return signalbox.ErrUnreachable }
 
-// TestElectSpeaksOfNoPermits: the texts of run that elect prints too are true of an item.
+// TestElectSpeaksOfNoPermits: if both run and elect print a text, the text does not speak of permits.
 func TestElectSpeaksOfNoPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

@@ -43,7 +43,7 @@ func (a *actor) begin(_, _ []string) (child, error) {
 	return a, nil
 }
 
-// end makes the command, the orphan or both end in a while.
+// end makes the command, the orphan or both end after the time in.
 func (a *actor) end(in time.Duration, command, orphan bool, code int) {
 	time.AfterFunc(in, func() {
 		a.mu.Lock()
@@ -83,7 +83,7 @@ func (a *actor) gone() bool {
 	return !a.vanished.IsZero()
 }
 
-// below is a random time, in microseconds so that it falls between the cluster's ticks.
+// below returns a random time up to d, in microseconds, so that it falls between the cluster's ticks.
 func below(chance *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(chance.Int64N(int64(d/time.Microsecond)+1)) * time.Microsecond
 }
@@ -125,7 +125,7 @@ func newHolder(t *testing.T, c Config) *Holder {
 	return h
 }
 
-// run returns how long before the next grant all of the command was gone.
+// run returns how long before the next grant all processes of the command had ended.
 func (c *cutTrial) run(t *testing.T, seed int) (early time.Duration, judged bool) {
 	time.Sleep(below(c.chance, time.Second)) // virtual
 	c.cluster.occupy(true)
@@ -161,9 +161,8 @@ func (c *cutTrial) run(t *testing.T, seed int) (early time.Duration, judged bool
 	return anew.Sub(c.vanished), true
 }
 
-// TestRunCutOff cuts Run off from all nodes, at any time: whatever its command does,
-// its whole group has ended when the cluster grants the permit anew; and it is not
-// asked to end long before it has to.
+// TestRunCutOff cuts Run off from all nodes, at any time. Whatever its command does, its whole group has ended when the
+// cluster grants the permit to another client. Run does not ask the command to end long before it has to.
 func TestRunCutOff(t *testing.T) {
 	const trials = 1000
 	judged, misses, closest := 0, 0, time.Hour
@@ -242,7 +241,7 @@ func TestRunGuard(t *testing.T) {
 	})
 }
 
-// lateHeld is a lease that is lost, whose deadline moves.
+// lateHeld is a lost lease whose deadline moves.
 type lateHeld struct{ deadline func() time.Time }
 
 func (lateHeld) Lost() <-chan struct{} {
@@ -253,7 +252,7 @@ func (lateHeld) Lost() <-chan struct{} {
 func (lateHeld) Err() error            { return signalbox.ErrLost }
 func (l lateHeld) Deadline() time.Time { return l.deadline() }
 
-// TestGuardAfterSuspension: a suspension of the machine within the grace ends it.
+// TestGuardAfterSuspension: if the machine is suspended during the grace, the grace ends when the machine resumes.
 func TestGuardAfterSuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &actor{onTerm: -1}

@@ -54,7 +54,7 @@ func newGroup() (_ *group, stop func()) {
 func (g *group) begin(command, environment []string) (child, error) {
 	started := make(chan error)
 	go func() {
-		// The kernel kills the command when the thread ends that has started it, so this thread must not end.
+		// The kernel kills the command when the thread that has started it ends, so this thread must not end.
 		runtime.LockOSThread()
 		err := g.lend(command, environment)
 		if started <- err; err == nil {

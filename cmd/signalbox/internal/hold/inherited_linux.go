@@ -27,12 +27,16 @@ const (
 	signalCount = 65
 )
 
-// ignoredAtStart returns the signals that were ignored when this program started. Go's runtime replaces their actions
-// at its start, and keeps the earlier ones in the array runtime.fwdSig, which no function returns. So we search the
-// memory for this array. Notify makes the runtime copy the action of a signal, which it has not handled yet, into the
-// array. For three signals with adjacent numbers we first set Go's own handler, which is harmless. Three such entries
-// in a row exist only in the array. If they are not found exactly once, the result lacks the signals that Go has
-// replaced.
+// ignoredAtStart returns the signals that this program's parent made it ignore. Go's runtime replaces the actions of
+// most signals at its start, and keeps the earlier actions in the array runtime.fwdSig, which no function returns. We
+// search memory for three adjacent entries of fwdSig that we have put there ourselves:
+//
+//  1. For three signals with adjacent numbers, which the runtime does not handle yet, we set Go's own handler, which is
+//     harmless.
+//  2. signal.Notify makes the runtime copy these handlers into fwdSig.
+//  3. We search for three such handlers in a row, which occur only in fwdSig.
+//
+// If we don't find them exactly once, the result lacks the signals whose actions Go has replaced.
 func ignoredAtStart() (ignored []syscall.Signal) {
 	handler, ok := sigaction(syscall.SIGQUIT, nil)
 	if !ok || handler[0] <= ignore {

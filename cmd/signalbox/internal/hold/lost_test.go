@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// TestRunFreesItsLostHold: Run brings back what its lost lease held once its command has ended, if a node replies in time.
-// The lease is lost after 24 s, and its session expires after 30 s.
+// TestRunFreesItsLostHold: after its command has ended, Run frees the permits of its lost lease, if a node replies in
+// time. The lease is lost after 24 s, and its session expires after 30 s.
 func TestRunFreesItsLostHold(t *testing.T) {
 	for _, tc := range []*struct {
 		name  string

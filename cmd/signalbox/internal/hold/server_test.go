@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// cutOff is how a network that is cut treats requests.
+// cutOff says what a cut network does with requests.
 type cutOff int
 
 const (
@@ -26,9 +26,9 @@ const (
 	cutOffs                // how many there are
 )
 
-// oneLease is a cluster with one semaphore of one permit, and the network to it, in
-// memory. Its time and leases are as the real one's: whole milliseconds, cut off; a
-// session ends at its deadline, and the next client is granted in that moment.
+// oneLease is a cluster with one semaphore of one permit, and the network to it, in memory. It treats time and leases as
+// a real cluster does: it cuts off times to whole milliseconds, a session ends at its deadline, and the next client is
+// granted the permit at that moment.
 type oneLease struct {
 	slow time.Duration // the most that a request or a reply takes
 	lost int           // of a hundred replies
@@ -53,7 +53,7 @@ func newOneLease(chance *rand.Rand) *oneLease {
 	return &oneLease{chance: chance, start: time.Now().Add(-time.Hour), changed: make(chan struct{})}
 }
 
-// do makes a change at a moment of cluster time.
+// do changes the state at a moment of cluster time.
 func (o *oneLease) do(change func(now int64)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,14 +85,14 @@ func (o *oneLease) occupy(busy bool) { o.do(func(int64) { o.busy = busy }) }
 
 func (o *oneLease) cutFrom(how cutOff) { o.do(func(int64) { o.cut, o.how = true, how }) }
 
-// grantedAnew is when the next client was granted the permit; zero: not yet.
+// grantedAnew is when the next client was granted the permit; zero: there was no such grant yet.
 func (o *oneLease) grantedAnew() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.next
 }
 
-// late is how long something takes on the way.
+// late returns the delay of a message in the network.
 func (o *oneLease) late() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,8 +140,8 @@ func passes(r *http.Request, late time.Duration) bool {
 	}
 }
 
-// serve is the part of the API that Run needs: POST /v1/sessions, PUT, GET and DELETE
-// of a session, PUT and GET of its lease, DELETE of a lost hold.
+// serve is the part of the API that Run needs: POST /v1/sessions; PUT, GET and DELETE of a session; PUT and GET of its
+// lease; DELETE of a lost hold.
 func (o *oneLease) serve(r *http.Request) (status int, body map[string]any) {
 	var request struct{ TTL int64 }
 	_ = json.NewDecoder(r.Body).Decode(&request) // an empty body has no ttl
@@ -182,7 +182,7 @@ func (o *oneLease) serve(r *http.Request) (status int, body map[string]any) {
 	}
 }
 
-// once is one look at a request; 202 is to be looked at again.
+// once serves a request by the present state. Status 202 means that the request must be served again later.
 func (o *oneLease) once(now int64, method string, parts []string, ttlMS int64) int {
 	lease := len(parts) > 2
 	switch {

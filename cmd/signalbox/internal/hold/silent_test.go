@@ -15,8 +15,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// silentNode is a cluster one of whose nodes accepts requests and never replies, from
-// some time on.
+// silentNode is a cluster in which one node, from some time on, accepts requests and never replies.
 type silentNode struct {
 	*oneLease
 	host string
@@ -31,8 +30,8 @@ func (s *silentNode) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// TestRunBesideASilentNode: whichever node it is, and whenever it falls silent, Run
-// gets the permits in time, or reports that they were not free.
+// TestRunBesideASilentNode: whichever node falls silent, and whenever, Run gets the permits in time, or reports that
+// they were not free.
 func TestRunBesideASilentNode(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -170,9 +170,9 @@ func (p *permits) checkLease(ctx context.Context, t target) error {
 	return loss
 }
 
-// joinRequest returns the request for a target for a call to wait. It begins a request if there is no request yet. If the
-// earlier request was refused, or its lease was lost, joinRequest returns that outcome instead, once: for example, a model
-// whose request was superseded must decide itself whether to supersede the newer request.
+// joinRequest returns the request for a target, on which the caller then waits. If there is no request yet, it begins
+// one. If the earlier request was refused, or its lease was lost, joinRequest returns that outcome instead, once: for
+// example, a model whose request was superseded must decide itself whether to supersede the newer request.
 func (p *permits) joinRequest(ctx context.Context, t target, count int64) (*request, error) {
 	s, err := p.openSession(ctx)
 	if err != nil {

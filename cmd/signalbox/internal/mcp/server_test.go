@@ -178,7 +178,8 @@ func TestAcquireKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// TestAbandonedRequestIsWithdrawn: a request that no acquire asks for again takes nothing from others.
+// TestAbandonedRequestIsWithdrawn: if no acquire asks for a request again, the request is withdrawn, so that it takes no
+// permits from other clients.
 func TestAbandonedRequestIsWithdrawn(t *testing.T) {
 	virtually(t, func(t *testing.T, cluster *clienttest.Cluster) {
 		holder, abandons, next := start(t, cluster), start(t, cluster), start(t, cluster)
@@ -198,7 +199,7 @@ func TestAbandonedRequestIsWithdrawn(t *testing.T) {
 	})
 }
 
-// TestCancelledCall: a call that its client cancels has no response, and its request waits on.
+// TestCancelledCall: a call that its client cancels gets no response, but its request still waits.
 func TestCancelledCall(t *testing.T) {
 	virtually(t, func(t *testing.T, cluster *clienttest.Cluster) {
 		holder, waits := start(t, cluster), start(t, cluster)
@@ -219,7 +220,7 @@ func TestCancelledCall(t *testing.T) {
 	})
 }
 
-// TestSettle: what was really used is settled, and loss is told.
+// TestSettle: the permits that were really used are settled, and the loss of a lease is reported.
 func TestSettle(t *testing.T) {
 	virtually(t, func(t *testing.T, cluster *clienttest.Cluster) {
 		m, c := start(t, cluster), cluster.Client()

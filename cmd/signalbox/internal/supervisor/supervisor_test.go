@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 )
 
-// TestWatchdogOfAnotherProcess: a limit that was meant for another process is not this one's.
+// TestWatchdogOfAnotherProcess: a watchdog time that is meant for another process is ignored.
 func TestWatchdogOfAnotherProcess(t *testing.T) {
 	for process, want := range map[string]time.Duration{"": time.Minute, fmt.Sprint(os.Getpid()): time.Minute, "1": 0} {
 		s := Of(func(name string) (string, bool) {
@@ -27,8 +27,8 @@ func TestWatchdogOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestWatchdogIsSilentWithoutProgress: a node that hangs, or makes no progress, does not
-// report that it is alive; one that goes on does, three times per limit.
+// TestWatchdogIsSilentWithoutProgress: a node that hangs, or makes no progress, does not report that it is alive. A node
+// that makes progress reports so three times per limit.
 func TestWatchdogIsSilentWithoutProgress(t *testing.T) {
 	for name, c := range map[string]struct {
 		alive func(ctx context.Context) bool
@@ -53,8 +53,8 @@ func TestWatchdogIsSilentWithoutProgress(t *testing.T) {
 	}
 }
 
-// TestProgress: a node makes progress that applies entries, or has applied all that it
-// knows to be committed.
+// TestProgress: a node makes progress if it applies entries, or if it has applied all entries that it knows to be
+// committed.
 func TestProgress(t *testing.T) {
 	p := &Progress{applied: 5}
 	for _, look := range []struct {

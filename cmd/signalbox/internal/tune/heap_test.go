@@ -15,11 +15,10 @@ import (
 	"time"
 )
 
-// asChild in the environment makes the test binary a process that sets itself up and prints
-// what it finds.
+// asChild is a variable. With it the test binary is a process that tunes itself and prints its settings.
 const asChild = "SIGNALBOX_TEST_TUNE"
 
-// children are the kinds of such processes.
+// children are the kinds of processes that asChild starts.
 var children = map[string]func(){"heap": heapChild}
 
 func TestMain(m *testing.M) {
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child runs such a process with variables and returns the words that it prints.
+// child runs a process of a kind with variables, and returns the words that it prints.
 func child(t *testing.T, kind string, variables ...string) []string {
 	t.Helper()
 	command := exec.Command(os.Args[0], "an argument", "-another")
@@ -42,8 +41,7 @@ func child(t *testing.T, kind string, variables ...string) []string {
 	return strings.Fields(string(printed))
 }
 
-// TestLargeHeapsGrowByLess: a heap is collected more often while it is large, and less often
-// once it is small.
+// TestLargeHeapsGrowByLess: a large heap is collected more often, and less often once it is small again.
 func TestLargeHeapsGrowByLess(t *testing.T) {
 	t.Setenv("GOGC", "")
 	before := debug.SetGCPercent(usualHeapPercent)
@@ -103,7 +101,7 @@ func TestHeapGoal(t *testing.T) {
 	}
 }
 
-// TestHeapIsTheOperators: GOGC in the environment decides.
+// TestHeapIsTheOperators: GOGC in the environment takes precedence.
 func TestHeapIsTheOperators(t *testing.T) {
 	if got := child(t, "heap", "GOGC=100")[0]; got != "100" {
 		t.Errorf("the heap grows by %s %% though GOGC is set", got)
@@ -113,7 +111,7 @@ func TestHeapIsTheOperators(t *testing.T) {
 	}
 }
 
-// heapChild prints by how much its heap grows, and to how many bytes, after some looks.
+// heapChild prints the percentage by which its heap grows, and the size to which it grows, after some collections.
 func heapChild() {
 	parked, err := strconv.Atoi(cmp.Or(os.Getenv("GOROUTINES"), "0"))
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 )
 
 // Slack sets the timer slack of all threads. A thread inherits its slack from the thread that starts it, but the
-// runtime's threads start before main. So Slack sets the slack and executes the program again. It returns in the second
-// execution, or if the slack must stay or can't be set. main calls it before the process opens a file.
+// runtime's threads start before main. So Slack sets the slack of the main thread and executes the program again. It
+// returns in the second execution, or if the slack must stay or can't be set. main calls it before the process opens a
+// file.
 func Slack() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -44,8 +44,8 @@ func slackChild() {
 	}
 }
 
-// TestSlack: each thread of a process has the slack of a node, unless the process was
-// started with another one, or with the variable. Its arguments stay.
+// TestSlack: each thread of a process has the timer slack of a node, unless the process was started with another slack,
+// or with the variable. The process keeps its arguments.
 func TestSlack(t *testing.T) {
 	for name, c := range map[string]struct {
 		inherited int

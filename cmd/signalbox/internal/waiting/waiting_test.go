@@ -33,7 +33,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestNoTerminal: a program that reads the output gets no such line.
+// TestNoTerminal: if a program reads the output, it gets no line of Show.
 func TestNoTerminal(t *testing.T) {
 	var b bytes.Buffer
 	stop := Show(t.Context(), &b, func(context.Context) (string, error) {

@@ -1,4 +1,4 @@
-package cluster
+package calls
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (r *renewals) join(owner string, mine []fsm.Renewal) (b *renewalBatch, firs
 	if r.gathered[owner] == nil {
 		fresh := &renewalBatch{owner: owner, done: make(chan struct{})}
 		r.gathered[owner] = fresh
-		time.AfterFunc(renewalDelay, func() { r.due(fresh) })
+		time.AfterFunc(renewalDelay, func() { r.sendWaiting(fresh) })
 	}
 	b = r.gathered[owner]
 	first = len(b.renewals)
@@ -84,8 +84,8 @@ func (r *renewals) join(owner string, mine []fsm.Renewal) (b *renewalBatch, firs
 	return b, first
 }
 
-// due sends a batch after renewalDelay, unless it was full earlier.
-func (r *renewals) due(b *renewalBatch) {
+// sendWaiting sends a batch after renewalDelay, unless it was full earlier.
+func (r *renewals) sendWaiting(b *renewalBatch) {
 	r.mu.Lock()
 	waits := r.gathered[b.owner] == b
 	if waits {
@@ -110,7 +110,7 @@ func areRenewals(list []Call) bool {
 }
 
 // renewMany does the work of DoMany for a list of renewals. Renewals in one command share its error.
-func (n *Node) renewMany(ctx context.Context, list []Call, replies []Reply, errs []error) {
+func (e *Executor) renewMany(ctx context.Context, list []Call, replies []Reply, errs []error) {
 	var failed error
 	for first := 0; first < len(list); first += renewalsTogether {
 		last := min(len(list), first+renewalsTogether)
@@ -123,7 +123,7 @@ func (n *Node) renewMany(ctx context.Context, list []Call, replies []Reply, errs
 		}
 		all := &Reply{}
 		if failed == nil {
-			all, failed = n.renewals.renew(ctx, list[0].Owner, mine)
+			all, failed = e.renewals.renew(ctx, list[0].Owner, mine)
 		}
 		for i := first; i < last; i++ {
 			replies[i], errs[i] = partOf(all, i-first, 1), failed

@@ -19,18 +19,18 @@ const (
 	readAgain = 20 * time.Millisecond
 )
 
-// Carry sends requests, in their order, and blocks until each has its outcome: a result, or an error for its caller.
+// Submit sends requests, in their order, and blocks until each has its outcome: a result, or an error for its caller.
 //
-// If a leader is lost, Carry sends the requests from the first unapplied request on again. It first makes certain that
+// If a leader is lost, Submit sends the requests from the first unapplied request on again. It first makes certain that
 // no such request was applied, so that a list keeps its order.
-func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []*requests.Settlement {
+func (r *Router) Submit(ctx context.Context, reqs []*requests.Request) []*requests.Settlement {
 	settled := make([]*requests.Settlement, len(reqs))
 	room := r.config.Requests.Add(ctx, reqs)
 	for i := room; i < len(reqs); i++ {
 		settled[i] = &requests.Settlement{Verdict: outcome.Failed.Because(outcome.ErrOverloaded)}
 	}
 	hold := r.config.Times.Patience(HoldTimeout)
-	c := carrying{router: r, ctx: ctx, began: time.Now(), hold: hold, timer: time.NewTimer(hold)}
+	c := submission{router: r, ctx: ctx, began: time.Now(), hold: hold, timer: time.NewTimer(hold)}
 	defer c.timer.Stop()
 	for first := 0; first < room; {
 		r.send(reqs[first:room])
@@ -41,34 +41,34 @@ func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []*request
 				first++
 				continue
 			}
-			again = again && settled[i].Again()
+			again = again && settled[i].Retryable()
 		}
 		if !again {
 			break
 		}
 	}
-	r.conclude(reqs, settled)
+	r.completeRefused(reqs, settled)
 	return settled
 }
 
-// conclude ends the requests whose refusal is final. The first error stays. Later requests that were certainly not
-// applied get ErrNotTried.
-func (r *Router) conclude(reqs []*requests.Request, settled []*requests.Settlement) {
+// completeRefused ends the requests whose refusal is final. The first error stays. Later requests that were certainly
+// not applied get ErrNotTried.
+func (r *Router) completeRefused(reqs []*requests.Request, settled []*requests.Settlement) {
 	failed := false
 	for i := range settled {
 		s := settled[i]
-		if s.Again() {
+		if s.Retryable() {
 			r.config.Requests.Drop(reqs[i])
 		}
-		if failed && s.Fate != outcome.Applied && s.Fate != outcome.Open {
+		if failed && s.Fate != outcome.Applied && s.Fate != outcome.Unknown {
 			s.Verdict = outcome.Failed.Because(outcome.ErrNotTried)
 		}
 		failed = failed || s.Fate != outcome.Applied
 	}
 }
 
-// carrying is one call of Carry.
-type carrying struct {
+// submission is one call of Submit.
+type submission struct {
 	router *Router
 	ctx    context.Context
 	began  time.Time
@@ -76,13 +76,13 @@ type carrying struct {
 	timer  *time.Timer
 }
 
-// await blocks until a request has an outcome. It returns a refusal that allows another attempt only while there is
-// time for the attempt.
-func (c *carrying) await(q *requests.Request) *requests.Settlement {
+// await blocks until a request has an outcome, or ctx ends. After hold it returns ErrNotApplied instead of a refusal
+// that would allow another attempt.
+func (c *submission) await(q *requests.Request) *requests.Settlement {
 	for {
 		select {
 		case got := <-q.Settled:
-			if got.Again() && time.Since(c.began) >= c.hold {
+			if got.Retryable() && time.Since(c.began) >= c.hold {
 				return c.giveUp(q, outcome.ErrNotApplied)
 			}
 			return got
@@ -90,7 +90,7 @@ func (c *carrying) await(q *requests.Request) *requests.Settlement {
 			return c.giveUp(q, context.Cause(c.ctx))
 		case <-c.timer.C:
 		}
-		state, sentAt, tried := c.router.config.Requests.Peek(q)
+		state, sentAt, tried := c.router.config.Requests.Progress(q)
 		left := c.hold - time.Since(c.began)
 		if state == requests.Sent {
 			left = c.router.config.Times.Patience(outcomeTimeout) - time.Since(sentAt)
@@ -111,37 +111,37 @@ func (c *carrying) await(q *requests.Request) *requests.Settlement {
 }
 
 // giveUp ends the wait for a request with an error, unless the outcome has just come.
-func (c *carrying) giveUp(q *requests.Request, err error) *requests.Settlement {
+func (c *submission) giveUp(q *requests.Request, err error) *requests.Settlement {
 	was := c.router.config.Requests.Drop(q)
 	c.timer.Reset(0) // so that the next request checks its own deadline
 	if was == requests.Settled {
 		select {
 		case got := <-q.Settled:
-			if !got.Again() {
+			if !got.Retryable() {
 				return got
 			}
 		default:
 		}
 	}
 	if was == requests.Sent {
-		return &requests.Settlement{Verdict: outcome.Open.Because(err)}
+		return &requests.Settlement{Verdict: outcome.Unknown.Because(err)}
 	}
 	return &requests.Settlement{Verdict: outcome.Failed.Because(err)}
 }
 
-// CarryHere proposes a request only in a term of this node, and blocks until it is applied. After ErrNotLeader the
+// SubmitHere proposes a request only in a term of this node, and blocks until it is applied. After ErrNotLeader the
 // request was not applied.
-func (r *Router) CarryHere(ctx context.Context, t Term, q *requests.Request) error {
+func (r *Router) SubmitHere(ctx context.Context, t Term, q *requests.Request) error {
 	if r.config.Requests.Add(ctx, []*requests.Request{q}) == 0 {
 		return outcome.ErrOverloaded
 	}
-	if back := newLocalLane(t, &r.config).send([]*requests.Request{q}); len(back) > 0 {
+	if back := newLocalRoute(t, &r.config).send([]*requests.Request{q}); len(back) > 0 {
 		r.config.Requests.Drop(q)
 		return outcome.ErrNotLeader
 	}
 	select {
 	case came := <-q.Settled:
-		if came.Again() {
+		if came.Retryable() {
 			r.config.Requests.Drop(q)
 			return outcome.ErrNotLeader
 		}
@@ -152,16 +152,16 @@ func (r *Router) CarryHere(ctx context.Context, t Term, q *requests.Request) err
 	}
 }
 
-// Read asks the leader, on any node, until a leader replies. It returns a read index with the leader's reading of
-// cluster time: see [lead.Term.Confirm]. It fails with ErrDraining when the node closes, and with the cause of ctx.
-func (r *Router) Read(ctx context.Context) (index uint64, nowMS int64, err error) {
+// ReadIndex asks the leader, on any node, until a leader replies. It returns a read index with the leader's reading of
+// cluster time: see [lead.Term.ReadIndex]. It fails with ErrDraining when the node closes, and with the cause of ctx.
+func (r *Router) ReadIndex(ctx context.Context) (index uint64, nowMS int64, err error) {
 	for {
-		l, changed := r.lane()
+		l, changed := r.currentRoute()
 		if l != nil {
-			if index, nowMS, err = l.read(ctx); err == nil {
+			if index, nowMS, err = l.readIndex(ctx); err == nil {
 				return index, nowMS, nil
 			}
-			changed = nil // there is a lane, so try it again after a pause
+			changed = nil // there is a route, so try it again after a pause
 		}
 		timer := time.NewTimer(readAgain)
 		select {

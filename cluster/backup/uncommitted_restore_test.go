@@ -15,9 +15,9 @@ import (
 // before it is whole; and the folder can be opened after that.
 func TestGiveUp(t *testing.T) {
 	whole := func(index uint64) *fsm.Machine { return state(3, index) }
-	headless := func(index uint64) *fsm.Machine {
+	restorePending := func(index uint64) *fsm.Machine {
 		m := state(7, 9, fsm.CreateSemaphore{Name: "db", Permits: 3})
-		must(t, m.Succeed(fsm.Succession{Own: whole(5).Standing(), Index: index}))
+		must(t, m.Succeed(fsm.Succession{Own: whole(5).StateHeader(), Index: index}))
 		return m
 	}
 	for name, c := range map[string]struct {
@@ -26,14 +26,14 @@ func TestGiveUp(t *testing.T) {
 		snapshots []*fsm.Machine
 		gone      bool
 	}{
-		"after a log alone":              {1, 9, 0, []*fsm.Machine{headless(50)}, true},
-		"after a snapshot and a log":     {6, 9, 0, []*fsm.Machine{whole(5), headless(50)}, true},
-		"after a snapshot without a log": {0, 0, 0, []*fsm.Machine{whole(5), headless(50)}, false},
-		"in an empty folder":             {0, 0, 0, []*fsm.Machine{headless(50)}, false},
-		"after a gap":                    {7, 9, 0, []*fsm.Machine{whole(5), headless(50)}, false},
-		"after a log cut off":            {2, 9, 0, []*fsm.Machine{headless(50)}, false},
-		"with an entry after it":         {1, 9, 51, []*fsm.Machine{headless(50)}, false},
-		"with a later state":             {1, 9, 0, []*fsm.Machine{headless(50), whole(60)}, false},
+		"after a log alone":              {1, 9, 0, []*fsm.Machine{restorePending(50)}, true},
+		"after a snapshot and a log":     {6, 9, 0, []*fsm.Machine{whole(5), restorePending(50)}, true},
+		"after a snapshot without a log": {0, 0, 0, []*fsm.Machine{whole(5), restorePending(50)}, false},
+		"in an empty folder":             {0, 0, 0, []*fsm.Machine{restorePending(50)}, false},
+		"after a gap":                    {7, 9, 0, []*fsm.Machine{whole(5), restorePending(50)}, false},
+		"after a log cut off":            {2, 9, 0, []*fsm.Machine{restorePending(50)}, false},
+		"with an entry after it":         {1, 9, 51, []*fsm.Machine{restorePending(50)}, false},
+		"with a later state":             {1, 9, 0, []*fsm.Machine{restorePending(50), whole(60)}, false},
 		"in force":                       {1, 9, 0, []*fsm.Machine{whole(50)}, false},
 	} {
 		options := store.Options{NodeID: "n1", Folder: t.TempDir(), Journal: true}
@@ -64,7 +64,7 @@ func TestGiveUp(t *testing.T) {
 		if c.after != 0 {
 			add(c.after)
 		}
-		removed, err := GiveUp(s)
+		removed, err := DropUncommittedRestore(s)
 		must(err)
 		kept, err := s.Snapshots().List()
 		must(err)

@@ -13,20 +13,20 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// fakeLane settles each request by a script: one line of verdicts for each time
+// fakeRoute settles each request by a script: one line of verdicts for each time
 // that requests are sent.
-type fakeLane struct {
+type fakeRoute struct {
 	requests *requests.Registry
 	script   [][]outcome.Verdict
 	sent     [][]uint64 // sequences, each time
 }
 
-func (l *fakeLane) send(reqs []*requests.Request) []*requests.Request {
+func (l *fakeRoute) send(reqs []*requests.Request) []*requests.Request {
 	live, _ := l.requests.MarkSent(reqs, 3, 0)
 	var sequences []uint64
 	for i, q := range live {
 		sequences = append(sequences, q.ID.Sequence)
-		if v := l.script[len(l.sent)][i]; v.Fate != outcome.Open {
+		if v := l.script[len(l.sent)][i]; v.Fate != outcome.Unknown {
 			l.requests.Reply(q.ID.Sequence, 3, 0, &requests.Settlement{Verdict: v, Index: uint64(len(l.sent) + 1)})
 		}
 	}
@@ -34,16 +34,18 @@ func (l *fakeLane) send(reqs []*requests.Request) []*requests.Request {
 	return nil
 }
 
-func (l *fakeLane) read(context.Context) (uint64, int64, error) { return 0, 0, outcome.ErrNotApplied }
-func (l *fakeLane) term() uint64                                { return 3 }
-func (l *fakeLane) valid() bool                                 { return true }
-func (l *fakeLane) done() <-chan struct{}                       { return nil }
-func (l *fakeLane) close()                                      {}
+func (l *fakeRoute) readIndex(context.Context) (uint64, int64, error) {
+	return 0, 0, outcome.ErrNotApplied
+}
+func (l *fakeRoute) term() uint64          { return 3 }
+func (l *fakeRoute) valid() bool           { return true }
+func (l *fakeRoute) done() <-chan struct{} { return nil }
+func (l *fakeRoute) close()                {}
 
 // TestListsAreSentAgainFromTheFirstLost: only once all of the rest is certainly
 // lost, so that a list stays in its order; else each command gets its own outcome.
 func TestListsAreSentAgainFromTheFirstLost(t *testing.T) {
-	in, refused, open := outcome.Verdict{}, outcome.Verdict{Fate: outcome.Refused}, outcome.Verdict{Fate: outcome.Open}
+	in, refused, open := outcome.Verdict{}, outcome.Verdict{Fate: outcome.Refused}, outcome.Verdict{Fate: outcome.Unknown}
 	full := outcome.Failed.Because(outcome.ErrStorageFull)
 	for _, test := range []struct {
 		name   string
@@ -62,14 +64,14 @@ func TestListsAreSentAgainFromTheFirstLost(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := requests.New(10, replica.New(replica.Config{}))
-				l := &fakeLane{requests: r, script: test.script}
+				l := &fakeRoute{requests: r, script: test.script}
 				router := NewRouter(Config{Requests: r})
 				router.install(l)
 				var reqs []*requests.Request
 				for range test.want {
 					reqs = append(reqs, r.Build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{}, lead.ClassSingle, nil))
 				}
-				for i, got := range router.Carry(t.Context(), reqs) {
+				for i, got := range router.Submit(t.Context(), reqs) {
 					if got.Err() != test.want[i] {
 						t.Errorf("%d: %v, want %v", i+1, got.Err(), test.want[i])
 					}

@@ -1,4 +1,4 @@
-package cluster
+package calls
 
 import (
 	"context"
@@ -13,48 +13,48 @@ import (
 )
 
 const (
-	// oneShotPatience is how long the caller of a one-shot listens beyond its wait until the machine ends the wait.
+	// oneShotGrace is how long the caller of a one-shot listens beyond its wait until the machine ends the wait.
 	// While there is no leader, cluster time stands still, for up to forward.HoldTimeout.
-	oneShotPatience = forward.HoldTimeout
-	// waitingPatience bounds how long a reply waits for this node to know when its request
+	oneShotGrace = forward.HoldTimeout
+	// placeTimeout bounds how long a reply waits for this node to know when its request
 	// was queued.
-	waitingPatience = time.Second
+	placeTimeout = time.Second
 )
 
 // listen blocks until the wait ends, and sets the reply accordingly: see Do.
-func (a *asked) listen(ctx context.Context, l *requests.Listener) error {
-	defer a.node.requests.Stop(l)
-	a.node.requests.Recheck(l, a.Index)
+func (a *pendingCall) listen(ctx context.Context, l *requests.Listener) error {
+	defer a.executor.config.Requests.Stop(l)
+	a.executor.config.Requests.Recheck(l, a.Index)
 	ownPlace := a.OneShot && !a.Joined // the machine ends the wait
 	limit := a.call.Wait
 	if ownPlace {
-		limit += a.node.times.Patience(oneShotPatience)
+		limit += a.executor.config.Times.Patience(oneShotGrace)
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case end := <-l.Concluded:
-		return a.concluded(ctx, end)
+		return a.setConclusion(ctx, end)
 	case <-timer.C:
 		if ownPlace { // there is no leader to end the wait
-			a.node.abandon(&a.call)
+			a.executor.abandon(&a.call)
 			return a.fail(outcome.ErrOutcomeUnknown)
 		}
 		return a.stillWaiting(ctx, l)
 	case <-ctx.Done():
-		return a.hangUp(ctx)
-	case <-a.node.calls.draining.Done():
-		return a.drained(ctx, l)
+		return a.endForHangUp(ctx)
+	case <-a.executor.active.draining.Done():
+		return a.endForDrain(ctx, l)
 	}
 }
 
-// concluded sets the reply after the machine has ended the wait.
-func (a *asked) concluded(ctx context.Context, end *requests.Conclusion) error {
+// setConclusion sets the reply after the machine has ended the wait.
+func (a *pendingCall) setConclusion(ctx context.Context, end *requests.Conclusion) error {
 	if end.Lost {
 		return a.fail(outcome.ErrOutcomeUnknown)
 	}
 	if ctx.Err() != nil && a.OneShot && end.Result.Code == fsm.OK {
-		return a.hangUp(ctx)
+		return a.endForHangUp(ctx)
 	}
 	tookOver := a.TookOver
 	a.Reply = Reply{Result: end.Result, Index: end.Index, NowMS: end.NowMS, WaitedMS: max(0, end.NowMS-a.NowMS)}
@@ -62,22 +62,22 @@ func (a *asked) concluded(ctx context.Context, end *requests.Conclusion) error {
 	return nil
 }
 
-// hangUp ends a one-shot without a key whose caller is gone, because no other caller knows its id.
-func (a *asked) hangUp(ctx context.Context) error {
+// endForHangUp ends a one-shot without a key whose caller is gone, because no other caller knows its id.
+func (a *pendingCall) endForHangUp(ctx context.Context) error {
 	if a.OneShot {
-		a.node.abandon(&a.call)
+		a.executor.abandon(&a.call)
 	}
 	return a.fail(context.Cause(ctx))
 }
 
-// stillWaiting sets the reply to Waiting after a read index has confirmed that the request waits, because another node
-// may already have reported a grant. If the read fails, the reply stays as it was when the request was queued, with the
-// error.
-func (a *asked) stillWaiting(ctx context.Context, l *requests.Listener) error {
-	at, err := a.node.Read(ctx, Consistency{})
+// stillWaiting sets the reply when call.Wait is over. A read index confirms that the request still waits, because a
+// client may know of a grant through another node. If the read fails, the reply stays as it was when the request was
+// queued, with the error.
+func (a *pendingCall) stillWaiting(ctx context.Context, l *requests.Listener) error {
+	at, err := a.executor.Read(ctx, Consistency{})
 	select {
 	case end := <-l.Concluded: // the machine is up to date now
-		return a.concluded(ctx, end)
+		return a.setConclusion(ctx, end)
 	default:
 	}
 	if err != nil {
@@ -85,7 +85,7 @@ func (a *asked) stillWaiting(ctx context.Context, l *requests.Listener) error {
 	}
 	reply := Reply{Index: at.Index, NowMS: at.NowMS}
 	var known bool
-	a.node.View(func(m *fsm.Machine) {
+	a.executor.config.Replica.View(func(m *fsm.Machine) {
 		reply.Result, known = m.Outcome(a.Session, a.Place, l.Wants)
 		setWaiting(m, &reply)
 	})
@@ -100,12 +100,12 @@ func (a *asked) stillWaiting(ctx context.Context, l *requests.Listener) error {
 	return nil
 }
 
-// drained ends a wait because this node is about to stop. A request of an ordinary session keeps its place, and its
+// endForDrain ends a wait because this node is about to stop. A request of an ordinary session keeps its place, and its
 // caller gets Waiting. A one-shot with a key keeps its place for a repeat on another node. A one-shot without a key is
 // withdrawn, and its client must ask again.
-func (a *asked) drained(ctx context.Context, l *requests.Listener) error {
+func (a *pendingCall) endForDrain(ctx context.Context, l *requests.Listener) error {
 	if a.OneShot {
-		a.node.abandon(&a.call)
+		a.executor.abandon(&a.call)
 		return a.fail(outcome.ErrDraining)
 	}
 	err := a.stillWaiting(ctx, l)
@@ -125,7 +125,7 @@ func fillWaiting(ctx context.Context, state *replica.Replica, replies ...*Reply)
 	for _, reply := range replies {
 		last = max(last, reply.Index)
 	}
-	ctx, cancel := context.WithTimeout(ctx, waitingPatience)
+	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
 	defer cancel()
 	_ = state.Await(ctx, last) // if it fails, use the state as it is
 	state.View(func(m *fsm.Machine) { setWaiting(m, replies...) })
@@ -155,26 +155,26 @@ func setWaiting(m *fsm.Machine, replies ...*Reply) {
 // The machine records a key with a delivery or a refusal, and never with an empty result. So each of these commands may
 // have the call's key. A repeat after the delivery gets the recorded delivery. A repeat before the delivery waits like
 // the first call, and both get the same delivery.
-func (a *asked) awaitEntry(ctx context.Context, session uint64) error {
+func (a *pendingCall) awaitEntry(ctx context.Context, session uint64) error {
 	timer := time.NewTimer(a.call.Wait)
 	defer timer.Stop()
-	a.call.Wait = 0                              // for one attempt
-	news, stop := a.node.replica.Listen(session) // before the first attempt, so that no change is missed
+	a.call.Wait = 0                                         // for one attempt
+	news, stop := a.executor.config.Replica.Listen(session) // before the first attempt, so that no change is missed
 	defer stop()
-	err := a.attempt(ctx)
+	err := a.proposeDelivery(ctx)
 	if err == nil && a.Code == fsm.NothingReady && a.Found {
-		a.queued()
+		a.reportQueued()
 	}
 	for err == nil && a.Code == fsm.NothingReady && a.Found {
 		select {
 		case <-news:
-			if ctx.Err() == nil && a.promising(session) { // otherwise the delivery would be lost
-				err = a.attempt(ctx)
+			if ctx.Err() == nil && a.mayDeliver(session) { // otherwise the delivery would be lost
+				err = a.proposeDelivery(ctx)
 			}
 		case <-timer.C:
-			return a.last(ctx, session)
-		case <-a.node.calls.draining.Done():
-			return a.last(ctx, session)
+			return a.finalAttempt(ctx, session)
+		case <-a.executor.active.draining.Done():
+			return a.finalAttempt(ctx, session)
 		case <-ctx.Done(): // the list has kept its entries
 			return a.fail(context.Cause(ctx))
 		}
@@ -182,31 +182,31 @@ func (a *asked) awaitEntry(ctx context.Context, session uint64) error {
 	return err
 }
 
-// attempt proposes the delivery once.
-func (a *asked) attempt(ctx context.Context) error {
-	return a.node.propose(ctx, &a.call, a.node.build(&a.call), &a.Reply)
+// proposeDelivery proposes the delivery once.
+func (a *pendingCall) proposeDelivery(ctx context.Context) error {
+	return a.executor.submit(ctx, &a.call, a.executor.build(&a.call), &a.Reply)
 }
 
-// last ends a wait for an entry. A read index confirms that no entry is ready. If an entry has just become ready, last
-// delivers it.
-func (a *asked) last(ctx context.Context, session uint64) error {
-	at, err := a.node.Read(ctx, Consistency{})
+// finalAttempt ends a wait for an entry. A read index confirms that no entry is ready. If an entry has just become
+// ready, finalAttempt delivers it.
+func (a *pendingCall) finalAttempt(ctx context.Context, session uint64) error {
+	at, err := a.executor.Read(ctx, Consistency{})
 	switch {
-	case errors.Is(err, outcome.ErrNoLeader) && a.node.calls.draining.Err() != nil:
+	case errors.Is(err, outcome.ErrNoLeader) && a.executor.active.draining.Err() != nil:
 		return a.fail(outcome.ErrDraining)
 	case err != nil:
 		return a.fail(err)
-	case a.promising(session):
-		return a.attempt(ctx)
+	case a.mayDeliver(session):
+		return a.proposeDelivery(ctx)
 	}
 	a.Index, a.NowMS = at.Index, at.NowMS
 	return nil
 }
 
-// promising reports whether an attempt would return at once, as far as this node's own state shows: an entry is ready,
+// mayDeliver reports whether an attempt would return at once, as far as this node's own state shows: an entry is ready,
 // the list is empty, or the session has ended.
-func (a *asked) promising(session uint64) (yes bool) {
-	a.node.View(func(m *fsm.Machine) {
+func (a *pendingCall) mayDeliver(session uint64) (yes bool) {
+	a.executor.config.Replica.View(func(m *fsm.Machine) {
 		list := m.WaitList(session)
 		yes = len(list) == 0
 		for i := range list {
