@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,10 +25,11 @@ const (
 	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire passes through, since a reader has
 	// to open them all to follow it.
 	maxFilesOnLeader   = 48
-	maxFilesOnFollower = 47
-	// acquiresTraced is the least number of traced acquires. Files of background work appear in some traces only. On a
-	// busy machine they appear in many traces, so that more acquires are needed, at most mostTraced.
-	acquiresTraced, mostTraced = 12, 60
+	maxFilesOnFollower = 46
+	// acquiresTraced is how many acquires follow one another in a trace. Background work runs less often than they do.
+	acquiresTraced = 40
+	// tracesTaken bounds the traces: on a busy machine, background work may run as often as the acquires in some of them.
+	tracesTaken = 20
 )
 
 // TestFilesOfOneAcquire counts and lists the source files that run for one acquire: on the leader, and on a follower
@@ -39,7 +41,9 @@ func TestFilesOfOneAcquire(t *testing.T) {
 	c := startProcesses(t, program)
 	leader := c.mustLead(t)
 	follower, _ := others(leader)
-	c.must(t, leader, http.MethodPut, "/v1/semaphores/db", `{"permits":1}`, http.StatusCreated)
+	for n := range acquiresTraced {
+		c.must(t, leader, http.MethodPut, fmt.Sprint("/v1/semaphores/db", n), `{"permits":1}`, http.StatusCreated)
+	}
 
 	for _, node := range []struct {
 		name string
@@ -47,15 +51,15 @@ func TestFilesOfOneAcquire(t *testing.T) {
 		most int
 	}{{"leader", leader, maxFilesOnLeader}, {"follower", follower, maxFilesOnFollower}} {
 		trace := newCoverageTrace(t, coverage, c.running[node.at].command.Process.Pid)
-		session := c.must(t, node.at, http.MethodPost, "/v1/sessions", `{"ttl":"10m"}`, http.StatusCreated).Session
-		lease := "/v1/sessions/" + session + "/leases/db"
 		var always map[string]bool
-		for n := 0; n < acquiresTraced || n < mostTraced && len(always) > node.most; n++ {
+		for n := 0; n < 1 || n < tracesTaken && len(always) > node.most; n++ {
+			session := c.must(t, node.at, http.MethodPost, "/v1/sessions", `{"ttl":"10m"}`, http.StatusCreated).Session
 			trace.clear()
-			c.must(t, node.at, http.MethodPut, lease, `{}`, http.StatusOK)
+			for n := range acquiresTraced {
+				c.must(t, node.at, http.MethodPut, fmt.Sprint("/v1/sessions/", session, "/leases/db", n), `{}`, http.StatusOK)
+			}
 			files := trace.filesWith("cluster/metrics/counters.go", "cluster/lead/leadership.go", "fsm/queue.go", "fsm/slots.go") // a follower may reply before it applies, which ends with these
-			c.must(t, node.at, http.MethodDelete, lease, "", http.StatusNoContent)
-			c.must(t, node.at, http.MethodGet, "/v1/semaphores/db", "", http.StatusOK) // the release is applied here, and no part of the next acquire
+			c.must(t, node.at, http.MethodDelete, "/v1/sessions/"+session, "", http.StatusNoContent)
 			if always == nil {
 				always = files
 			}
@@ -166,28 +170,21 @@ func (c *coverageTrace) take() string {
 	return at
 }
 
-// filesWith waits until all files in these have run, and returns all files that have run by then. It saves the counters
-// often and reads them later, since background work goes on meanwhile.
+// filesWith waits until all files in these have run for each acquire, and returns all files that have done so by then.
 func (c *coverageTrace) filesWith(these ...string) (files map[string]bool) {
 	c.t.Helper()
 	eventually(c.t, 10*time.Second, func() error {
-		var taken [8]string
-		for n := range taken {
-			taken[n] = c.take()
+		files = c.files(c.take())
+		if slices.ContainsFunc(these, func(file string) bool { return !files[file] }) {
+			return fmt.Errorf("not all of %v have run", these)
 		}
-		for _, at := range taken {
-			files = c.files(at)
-			if !slices.ContainsFunc(these, func(file string) bool { return !files[file] }) {
-				return nil
-			}
-		}
-		return fmt.Errorf("not all of %v have run", these)
+		return nil
 	})
 	return files
 }
 
-// files returns the source files of this module in which a statement had run between clear and take. The paths begin at
-// the module's root.
+// files returns the source files of this module in which a statement had run for each acquire between clear and take. The
+// paths begin at the module's root.
 func (c *coverageTrace) files(at string) map[string]bool {
 	c.t.Helper()
 	profile := at + ".txt"
@@ -198,9 +195,10 @@ func (c *coverageTrace) files(at string) map[string]bool {
 	must(c.t, err)
 	defer file.Close()
 	files := map[string]bool{}
-	for lines := bufio.NewScanner(file); lines.Scan(); {
+	for lines := bufio.NewScanner(file); lines.Scan(); { // PLACE.go:LINE.COLUMN,LINE.COLUMN STATEMENTS COUNT
 		place, _, found := strings.Cut(lines.Text(), ".go:")
-		if found && !strings.HasSuffix(place, "/coverage_hook") && !strings.HasSuffix(lines.Text(), " 0") {
+		count, err := strconv.Atoi(lines.Text()[strings.LastIndexByte(lines.Text(), ' ')+1:])
+		if found && err == nil && count >= acquiresTraced && !strings.HasSuffix(place, "/coverage_hook") {
 			files[strings.TrimPrefix(place, "github.com/signalbox/signalbox/")+".go"] = true
 		}
 	}
