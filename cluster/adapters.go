@@ -252,7 +252,7 @@ func (c electionCandidate) Able() error {
 	if c.node.Draining() {
 		return outcome.ErrDraining
 	}
-	return cmp.Or(c.halted(), c.transport.Campaigns())
+	return cmp.Or(c.halted(), c.transport.CampaignRefusal())
 }
 
 func (c electionCandidate) LastEntry() (term, index uint64) {

@@ -79,7 +79,7 @@ type proposer struct {
 	slots        chan struct{} // one for each entry in flight, and one for the next entry
 	inFlight     sync.WaitGroup
 	news         wake.Signal // run must check its conditions again
-	entryApplied wake.Signal // an entry was applied, or the waiting commands fill an entry, see awaitFlight
+	flightChanged wake.Signal // an entry was applied, or the waiting commands fill an entry, see awaitFlight
 
 	mu      sync.Mutex
 	queue   queue
@@ -105,7 +105,7 @@ func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, joins fu
 		tracer:       t,
 		slots:        make(chan struct{}, entriesInFlight),
 		news:         wake.NewSignal(),
-		entryApplied: wake.NewSignal(),
+		flightChanged: wake.NewSignal(),
 		queue:        queue{places: NewPlaces(limit)},
 		lastLog:      time.Now(),
 	}
@@ -146,7 +146,7 @@ func (p *proposer) admit(proposals []Proposal) (refused []refusedProposal, taken
 		}
 	}
 	if p.queue.fills() {
-		p.entryApplied.Set()
+		p.flightChanged.Set()
 	}
 	return refused, true
 }
@@ -255,7 +255,7 @@ func (p *proposer) awaitFlight(ctx context.Context) bool {
 			return true
 		}
 		select {
-		case <-p.entryApplied:
+		case <-p.flightChanged:
 		case <-time.After(rest):
 		case <-ctx.Done():
 			return false
@@ -327,7 +327,7 @@ func (p *proposer) finish(future raft.ApplyFuture, b batch) {
 	}
 	p.clock.entryFinished()
 	<-p.slots
-	p.entryApplied.Set()
+	p.flightChanged.Set()
 	done := tickDone{err: err}
 	if err == nil {
 		done.index = future.Index()

@@ -222,7 +222,7 @@ func (t *Transport) RequestVote(
 // former process, and Raft asks once a term. Without that vote the election would fail, and the next election would have
 // to wait for Raft's time-outs. A voter gives the same reply to a repeated request.
 func (t *Transport) askVote(send func() error) error {
-	if err := t.Campaigns(); err != nil {
+	if err := t.CampaignRefusal(); err != nil {
 		return err
 	}
 	return t.repeat(raftMaxPool, send)
@@ -246,8 +246,8 @@ func (t *Transport) Campaign(self raft.ServerID) error {
 	return t.TimeoutNow(self, address, &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{})
 }
 
-// Campaigns returns why this node does not ask for votes, or nil.
-func (t *Transport) Campaigns() error {
+// CampaignRefusal returns why this node does not ask for votes, or nil.
+func (t *Transport) CampaignRefusal() error {
 	if t.config.Stalled() {
 		return errStalled
 	}

@@ -77,7 +77,7 @@ func (s *stableValues) Get(key []byte) ([]byte, error) {
 func (s *stableValues) onlyTerm(term uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.now.values) == 1+s.now.own() && bytes.Equal(s.now.values[keyCurrentTerm], binary.BigEndian.AppendUint64(nil, term))
+	return len(s.now.values) == 1+s.now.nonRaft() && bytes.Equal(s.now.values[keyCurrentTerm], binary.BigEndian.AppendUint64(nil, term))
 }
 
 // GetUint64 returns the number, or fails with raftboltdb.ErrKeyNotFound.
@@ -170,8 +170,8 @@ func (r stableRecord) next() stableRecord {
 // drained returns the sequence of the last change that was copied from the journal to raft-boltdb.
 func (r stableRecord) drained() uint64 { return r.number(keyDrained) }
 
-// own returns the number of values that are not Raft's.
-func (r stableRecord) own() int {
+// nonRaft returns the number of values that are not Raft's.
+func (r stableRecord) nonRaft() int {
 	if _, found := r.values[keyDrained]; found {
 		return 1
 	}

@@ -113,7 +113,7 @@ func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (er
 	case c == nil:
 		return fmt.Errorf("--cell: %s has no cell %d", f.cells, f.cell)
 	}
-	f.complete = true // no context applies to cells
+	f.contextRead = true // no context applies to cells
 	if c != nil {
 		f.Addresses, f.number = c.Nodes, c.Number
 		return nil

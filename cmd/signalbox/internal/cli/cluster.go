@@ -22,15 +22,15 @@ type ClusterFlags struct {
 	lookup    func(string) (string, bool)
 
 	cells string // path of --cells; "": one cluster
-	cell  int    // number of --cell; 0: the cell of the name or of the session
+	cell  int    // the number after --cell; 0: the cell of the name or of the session
 	rule  *cells.Map
 
-	number  int              // of the cell of Addresses; 0: no cell, or several
-	several []signalbox.Cell // of AboutNames
+	number  int              // the cell with Addresses; 0: no cell, or several cells
+	several []signalbox.Cell // the cells that AboutNames found
 
 	set               *pflag.FlagSet
 	context, contexts string // name of a context, and path of the file of contexts
-	complete          bool   // no context is to be read any more
+	contextRead       bool   // the context was read, or no context applies
 	used              string // name of the context in use, or ""
 	tokenOfContext    bool   // the token's file comes from the context
 }
@@ -177,8 +177,8 @@ func (f *ClusterFlags) credentials() credentials.Config {
 			token = earlier
 		}
 	}
-	weak := f.tokenOfContext && !onCommandLine(f.set.Lookup("context"))
-	if (cfg.TokenFile == "" || weak) && token != "" {
+	tokenReplacesFile := f.tokenOfContext && !onCommandLine(f.set.Lookup("context"))
+	if (cfg.TokenFile == "" || tokenReplacesFile) && token != "" {
 		cfg.Token, cfg.TokenFile = token, ""
 	}
 	return cfg

@@ -27,10 +27,10 @@ type contextsFile struct {
 // set without --context, or if only --addr is on the command line, no context applies, because the credentials of a
 // context are for its own addresses.
 func (f *ClusterFlags) fromContext() error {
-	if f.complete {
+	if f.contextRead {
 		return nil
 	}
-	f.complete = true
+	f.contextRead = true
 	addr := f.set.Lookup("addr")
 	if addr.Changed && (f.context == "" || onCommandLine(addr) && !onCommandLine(f.set.Lookup("context"))) {
 		return nil
