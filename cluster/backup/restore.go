@@ -187,9 +187,10 @@ func (n *newState) giveToRaft(nowMS int64) error {
 	}
 }
 
-// awaitOwnEntry blocks until Raft has appended its entry after the state, has failed, or the term has ended. The
-// replica never reaches the index of this entry because the entry has no command. The first entry of the next term must
-// come after it; otherwise a linearizable read would wait for that index until a later command.
+// awaitOwnEntry blocks until Raft's Restore has appended an entry after the restored state, or has failed, or the term
+// has ended. That entry has no command, so the replica never reports its index as applied. The first entry of the next
+// term must come after it: otherwise a linearizable read would wait for an index that the replica reaches only with a
+// later command.
 func (n *newState) awaitOwnEntry(term uint64, returned <-chan error) error {
 	for n.raft.LastIndex() <= n.index && n.raft.CurrentTerm() == term {
 		select {

@@ -254,10 +254,10 @@ func (e *Executor) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	return replies, errs
 }
 
-// abandon ends a one-shot without a key, in the background, because no other caller knows its id. It spares a one-shot
-// with a derived id: the client's next request derives the same id, and may already have the lease. The EndSession
-// stays behind the command on every path to the log, so that it finds the session. If the EndSession fails, the session
-// ends at its deadline.
+// abandon ends the one-shot session of a call without an idempotency key, since no other caller knows its id. It runs
+// in the background. It spares a session with a derived id: the client's next request derives the same id, and may
+// already have the lease. The EndSession stays behind the command on every path to the log, so that it finds the
+// session. If the EndSession fails, the session ends at its deadline.
 func (e *Executor) abandon(call *Call) {
 	session := fsm.OneShotOf(call.Command)
 	if session == 0 || session >= fsm.DerivedSessions || call.Key != "" {

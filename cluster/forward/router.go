@@ -278,8 +278,8 @@ func (c localCommand) Command() []byte { return c.Data }
 // Load implements [lead.Proposal].
 func (c localCommand) Load() lead.Load { return c.Request.Load }
 
-// Withdrawn implements [lead.Proposal].
-func (c localCommand) Withdrawn() outcome.Verdict {
+// WhyWithdrawn implements [lead.Proposal].
+func (c localCommand) WhyWithdrawn() outcome.Verdict {
 	if c.requests.Wanted(c.Request) {
 		return outcome.Verdict{}
 	}

@@ -134,8 +134,59 @@ func (p *peerStream) receive(r *bufio.Reader) error {
 	}
 }
 
-// handleCommands hands the commands of a frame to the proposer if this node leads in the stream's term. It refuses commands
-// that are too old.
+// handleHello begins a stream: it welcomes the origin, or returns an error that ends the stream.
+func (p *peerStream) handleHello(f helloFrame) error {
+	t := p.server.config.Node.Leading()
+	if p.welcomed || t == nil || t.Number() != f.term {
+		return errStreamRefused
+	}
+	p.term, p.origin, p.number = f.term, f.origin, f.number
+	if !p.server.enter(p) {
+		return errStreamRefused
+	}
+	p.welcomed = true
+	p.outbox.begin()
+	if f.open {
+		go p.sendFence(t)
+	}
+	return nil
+}
+
+// sendFence sends the index that bounds the entries of the origin's earlier streams. Those streams are fenced: their
+// commands that the proposer has not taken yet are withdrawn. So the entry that ProposeTick makes now follows all their
+// entries. If no entry can be made, the origin gets no fence and keeps waiting for the outcomes.
+func (p *peerStream) sendFence(t Term) {
+	index, err := t.ProposeTick(p.ctx)
+	if err != nil {
+		p.server.config.Log.Debug("no fence for a peer's earlier streams", "from", p.from, "error", err)
+		return
+	}
+	p.outbox.addFrame((&fenceFrame{index}).append)
+}
+
+// enter makes a stream the latest of its origin, and fences the earlier stream. It returns false if a later stream has
+// come.
+func (s *Server) enter(p *peerStream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.term < s.term {
+		return false
+	}
+	if p.term > s.term { // streams of earlier terms add no commands any more
+		s.term, s.last = p.term, map[uint64]*peerStream{}
+	}
+	if before := s.last[p.origin]; before != nil {
+		if before.number >= p.number {
+			return false
+		}
+		before.fenced.Store(true)
+	}
+	s.last[p.origin] = p
+	return true
+}
+
+// handleCommands hands the commands of a frame to the proposer if this node leads in the stream's term. It refuses
+// commands that are too old.
 func (p *peerStream) handleCommands(f *commandsFrame) {
 	t := p.server.config.Node.Leading()
 	if !p.welcomed || t == nil || t.Number() != p.term {
@@ -143,11 +194,11 @@ func (p *peerStream) handleCommands(f *commandsFrame) {
 		return
 	}
 	ageMS := max(0, p.server.nowMS()-f.readingMS)
-	p.ageMS.Store(max(ageMS, 1))
+	p.ageMS.Store(max(ageMS, 1)) // 0: no frame has come yet
 	proposals := make([]lead.Proposal, 0, len(f.commands))
 	for i := range f.commands {
 		c := &f.commands[i]
-		if err := p.server.config.Replica.Admits(c.data); err != nil { // first, because this program may not know the level
+		if err := p.server.config.Replica.Admits(c.data); err != nil { // before CheckCommand, which can't read a command of a level that this program does not know
 			p.refuse(f.commands[i:i+1], outcome.Failed.Because(err))
 			continue
 		}
@@ -238,8 +289,8 @@ func (c *forwardedCommand) Load() lead.Load {
 	return lead.Load{Class: c.class, Weight: c.weight, Bytes: len(c.data)}
 }
 
-// Withdrawn implements [lead.Proposal].
-func (c *forwardedCommand) Withdrawn() outcome.Verdict {
+// WhyWithdrawn implements [lead.Proposal].
+func (c *forwardedCommand) WhyWithdrawn() outcome.Verdict {
 	if c.stream.fenced.Load() {
 		return outcome.Verdict{Fate: outcome.Refused}
 	}
@@ -257,55 +308,4 @@ func (c *forwardedCommand) Failed(v outcome.Verdict) {
 		return
 	}
 	c.stream.refuse([]framedCommand{c.framedCommand}, v)
-}
-
-// enter makes a stream the latest of its origin, and fences the earlier stream. It returns false if a later stream has
-// come.
-func (s *Server) enter(p *peerStream) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p.term < s.term {
-		return false
-	}
-	if p.term > s.term { // streams of earlier terms add no commands any more
-		s.term, s.last = p.term, map[uint64]*peerStream{}
-	}
-	if before := s.last[p.origin]; before != nil {
-		if before.number >= p.number {
-			return false
-		}
-		before.fenced.Store(true)
-	}
-	s.last[p.origin] = p
-	return true
-}
-
-// handleHello begins a stream: it welcomes the origin, or returns an error that ends the stream.
-func (p *peerStream) handleHello(f helloFrame) error {
-	t := p.server.config.Node.Leading()
-	if p.welcomed || t == nil || t.Number() != f.term {
-		return errStreamRefused
-	}
-	p.term, p.origin, p.number = f.term, f.origin, f.number
-	if !p.server.enter(p) {
-		return errStreamRefused
-	}
-	p.welcomed = true
-	p.outbox.begin()
-	if f.open {
-		go p.sendFence(t)
-	}
-	return nil
-}
-
-// sendFence sends the index that bounds the entries of the origin's earlier streams. Those streams are fenced: their
-// commands that the proposer has not taken yet are withdrawn. So the entry that ProposeTick makes now follows all their
-// entries. If no entry can be made, the origin gets no fence and keeps waiting for the outcomes.
-func (p *peerStream) sendFence(t Term) {
-	index, err := t.ProposeTick(p.ctx)
-	if err != nil {
-		p.server.config.Log.Debug("no fence for a peer's earlier streams", "from", p.from, "error", err)
-		return
-	}
-	p.outbox.addFrame((&fenceFrame{index}).append)
 }

@@ -36,7 +36,7 @@ func (l *testTerm) Number() uint64 { return l.number }
 func (l *testTerm) Propose(commands []lead.Proposal) bool {
 	var data [][]byte
 	for _, c := range commands {
-		if v := c.Withdrawn(); v.Fate != outcome.Applied {
+		if v := c.WhyWithdrawn(); v.Fate != outcome.Applied {
 			c.Failed(v)
 			continue
 		}
@@ -360,10 +360,10 @@ func TestLateInTheLeadersQueue(t *testing.T) {
 		}
 		early := command(1)
 		time.Sleep(freshFor + queueGrace + 5*time.Millisecond) // virtual: in the queue
-		if v := command(2).Withdrawn(); v.Fate != outcome.Applied {
+		if v := command(2).WhyWithdrawn(); v.Fate != outcome.Applied {
 			t.Errorf("a fresh command is withdrawn: %v", v)
 		}
-		v := early.Withdrawn()
+		v := early.WhyWithdrawn()
 		if v.Fate != outcome.Late {
 			t.Fatalf("after the wait: %v", v)
 		}
@@ -406,14 +406,14 @@ func TestCommandOfAGoneCallerIsNotSent(t *testing.T) {
 		t.Fatal("not sent though its caller waits")
 	}
 	local := localCommand{queued, r, 3}
-	if v := local.Withdrawn(); v.Fate != outcome.Applied {
+	if v := local.WhyWithdrawn(); v.Fate != outcome.Applied {
 		t.Fatal(v)
 	}
 	hangUp()
 	if live, ok := r.MarkSent([]*requests.Request{held}, 3, 0); !ok || len(live) != 0 {
 		t.Error("sent though its caller is gone")
 	}
-	v := local.Withdrawn()
+	v := local.WhyWithdrawn()
 	if v.Fate != outcome.Refused {
 		t.Fatalf("not withdrawn though its caller is gone: %v", v)
 	}

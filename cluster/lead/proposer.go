@@ -44,8 +44,8 @@ type Proposal interface {
 	// Command returns the command as fsm.Envelope.Encode made it.
 	Command() []byte
 	Load() Load
-	// Withdrawn returns why the command must no longer be logged, or Applied if it may be logged.
-	Withdrawn() outcome.Verdict
+	// WhyWithdrawn returns why the command must no longer be logged, or Applied if it may be logged.
+	WhyWithdrawn() outcome.Verdict
 	// Failed reports that the command is certainly not applied, or that its outcome is unknown. The verdict is never
 	// Applied.
 	Failed(v outcome.Verdict)
@@ -246,8 +246,9 @@ func (p *proposer) idle() bool {
 }
 
 // awaitFlight waits for the entry in flight, so that commands that come until then share the next entry. It reports
-// whether the term continues. It stops waiting flightPatience after that entry was made, and when the waiting commands
-// fill an entry, so that neither a slow link nor large entries limit the log to one entry for each round trip.
+// whether the term continues. It returns early in two cases: flightPatience after that entry was made, or when the
+// waiting commands fill an entry. Otherwise a slow link or large entries would limit the log to one entry for each
+// round trip.
 func (p *proposer) awaitFlight(ctx context.Context) bool {
 	for {
 		rest := p.restOfFlight()
@@ -400,7 +401,7 @@ type batch struct {
 // a command withdrawn before a call of ProposeTick is neither in the entry of that tick nor in a later entry.
 func (b *batch) dropStale() {
 	b.proposals = slices.DeleteFunc(b.proposals, func(q Proposal) bool {
-		v := q.Withdrawn()
+		v := q.WhyWithdrawn()
 		if v.Fate != outcome.Applied {
 			q.Failed(v)
 		}

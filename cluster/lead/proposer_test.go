@@ -90,7 +90,7 @@ func (p *fakeProposal) Load() Load {
 	return Load{Class: p.class, Weight: max(1, p.weight), Bytes: len(p.data)}
 }
 
-func (p *fakeProposal) Withdrawn() outcome.Verdict { return p.withdrawn }
+func (p *fakeProposal) WhyWithdrawn() outcome.Verdict { return p.withdrawn }
 
 // fakeAdmission takes everything but commands of one length.
 type fakeAdmission struct {

@@ -74,8 +74,8 @@ func TestCommandsOfASecuredNode(t *testing.T) {
 		{run + https, []string{"SIGNALBOX_CA", s.ca, "SIGNALBOX_API_TOKEN", useToken, "SIGNALBOX_TOKEN", "17"}, 0, nil},
 		{run + https + ca, []string{"SIGNALBOX_TOKEN", useToken}, 0, nil}, // the variable's earlier name
 		{run + https + ca, []string{"SIGNALBOX_TOKEN", "17", "SIGNALBOX_TOKEN_FILE", fileOf(t, useToken)}, 0, nil},
-		{run + https + use, nil, cli.StatusUnavailable, []string{"unknown authority", "--ca"}},
-		{run + https + stranger + use, nil, cli.StatusUnavailable, []string{"certificate signed by unknown authority"}},
+		{run + https + use, nil, cli.StatusUnreachable, []string{"unknown authority", "--ca"}},
+		{run + https + stranger + use, nil, cli.StatusUnreachable, []string{"certificate signed by unknown authority"}},
 		{run + https + ca, nil, cli.StatusRefused, []string{"401 unauthenticated", "no token", "--token-file", "SIGNALBOX_API_TOKEN"}},
 		{run + https + ca, []string{"SIGNALBOX_TOKEN", "17"}, cli.StatusRefused,
 			[]string{"401 unauthenticated", "no token", "SIGNALBOX_TOKEN is a fencing token"}}, // of an outer run
@@ -87,18 +87,18 @@ func TestCommandsOfASecuredNode(t *testing.T) {
 		{"run db --wait 5s --addr " + s.address, nil, cli.StatusRefused, []string{"takes HTTPS alone"}},
 		{"ls -o name " + https + ca + use, nil, 0, []string{"db\n"}},
 		{"ls " + https + ca, nil, cli.StatusRefused, []string{"401 unauthenticated"}},
-		{"ls " + https + stranger + use, nil, cli.StatusUnavailable, []string{"Give the file with the cluster's authority by --ca."}},
+		{"ls " + https + stranger + use, nil, cli.StatusUnreachable, []string{"Give the file with the cluster's authority by --ca."}},
 		{"ls " + bare + use, nil, cli.StatusRefused, []string{"takes HTTPS alone"}},
 		{"resize db 9 " + https + ca, nil, cli.StatusRefused, []string{"401 unauthenticated"}},
 		{"backup " + backup + " " + https + ca + use, nil, cli.StatusRefused, []string{"403 forbidden"}},
 		{"backup " + backup + " " + https + ca, nil, cli.StatusRefused, []string{"401 unauthenticated"}},
 		{"backup " + backup + " " + https + ca + wrong, nil, cli.StatusRefused, []string{"401 unauthenticated"}},
-		{"backup " + backup + " " + https + stranger + admin, nil, cli.StatusUnavailable, []string{"certificate signed by unknown authority"}},
+		{"backup " + backup + " " + https + stranger + admin, nil, cli.StatusUnreachable, []string{"certificate signed by unknown authority"}},
 		{"backup " + backup + " " + bare + admin, nil, cli.StatusRefused, []string{"takes HTTPS alone"}},
 		{"backup " + backup + " " + https + ca + admin, nil, 0, nil},
 		{"restore " + backup + " --yes " + https + ca + use, nil, cli.StatusRefused, []string{"403 forbidden"}},
 		{"restore " + backup + " --yes " + https + ca + wrong, nil, cli.StatusRefused, []string{"401 unauthenticated"}},
-		{"restore " + backup + " --yes " + https + stranger + admin, nil, cli.StatusUnavailable, []string{"certificate signed by unknown authority"}},
+		{"restore " + backup + " --yes " + https + stranger + admin, nil, cli.StatusUnreachable, []string{"certificate signed by unknown authority"}},
 		{"restore " + backup + " --yes " + https + ca + admin, nil, 0, []string{"restored, at index"}},
 	} {
 		arguments := strings.Fields(c.arguments)

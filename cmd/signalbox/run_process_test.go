@@ -148,8 +148,8 @@ func (s *runScene) endsWhatIsLeft() {
 func (s *runScene) notInTime() {
 	s.c.must(s.T, 0, http.MethodPut, semaphorePath(s.name), `{"permits":2}`, http.StatusCreated)
 	s.c.must(s.T, 0, http.MethodPost, semaphorePath(s.name)+"/leases", `{"ttl":"5m"}`, http.StatusCreated)
-	s.run("--wait", "0").exits(s.T, cli.StatusNotInTime, "not free")
-	s.run("--wait", "700ms").exits(s.T, cli.StatusNotInTime, "700ms")
+	s.run("--wait", "0").exits(s.T, cli.StatusNotGranted, "not free")
+	s.run("--wait", "700ms").exits(s.T, cli.StatusNotGranted, "700ms")
 	if sem := s.c.must(s.T, 0, http.MethodGet, semaphorePath(s.name), "", http.StatusOK); len(sem.Waiters) != 0 {
 		s.Errorf("%d still wait", len(sem.Waiters))
 	}
@@ -185,7 +185,7 @@ func (s *runScene) refusedAtOnce() {
 func (s *runScene) nobodyThere() {
 	dead := fmt.Sprintf("http://127.0.0.1:%d", freePorts(s.T, 0))
 	s.startRun(filepath.Join(s.TempDir(), "run.log"), s.name, []string{dead}, "--wait", "500ms").
-		exits(s.T, cli.StatusUnavailable, "no node replied")
+		exits(s.T, cli.StatusUnreachable, "no node replied")
 }
 
 func (s *runScene) interruptedWaiting() {

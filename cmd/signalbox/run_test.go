@@ -24,7 +24,7 @@ func TestRunOfNoProgram(t *testing.T) {
 		t.Errorf("status %d", o.status)
 	}
 	o = command(t, []string{"run", "db", "--wait", "100ms", "--", "true"}, "SIGNALBOX_ADDR", "http://127.0.0.1:1,http://127.0.0.1:2")
-	if o.status != cli.StatusUnavailable || !strings.Contains(o.stderr, "127.0.0.1:") || strings.Contains(o.stderr, "8701") {
+	if o.status != cli.StatusUnreachable || !strings.Contains(o.stderr, "127.0.0.1:") || strings.Contains(o.stderr, "8701") {
 		t.Errorf("a list in a variable: %+v", o)
 	}
 }

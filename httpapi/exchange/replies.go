@@ -52,7 +52,7 @@ func (r *Replies) Begin(c echo.Context) {
 	})
 }
 
-// LimitWrites gives the client BodyTimeout to read the reply, counted from the beginning of the reply. A WriteTimeout of
+// LimitWrites gives the client its timeout to read the reply, counted from the beginning of the reply. A WriteTimeout of
 // the server would also count the time before. net/http removes the deadline before the next request. In tests, a
 // connection may have no deadlines; LimitWrites then has no effect.
 func (r *Replies) LimitWrites(w http.ResponseWriter) {
@@ -163,7 +163,7 @@ func HungUp(c echo.Context, err error) bool {
 }
 
 // LoggedProblem translates an error into a problem. It logs a fault of this program, because the reply does not show
-// it.
+// it. ErrInternal stands for a fault that was logged already.
 func (r *Replies) LoggedProblem(c echo.Context, err error) *Problem {
 	p := ProblemOf(err)
 	if p.Code == "internal" && !errors.Is(err, ErrInternal) {

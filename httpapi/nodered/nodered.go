@@ -23,8 +23,8 @@ type Config struct {
 
 const (
 	jsonType = "application/json; charset=utf-8"
-	// membersTime bounds how long a reply waits until this node's state has the kept members. After this time the reply
-	// is sent without them.
+	// membersTime bounds how long a reply waits until this node's state has the semaphore's other JSON members, see
+	// keptMembers. After this time the reply is sent without them.
 	membersTime = time.Second
 )
 

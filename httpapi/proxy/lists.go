@@ -14,12 +14,12 @@ import (
 
 // list is a list of the native API.
 type list struct {
-	members string // of the body
-	kind    byte   // of the cursors
+	field      string // the field of the body that has the members
+	cursorKind byte
 	// keyOf returns the key by which a member is ordered. In each cell and in the merged list the members are in the
 	// order of these bytes, so one cursor serves all cells.
-	keyOf func(member json.RawMessage) (key string)
-	names bool // the keys are names, of which a cell shows only its part
+	keyOf  func(member json.RawMessage) (key string)
+	byName bool // each key is a name, which belongs to one cell
 }
 
 var semaphoreList = &list{"semaphores", reads.CursorName, func(member json.RawMessage) string {
@@ -33,7 +33,7 @@ var sessionList = &list{"sessions", reads.CursorSession, func(member json.RawMes
 
 // listOf returns the subject of a list: the cell that has all names with its prefix, or all cells.
 func (a *routedRequest) listOf(l *list) subject {
-	if l.names {
+	if l.byName {
 		if c, _ := a.table.OfNamesBelow(a.r.URL.Query().Get("prefix")); c != nil {
 			beginning := a.r.URL.Query().Get("prefix")
 			return subject{below: &beginning}
@@ -48,8 +48,8 @@ type listed struct {
 	member json.RawMessage
 }
 
-// listAll sends a page of the merged lists of all cells. It leaves out a name in a cell that does not have the name by
-// the file, for example while the name moves.
+// listAll sends a page of the merged lists of all cells. It leaves out a name that a cell lists and that the file of
+// cells assigns to another cell, for example while the name moves.
 func (a *routedRequest) listAll(l *list) error {
 	query := a.r.URL.Query()
 	if query.Has("min_index") {
@@ -64,7 +64,7 @@ func (a *routedRequest) listAll(l *list) error {
 		limit = reads.DefaultPage
 	}
 	var all []listed
-	end := "" // the last key that all cells have reached; "": all are at their ends
+	reached := "" // the last key that all cells have reached; "": all are at their ends
 	for _, r := range replies {
 		page := membersOf(r.body)
 		members, next, err := l.read(page)
@@ -72,45 +72,46 @@ func (a *routedRequest) listAll(l *list) error {
 			return err
 		}
 		for _, m := range members {
-			if !l.names || a.table.OfName(m.key).Number == r.cell {
+			if !l.byName || a.table.OfName(m.key).Number == r.cell {
 				all = append(all, m)
 			}
 		}
-		if next != "" && (end == "" || next < end) {
-			end = next
+		if next != "" && (reached == "" || next < reached) {
+			reached = next
 		}
 	}
 	slices.SortFunc(all, func(a, b listed) int { return cmp.Compare(a.key, b.key) })
 	body := map[string]any{"next": nil}
 	members := []json.RawMessage{}
+	last := reached // the key after which the next page begins
 	for _, m := range all {
-		if end != "" && m.key > end {
+		if reached != "" && m.key > reached {
 			break
 		}
 		if len(members) == limit {
-			end = all[limit-1].key
+			last = all[limit-1].key
 			break
 		}
 		members = append(members, m.member)
 	}
-	if end != "" {
-		body["next"] = reads.EncodeCursor(l.kind, []byte(end))
+	if last != "" {
+		body["next"] = reads.EncodeCursor(l.cursorKind, []byte(last))
 	}
-	body[l.members] = members
+	body[l.field] = members
 	return a.sendJSON(body)
 }
 
 // read reads the members of a page. next is the key after which the next page begins, or "" if there is no next page.
 func (l *list) read(page map[string]json.RawMessage) (members []listed, next string, err error) {
 	var raw []json.RawMessage
-	if json.Unmarshal(page[l.members], &raw) != nil {
+	if json.Unmarshal(page[l.field], &raw) != nil {
 		return nil, "", exchange.ErrInternal
 	}
 	for _, m := range raw {
 		members = append(members, listed{l.keyOf(m), m})
 	}
 	if cursor := textOf(page["next"]); cursor != "" {
-		if next = string(reads.DecodeCursor(l.kind, cursor)); next == "" {
+		if next = string(reads.DecodeCursor(l.cursorKind, cursor)); next == "" {
 			return nil, "", exchange.ErrInternal
 		}
 	}

@@ -168,7 +168,7 @@ func leaderVerb() verb {
 				return err
 			}
 			if cluster.Leader == "" {
-				return unwell(cluster, cli.StatusUnavailable)
+				return unwell(cluster, cli.StatusUnreachable)
 			}
 			return errors.Join(c.Result(cluster.Leader, map[string]string{"leader": cluster.Leader}), c.Printf("%s", cluster.Leader))
 		}}

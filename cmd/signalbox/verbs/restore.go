@@ -76,7 +76,7 @@ func (r *restoration) run(command *cobra.Command, c *signalbox.Client) error {
 		return err
 	}
 	if cluster.ID == "" {
-		return &cli.ExitError{Status: cli.StatusUnavailable, Err: &cli.Advice{Err: fmt.Errorf("%s is in no cluster yet", cluster.Node),
+		return &cli.ExitError{Status: cli.StatusUnreachable, Err: &cli.Advice{Err: fmt.Errorf("%s is in no cluster yet", cluster.Node),
 			Next: "See the state of the cluster with \"signalbox status\"."}}
 	}
 	from := hex.EncodeToString(r.header.Cluster[:])

@@ -315,7 +315,7 @@ func (c *call) notFree(err error, name string, n int64, wait time.Duration) erro
 	}
 	var refusal *signalbox.Error
 	if wait <= 0 && errors.As(err, &refusal) && refusal.Rule == "paused" {
-		return &cli.ExitError{Status: cli.StatusNotInTime, Err: &cli.Advice{Err: fmt.Errorf("%s is paused: %s", name, refusal.Reason),
+		return &cli.ExitError{Status: cli.StatusNotGranted, Err: &cli.Advice{Err: fmt.Errorf("%s is paused: %s", name, refusal.Reason),
 			Next: "--wait 30s waits, in line."}}
 	}
 	next := fmt.Sprintf("\"signalbox why %s\" shows the reason", cli.ShellQuote(name))
@@ -326,5 +326,5 @@ func (c *call) notFree(err error, name string, n int64, wait time.Duration) erro
 	if wait > 0 {
 		text = fmt.Sprintf("%d of %s %s not free within %v%s", n, name, map[bool]string{true: "was", false: "were"}[n == 1], wait, waiting.Pause(c, c.client, name))
 	}
-	return &cli.ExitError{Status: cli.StatusNotInTime, Err: &cli.Advice{Err: errors.New(strings.TrimSpace(text)), Next: next + "."}}
+	return &cli.ExitError{Status: cli.StatusNotGranted, Err: &cli.Advice{Err: errors.New(strings.TrimSpace(text)), Next: next + "."}}
 }

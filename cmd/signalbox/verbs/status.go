@@ -150,7 +150,7 @@ func verdict(all []nodeStatus, best *operator.Cluster) error {
 	case best == nil && silent != nil:
 		return silent
 	case best != nil && best.Leader == "":
-		return unwell(best, cli.StatusUnavailable)
+		return unwell(best, cli.StatusUnreachable)
 	case refused != nil:
 		return refused
 	}

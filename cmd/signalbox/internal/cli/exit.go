@@ -18,10 +18,10 @@ import (
 const (
 	StatusFailed      = 1 // any other reason
 	StatusUsage       = 2
-	StatusNotInTime   = 3   // the permits were not granted: not available, not in time, or no room in the line
+	StatusNotGranted  = 3   // the permits were not granted: not available, not in time, or no room in the line
 	StatusLost        = 4   // a lease or a session has ended
 	StatusRefused     = 5   // the cluster refused the request
-	StatusUnavailable = 6   // no node replied, a node failed, or the outcome is not known
+	StatusUnreachable = 6   // no node replied, a node failed, or the outcome is not known
 	StatusDegraded    = 7   // the cluster works, but a part of it is down
 	StatusCantRun     = 126 // as in shells
 	StatusNotFound    = 127
@@ -70,15 +70,15 @@ func StatusOf(err error) int {
 	case errors.Is(err, signalbox.ErrLost):
 		return StatusLost
 	case errors.Is(err, signalbox.ErrUnavailable), errors.Is(err, signalbox.ErrLineFull), errors.Is(err, signalbox.ErrSuperseded):
-		return StatusNotInTime
+		return StatusNotGranted
 	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
-		return StatusUnavailable
+		return StatusUnreachable
 	case errors.Is(err, signalbox.ErrUnknownSession), errors.Is(err, signalbox.ErrExpiredSession), errors.Is(err, signalbox.ErrRevoked), errors.Is(err, signalbox.ErrNotHeld):
 		return StatusLost
 	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
 		return StatusRefused
 	case errors.As(err, &refusal):
-		return StatusUnavailable
+		return StatusUnreachable
 	}
 	return StatusFailed
 }

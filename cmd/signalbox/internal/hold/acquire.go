@@ -228,19 +228,19 @@ func plain(text string) string {
 	return text
 }
 
-// refused returns a failure to acquire with its exit status. The default is StatusUnavailable rather than 1, since
+// refused returns a failure to acquire with its exit status. The default is StatusUnreachable rather than 1, since
 // "signalbox run" returns 1 mostly because the command did. pause returns what Pause of package waiting does.
 func (h *Holder) refused(err error, pause func() string) error {
 	status := cli.StatusOf(err)
 	switch {
 	case err == nil:
 		return nil
-	case status == cli.StatusNotInTime && errors.Is(err, signalbox.ErrUnavailable):
+	case status == cli.StatusNotGranted && errors.Is(err, signalbox.ErrUnavailable):
 		err = fmt.Errorf("%d of %s were not free within %v%s", h.Count, h.Name, h.Wait, pause())
 	case status == cli.StatusFailed && h.Elect && errors.Is(err, context.DeadlineExceeded):
-		status, err = cli.StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)
+		status, err = cli.StatusNotGranted, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)
 	case status == cli.StatusFailed:
-		status = cli.StatusUnavailable
+		status = cli.StatusUnreachable
 	}
 	return &cli.ExitError{Status: status, Err: err}
 }

@@ -33,13 +33,13 @@ func TestRefusedStatus(t *testing.T) {
 		{"lost", false, fmt.Errorf("%w: %w", signalbox.ErrLost, signalbox.ErrNotRenewed), cli.StatusLost, "not renewed in time"},
 		{"lost, since no node replied", false, fmt.Errorf("%w: %w", signalbox.ErrLost, signalbox.ErrUnreachable), cli.StatusLost, "no node replied"},
 		{"revoked", false, fmt.Errorf("%w: %w", signalbox.ErrLost, &signalbox.Error{Status: 410, Code: "revoked"}), cli.StatusLost, "revoked"},
-		{"not in time", false, fmt.Errorf("%w: %w", context.DeadlineExceeded, signalbox.ErrUnavailable), cli.StatusNotInTime, "2 of db were not free within 5s: db is paused"},
-		{"superseded", false, &signalbox.Error{Status: 409, Code: "superseded"}, cli.StatusNotInTime, "409 superseded"},
-		{"not leading in time", true, late, cli.StatusNotInTime, "another process led db for longer than 5s"},
-		{"no node leading in time", true, fmt.Errorf("%w: %w", late, signalbox.ErrUnreachable), cli.StatusUnavailable, "no node replied"},
+		{"not in time", false, fmt.Errorf("%w: %w", context.DeadlineExceeded, signalbox.ErrUnavailable), cli.StatusNotGranted, "2 of db were not free within 5s: db is paused"},
+		{"superseded", false, &signalbox.Error{Status: 409, Code: "superseded"}, cli.StatusNotGranted, "409 superseded"},
+		{"not leading in time", true, late, cli.StatusNotGranted, "another process led db for longer than 5s"},
+		{"no node leading in time", true, fmt.Errorf("%w: %w", late, signalbox.ErrUnreachable), cli.StatusUnreachable, "no node replied"},
 		{"refused", false, &signalbox.Error{Status: 409, Code: "never"}, cli.StatusRefused, "never"},
-		{"late without a reason", false, late, cli.StatusUnavailable, "deadline"},
-		{"unreadable", false, errors.New("a node's reply can't be read"), cli.StatusUnavailable, "can't be read"},
+		{"late without a reason", false, late, cli.StatusUnreachable, "deadline"},
+		{"unreadable", false, errors.New("a node's reply can't be read"), cli.StatusUnreachable, "can't be read"},
 	} {
 		h := &Holder{Config: Config{Name: "db", Count: 2, Wait: 5 * time.Second, Elect: c.elect}}
 		if err := h.refused(c.err, func() string { return ": db is paused" }); cli.StatusOf(err) != c.want || !strings.Contains(err.Error(), c.words) {

@@ -139,7 +139,7 @@ func (c *cutTrial) run(t *testing.T, seed int) (early time.Duration, judged bool
 	err := c.holder.Run(t.Context())
 	defer func() { _ = c.holder.client.Close(t.Context()) }() // it is cut off; its goroutines end with the deadline
 	if c.began.IsZero() {
-		if status := cli.StatusOf(err); status != cli.StatusUnavailable {
+		if status := cli.StatusOf(err); status != cli.StatusUnreachable {
 			t.Errorf("seed %d: cut off before it was granted: status %d, %v", seed, status, err)
 		}
 		return 0, false

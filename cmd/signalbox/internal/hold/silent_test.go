@@ -41,10 +41,10 @@ func TestRunBesideASilentNode(t *testing.T) {
 	}{
 		{"free", 0, 0, 7},
 		{"freed", 0, 3 * time.Second, 7},
-		{"never free", 0, -1, cli.StatusNotInTime},
+		{"never free", 0, -1, cli.StatusNotGranted},
 		{"silent while it waits, freed", 500 * time.Millisecond, time.Second, 7},
-		{"silent while it waits, never free", 500 * time.Millisecond, -1, cli.StatusNotInTime},
-		{"silent at the end, never free", 4900 * time.Millisecond, -1, cli.StatusNotInTime},
+		{"silent while it waits, never free", 500 * time.Millisecond, -1, cli.StatusNotGranted},
+		{"silent at the end, never free", 4900 * time.Millisecond, -1, cli.StatusNotGranted},
 	} {
 		for i := range 12 { // the order in which run tries the nodes differs
 			synctest.Test(t, func(t *testing.T) {
