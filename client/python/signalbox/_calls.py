@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from ._call import MAX_SECONDS, Call, Reply
 from ._credentials import Credentials
-from ._errors import Canceled, Refused, SignalboxError, Unavailable, Unreachable, WaitEnded, final, no_effect, of_node, refusal
+from ._errors import Refused, SignalboxError, Unavailable, Unreachable, WaitEnded, final, no_effect, of_node, refusal
 from ._flight import Flights, Silent, Untried, shareable
 from ._http import NotSent, Pool
 from ._nodes import Node, Nodes, encode
@@ -309,7 +309,7 @@ atexit.register(_at_exit)
 def _given_up(cancel: Cancel, deadline: Optional[float], last: Optional[Exception], ambiguous: bool) -> SignalboxError:
     error: SignalboxError
     if cancel.canceled:
-        error = Canceled("the call was canceled")
+        error = cancel._error()
     elif last is None:
         error = Unreachable("the time for the call was over before a node replied")
     else:

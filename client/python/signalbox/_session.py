@@ -14,7 +14,7 @@ from . import _values as values
 from ._call import Call, Reply, end_of, new_key
 from ._calls import Caller, back_off, wait_ended
 from ._errors import (
-    Canceled, Closed, Deleted, ExpiredSession, Hierarchy, InvalidRequest, LeaseExists, LimitReached, LineFull, Lost, Never, NoTotal, NotHeld, NotRenewed, Over,
+    Closed, Deleted, ExpiredSession, Hierarchy, InvalidRequest, LeaseExists, LimitReached, LineFull, Lost, Never, NoTotal, NotHeld, NotRenewed, Over,
     PreconditionFailed, Refused, Revoked, SignalboxError, Superseded, Unavailable, UnknownSemaphore, UnknownSession, Unreachable,
 )  # fmt: skip
 from ._reactor import GRACE, Work
@@ -354,7 +354,7 @@ class Session(_Holder):
                 ended = await first.pause(None if deadline is None else deadline - time.monotonic())
             if cancel.canceled:
                 self.check()
-                raise Canceled("the call was canceled")
+                raise cancel._error()
             if not ended and deadline is not None and time.monotonic() >= deadline:
                 raise wait_ended(places[0][0])
 
