@@ -24,6 +24,19 @@ type Cell struct {
 //
 // For(name) returns the Client for calls about a name. A call can't name semaphores of two cells, because each Client
 // sends to one cell.
+//
+// Events belong to one cell too, because each cell numbers its own events. To follow the events of all cells, run
+// Operator.Events for each cell, and keep the last Event.ID of each cell for operator.Since:
+//
+//	for _, cell := range list { // as in NewCells
+//		go func() {
+//			for e, err := range operator.New(c.Numbered(cell.Number)).Events(ctx) {
+//				…
+//			}
+//		}()
+//	}
+//
+// A program that needs all events in one stream can read /v1/events of "signalbox proxy", see docs/cells.md.
 type Cells struct {
 	rule    *cells.Map
 	clients map[int]*Client // by the number of the cell

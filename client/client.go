@@ -64,18 +64,18 @@ type Config struct {
 	// Logger gets fail-over (debug), failed renewals, losses and that no node replies (warn). Returned errors are not logged. nil: no log.
 	Logger *slog.Logger
 
-	// AttemptTimeout bounds one attempt at one node, in addition to the time that the node may hold the request. A
-	// call with a deadline also divides its time among the nodes. 0 means 12 s, because a node may hold a request for
-	// 10 s while the cluster elects a leader. Renewals and releases have shorter limits.
+	// AttemptTimeout bounds one attempt at one node, in addition to the time that the node may hold the HTTP request. A
+	// call with a deadline also divides its time among the nodes. 0 means 12 s, because a node may hold an HTTP request
+	// for 10 s while the cluster elects a leader. Renewals and releases have shorter limits.
 	AttemptTimeout time.Duration
 
-	// LongestWait bounds the time that a node may hold one request of a session's acquire or of a Watch. A longer wait
-	// is made of several requests, and keeps its place. 0 means 50 s. Choose less if a proxy closes idle requests
-	// sooner.
+	// LongestWait bounds the time that a node may hold one HTTP request of a session's acquire or of a Watch. A longer
+	// wait is made of several HTTP requests, and keeps its place. 0 means 50 s. Choose less if a proxy closes idle
+	// connections sooner.
 	LongestWait time.Duration
 
-	// MaxWait is the longest wait that the nodes accept in one request, their flag --max-wait. A Client.Acquire and a
-	// Down keep their place that long. 0 means 10 min.
+	// MaxWait is the longest wait that the nodes accept in one HTTP request, their flag --max-wait. A Client.Acquire and
+	// a Down keep their place that long. 0 means 10 min.
 	MaxWait time.Duration
 
 	// GiveUpAfter ends a call whose ctx has no deadline, once no node could carry it out for that time. 0 means 1 min.

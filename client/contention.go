@@ -14,7 +14,7 @@ const (
 
 // contention remembers which semaphores, or which of their groups, are contended. A call that may wait first sends a
 // try, which shares an HTTP request with other calls, because permits are usually available. Only then does it wait,
-// in a separate request, because a node holds a request that waits. On a contended semaphore the try would waste a
+// in a separate HTTP request, because a node holds it during the wait. On a contended semaphore the try would waste a
 // round trip, so calls wait at once.
 type contention struct {
 	mu    sync.Mutex

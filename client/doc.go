@@ -73,7 +73,7 @@
 // or its deadline has passed on this process's own clock. Each successful renewal moves the
 // deadline. On Linux that clock goes on while the machine is suspended. An unreachable
 // cluster is no reason to close Lost earlier, because the cluster grants the permits to no
-// other client before the deadline. The deadline counts from when a request was sent, not from when its
+// other client before the deadline. The deadline counts from when an HTTP request was sent, not from when its
 // reply came, so that Lost closes first. SessionOptions.Margin makes Lost close earlier, so
 // that work has time to stop.
 //
@@ -88,12 +88,12 @@
 // pause each time that all nodes have failed. A node that asks for a pause with Retry-After
 // is not asked before that time.
 //
-// A node that accepts requests and never replies costs a call a share of its time: the
+// A node that accepts HTTP requests and never replies costs a call a share of its time: the
 // time until ctx's deadline, divided by the nodes that the call has not asked yet, and at
 // least 500 ms; without a deadline, Config.AttemptTimeout. From then on the node is
-// suspect: the other nodes are asked first until it has replied to a request. A request
-// that waits in line asks the node to hold it for a part of that share only, and then
-// asks again; it keeps its place.
+// suspect: the other nodes are asked first until it has replied to an HTTP request. A call
+// that waits in line lets the node hold an HTTP request for a part of that share only, and
+// then sends another. The waiting request keeps its place in line.
 //
 // An overloaded cluster (ErrOverloaded) is asked again after the time that it asks
 // for, until ctx ends. ErrLimitReached is about a configured limit. It is returned at once,
@@ -120,9 +120,9 @@
 //
 // All types are safe for concurrent use. Calls of several goroutines share HTTP requests:
 // the first call is sent at once, and calls that come while it is under way share the next
-// request (/v1/batch). Each call keeps its own ctx, outcome and repeats. Acquires and Downs
-// that need not wait, Ups, SetValues, OpenSessions, releases and ends share requests; a
-// request that waits in line does not. So use one Client for a process. Each open session,
+// HTTP request (/v1/batch). Each call keeps its own ctx, outcome and repeats. Acquires and
+// Downs that need not wait, Ups, SetValues, OpenSessions, releases and ends share HTTP
+// requests; a call that waits in line does not. So use one Client for a process. Each open session,
 // and each lease of Client.Acquire, has a goroutine that renews it. Each release or end that
 // is not confirmed yet has a goroutine, until its deadline at the latest. Client.Close waits
 // for these goroutines until its ctx ends.
@@ -134,7 +134,7 @@
 //
 // Package client/internal/calls sends a call to the nodes, and decides after a failure
 // whether to ask another node. Package client/operator has the calls for operators of a
-// cluster, and client/batch submits many operations in one request.
+// cluster, and client/batch submits many operations in one HTTP request.
 //
 //   - client.go: Config, New, Close
 //   - options.go: the options of all calls

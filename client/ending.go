@@ -10,23 +10,25 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// ending is the end of a session in the cluster. A goroutine repeats the call until a node confirms the end. It gives up
-// after the session's deadline, once no caller waits. If the session was lost, it gives up even if callers wait: at the
-// deadline, but at the earliest after withdrawGrace.
+// ending is the end of a session in the cluster. A goroutine repeats the DELETE of the session until a node confirms it.
+// After the session's deadline the cluster ends the session itself. So the goroutine gives up at the deadline, or later,
+// when the last caller of Close stops waiting. If the session was lost, the goroutine gives up at the deadline even
+// while callers wait, but at the earliest withdrawGrace after it began.
 type ending struct {
 	s    *Session
-	lost error         // why the session was lost before; nil: it was not
+	lost error         // why the session was lost before it was closed; nil: it was not lost
 	done chan struct{} // closed when the goroutine has ended
-	err  error         // set before done is closed; nil: confirmed
+	err  error         // result of the ending, set before done is closed; nil: a node confirmed the end
 
 	// Guarded by Session.mu.
-	callers int                // how many callers wait
+	callers int                // how many callers wait in await
 	expired bool               // the deadline has passed
-	failure error              // the latest failure
+	failure error              // the error of the latest attempt
 	cancel  context.CancelFunc // ends the goroutine's requests
 }
 
-// startEnding marks the session as over, and starts the ending unless it has been started already.
+// startEnding marks the session as over, and starts its ending. If an earlier call has started the ending, it returns
+// that ending.
 func startEnding(s *Session) *ending {
 	s.mu.Lock()
 	if e := s.ending; e != nil {
@@ -56,7 +58,7 @@ func startEnding(s *Session) *ending {
 		defer cancel()
 		defer expiry.Stop()
 		s.work.Wait()
-		if e.err = e.lost; e.lost == nil || errors.Is(e.lost, ErrNotRenewed) { // the cluster may still have it
+		if e.err = e.lost; e.lost == nil || errors.Is(e.lost, ErrNotRenewed) { // the cluster may still have the session
 			if err := e.askForEnd(ctx); e.lost == nil {
 				e.err = err
 			}
@@ -66,11 +68,13 @@ func startEnding(s *Session) *ending {
 	return e
 }
 
-// endOf returns the operation that ends a session. Late is set because a late end does no harm.
+// endOf returns the operation that ends a session. It has no key: Late is set, because an end does no harm when it
+// arrives after its caller has given up.
 func endOf(id string) calls.Operation {
 	return calls.Operation{Name: "end", Session: id, Late: true}
 }
 
+// askForEnd repeats the DELETE until a node confirms it, a repeat can't help, or ctx ends.
 func (e *ending) askForEnd(ctx context.Context) error {
 	s := e.s
 	failed := func(err error) {
@@ -110,8 +114,9 @@ func (e *ending) unconfirmed(why error) error {
 	return fmt.Errorf("signalbox: end of session %s: not confirmed: %w", s.id, calls.Join(why, failure))
 }
 
-// await blocks until the ending is over, or ctx ends. A ctx without a deadline ends after GiveUpAfter; the
-// ending of a session that was lost ends at the session's deadline.
+// await blocks until the ending is over, or ctx ends, and returns the result for one caller of Close. If ctx has no
+// deadline, await stops after GiveUpAfter. It needs no such limit if the session was lost, because that ending gives up
+// at the session's deadline.
 func (e *ending) await(ctx context.Context) error {
 	s := e.s
 	s.mu.Lock()

@@ -32,7 +32,7 @@ type oneShot struct {
 // the cluster forgets the request at ctx's deadline.
 //
 // Like Session.Acquire, it may first send a try that does not wait, so its place in the queue dates from its second
-// request. It fails like Session.Acquire.
+// HTTP request. It fails like Session.Acquire.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.acquireOnce(ctx, name, opts, false)
 }

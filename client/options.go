@@ -202,7 +202,7 @@ func MinIndex(n uint64) ReadListOption {
 	return listOption{readOption{"min_index", strconv.FormatUint(n, 10)}}
 }
 
-// PageSize is how many members of a list are read in one request: 1 to 1,000, by default 100.
+// PageSize is how many members of a list are read in one HTTP request: 1 to 1,000, by default 100.
 func PageSize(n int) PageOption { return listOption{readOption{"limit", strconv.Itoa(n)}} }
 
 // Holders bounds the list of a semaphore's holders: 0 to 1,000, by default 100.

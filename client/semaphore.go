@@ -325,7 +325,7 @@ type Taken struct {
 // Down takes permits without a lease, so only an Up brings them back. It waits in the same queue as all requests until
 // it is granted or ctx ends. It takes the permits once, even if the call is repeated. A wait longer than
 // Config.MaxWait starts again at the end of the queue. Like Session.Acquire, it may first send a try that does not
-// wait, so its place dates from its second request.
+// wait, so its place dates from its second HTTP request.
 //
 // If ctx ends just as the permits are granted, Down returns them with a nil error, because otherwise they would be
 // lost. If no permits were taken in time, it fails with ctx's error and ErrUnavailable; if no node could tell within 2

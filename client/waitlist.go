@@ -104,9 +104,9 @@ func (s *Session) overOr(err error) error {
 	return err
 }
 
-// deliver asks the cluster until it delivers entries. All requests have one key until a delivery has arrived, because
-// the cluster records a delivery, but not an empty reply, under the key. So if a request is carried out after its
-// caller has given up, the next caller gets that delivery.
+// deliver asks the cluster until it delivers entries. All HTTP requests have one key until a delivery has arrived,
+// because the cluster records a delivery, but not an empty reply, under the key. So if an HTTP request is carried out
+// after its caller has given up, the next caller gets that delivery.
 func (s *Session) deliver(ctx context.Context) (completed []Completed, err error) {
 	ctx, end := calls.WithEither(ctx, s.ctx)
 	defer end()

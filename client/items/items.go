@@ -32,11 +32,11 @@ type Item struct {
 	Flags   uint64        // for the use of the clients
 	Held    bool          // by a session
 	Session string        // id of the session that holds it; "" also if the caller may not see the id
-	Locks   uint64        // how often a session acquired it while no session held it
+	Locks   uint64        // how many times the item went from no holder to a session
 	Created uint64        // log index of the change that created it
 	Version uint64        // log index of its last change; 0: there is no such item
 	Index   uint64        // index of the state that the reply shows
-	Delay   time.Duration // until a session may acquire it
+	Delay   time.Duration // how long no session may acquire it yet
 }
 
 // wire is an item in JSON. A value that is not UTF-8 is in base64.
@@ -105,8 +105,8 @@ func New(c *client.Client) *Items { return &Items{c, c.Calls()} }
 // or refused.
 type Option func(query url.Values, body map[string]any)
 
-// IfVersion makes a Put or Delete without effect, with ErrDiffers, unless the item has version n. For Put, 0 means
-// that the item must not exist.
+// IfVersion makes a Put or Delete fail with ErrDiffers, without effect, unless the item has version n. A Put with
+// IfVersion(0) only creates an item: it fails if the item exists.
 func IfVersion(n uint64) Option {
 	return func(query url.Values, body map[string]any) {
 		if body != nil {
@@ -126,7 +126,7 @@ func Flags(n uint64) Option {
 	}
 }
 
-// call returns a call to the route of an item, or of the list if name is "".
+// call returns a call to the route of an item. If name is "", it is the route of the list.
 func call(method, name string) calls.Call {
 	k := calls.Call{Method: method, Path: []string{"v1", "items"}, Query: url.Values{}}
 	if name != "" {
@@ -135,7 +135,7 @@ func call(method, name string) calls.Call {
 	return k
 }
 
-// errNoName refuses an empty name, because the path of an item without a name is the path of the list.
+// errNoName refuses an empty name before anything is sent, because call would take it for the list.
 var errNoName = &client.Error{Status: http.StatusBadRequest, Code: "invalid-request", Title: "The request is not valid",
 	Detail: "An item's name has 1 to 512 bytes.", Field: "name"}
 
@@ -151,8 +151,8 @@ func (i *Items) Get(ctx context.Context, name string) (*Item, error) {
 	return item, nil
 }
 
-// List yields the items whose names begin with prefix, sorted by name. It reads a page at a time, and each page shows
-// the moment of its reading. An error is yielded last.
+// List yields the items whose names begin with prefix, sorted by name. It reads a page at a time. Each page shows the
+// state at the time when it was read, so items of two pages may be of different states. An error is yielded last.
 func (i *Items) List(ctx context.Context, prefix string) iter.Seq2[*Item, error] {
 	k, query := call(http.MethodGet, ""), url.Values{}
 	if prefix != "" {
@@ -173,9 +173,9 @@ func (i *Items) List(ctx context.Context, prefix string) iter.Seq2[*Item, error]
 	})
 }
 
-// Watch yields an item now and again after each change. It yields the newest state, so it may leave out some of
-// several quick changes. While the item does not exist, it yields an item of version 0. It ends with an error, for
-// example ctx's, or when the loop breaks.
+// Watch yields an item at once, and yields it again after each change. It always yields the newest state: if the item
+// changes twice before the loop asks again, the first of the two states is left out. If the item does not exist, Watch
+// yields an item of version 0. It ends with an error, for example ctx's error, or when the loop breaks.
 func (i *Items) Watch(ctx context.Context, name string) iter.Seq2[*Item, error] {
 	return calls.Follow(ctx, call(http.MethodGet, name), func(k calls.Call) (*Item, uint64, calls.Reply, error) {
 		item, r, err := i.readOrAbsent(ctx, name, k)
@@ -204,21 +204,22 @@ func (i *Items) readOrAbsent(ctx context.Context, name string, k calls.Call) (*I
 	return item, r, nil
 }
 
-// Put gives an item a value, and creates the item if it does not exist. A session that holds the item keeps it. It
-// blocks for one round trip; the change is durable on return. Its options are IfVersion and Flags.
+// Put gives an item a value, and creates the item if it does not exist. If a session holds the item, the session still
+// holds it afterwards. Put blocks for one round trip; the change is durable on return. Its options are IfVersion and
+// Flags.
 func (i *Items) Put(ctx context.Context, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{}, opts)
 }
 
-// Acquire gives an item to a session, with a value, and creates the item if it does not exist. It does not wait: it
-// fails with ErrDiffers if another session holds the item or the item's delay is not over. It blocks for one round
-// trip; the change is durable on return. Its option is Flags.
+// Acquire makes a session hold an item, and gives the item a value. It creates the item if it does not exist. It does
+// not wait for the item: it fails with ErrDiffers if another session holds it, or if its Delay is not over. Acquire
+// blocks for one round trip; the change is durable on return. Its option is Flags.
 func (i *Items) Acquire(ctx context.Context, session, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{"session": session}, opts)
 }
 
-// Release takes an item from the session that holds it, and sets its value. It fails with ErrDiffers if the session
-// does not hold it. It blocks for one round trip; the change is durable on return. Its option is Flags.
+// Release ends a session's hold of an item, and gives the item a value. It fails with ErrDiffers if the session does
+// not hold the item. It blocks for one round trip; the change is durable on return. Its option is Flags.
 func (i *Items) Release(ctx context.Context, session, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{"session": session, "release": true}, opts)
 }
@@ -256,6 +257,6 @@ func (i *Items) Delete(ctx context.Context, name string, opts ...Option) error {
 	return err
 }
 
-// maxText bounds, in bytes, a value that is sent as text. A byte of text may take six bytes in JSON, and a node
-// accepts a body of 1 MiB.
+// maxText is the largest size, in bytes, of a value that is sent as text; a larger value is sent as base64. In JSON, a
+// byte of text may take six bytes ("\u0000"), while a byte in base64 takes 4/3 bytes. A node accepts a body of 1 MiB.
 const maxText = 128 << 10

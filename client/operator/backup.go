@@ -12,13 +12,13 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// backupQuiet is how long a backup may bring no byte before it fails.
-const backupQuiet = time.Minute
+// backupIdleTimeout is how long a backup may bring no byte before it fails.
+const backupIdleTimeout = time.Minute
 
 // Backup copies a backup of the whole state into w and returns its index. It does not verify the bytes; "signalbox
 // inspect" and a restore do.
 func (o *Operator) Backup(ctx context.Context, w io.Writer) (index uint64, err error) {
-	s, err := calls.Open(ctx, o.calls, []string{"v1", "snapshot"}, nil, backupQuiet)
+	s, err := calls.Open(ctx, o.calls, []string{"v1", "snapshot"}, nil, backupIdleTimeout)
 	if err != nil {
 		return 0, err
 	}

@@ -85,8 +85,8 @@ func OfPrefix(prefix string) EventOption { return func(q url.Values) { q.Add("pr
 // client.ErrUnknownSession unless Since or Last is given.
 func OfSession(id string) EventOption { return func(q url.Values) { q.Add("session", id) } }
 
-// eventsQuiet is how long a stream may bring no byte before it fails. Nodes send some every 15 s.
-const eventsQuiet = 40 * time.Second
+// eventsIdleTimeout is how long a stream may bring no byte before it fails. Nodes send some every 15 s.
+const eventsIdleTimeout = 40 * time.Second
 
 // Events yields the events from now on, or as Since or Last say, until ctx ends or the loop breaks. If a node fails,
 // Events goes on at another node, and yields every event once. An error is yielded last, for example ErrHistoryGone if
@@ -98,7 +98,7 @@ func (o *Operator) Events(ctx context.Context, opts ...EventOption) iter.Seq2[*E
 			option(query)
 		}
 		for empty := 0; ; {
-			s, err := calls.Open(ctx, o.calls, []string{"v1", "events"}, query, eventsQuiet)
+			s, err := calls.Open(ctx, o.calls, []string{"v1", "events"}, query, eventsIdleTimeout)
 			if err != nil {
 				yield(nil, err)
 				return

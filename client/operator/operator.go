@@ -40,7 +40,7 @@ func MinIndex(n uint64) ReadOption {
 	return func(q url.Values) { q.Set("min_index", strconv.FormatUint(n, 10)) }
 }
 
-// PageSize is how many members of a list are read in one request: 1 to 1,000, by default 100.
+// PageSize is how many members of a list are read in one HTTP request: 1 to 1,000, by default 100.
 func PageSize(n int) ReadOption { return func(q url.Values) { q.Set("limit", strconv.Itoa(n)) } }
 
 func queryOf(opts []ReadOption) url.Values {

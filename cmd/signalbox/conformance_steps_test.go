@@ -269,6 +269,8 @@ func (r *conformingRun) do(ctx context.Context, step *conformanceStep, client *s
 		return nil, nil
 	case "restart":
 		return nil, r.restart()
+	case "close-client":
+		return nil, client.Close(ctx)
 	case "cut":
 		r.c.cutOff()
 		return nil, nil

@@ -38,13 +38,13 @@ type allowance struct {
 // allow returns the time for the next attempt: the time left, divided by the number of nodes that have not failed yet.
 // So nodes that accept requests and never reply leave time for the other nodes. For a ctx without a deadline, and with
 // one node, only Config.AttemptTimeout and Config.LongestWait are bounds.
-func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
+func (c *Caller) allow(ctx context.Context, k *Call, state *retryState) allowance {
 	a := allowance{began: time.Now()}
 	left, share := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 	if deadline, bounded := ctx.Deadline(); bounded {
 		left = deadline.Sub(a.began)
 		count := c.nodes.Len()
-		share = max(left/time.Duration(count-t.failures%count), shortestShare)
+		share = max(left/time.Duration(count-state.failures%count), shortestShare)
 	}
 	patience := c.cfg.AttemptTimeout
 	if k.Patience != nil {
@@ -53,7 +53,7 @@ func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 	if k.MaxAttempt > 0 {
 		share = min(share, max(k.MaxAttempt, shortestShare))
 	}
-	if !k.waits() || k.Listen && t.failures > 0 { // after a failure, a quick attempt finds a node that replies
+	if !k.waits() || k.Listen && state.failures > 0 { // after a failure, a quick attempt finds a node that replies
 		a.total = min(patience, share)
 		return a
 	}
@@ -84,11 +84,11 @@ func (c *Caller) Growing(short time.Duration) func() time.Duration {
 func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte, a allowance) (Reply, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.total, errSilent)
 	defer cancel()
-	alone := func() (Reply, error) { return c.request(ctx, node, k, body, a) }
+	sendSeparately := func() (Reply, error) { return c.request(ctx, node, k, body, a) }
 	if k.shareable() {
-		return c.gathered(node).try(ctx, k, body, alone)
+		return c.gathererFor(node).try(ctx, k, body, sendSeparately)
 	}
-	return alone()
+	return sendSeparately()
 }
 
 func (c *Caller) request(ctx context.Context, node *nodes.Node, k *Call, body []byte, a allowance) (r Reply, err error) {

@@ -33,13 +33,15 @@ type Config struct {
 	Refused func(*Refusal) error
 }
 
-// trial is the state of one call's attempts.
-type trial struct {
+// retryState is the state of one call's attempts.
+type retryState struct {
 	failures int
-	ofNodes  int           // refusals by a node's own rule since a node last held the call; the call ends once each node has refused
-	since    time.Time     // when the first attempt failed
+	since    time.Time     // when the first attempt failed, or the cluster last said that it is overloaded
 	last     error         // the latest failure
 	pause    time.Duration // the least pause before the next attempt, at any node
+	// ofNodes counts the refusals by a node's own rule or certificate. The call ends once each node has refused it. If a
+	// node held the call before it failed, the count starts again.
+	ofNodes int
 	// ambiguous reports whether a failed attempt may have been carried out.
 	ambiguous bool
 }
@@ -111,12 +113,12 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 		ctx, end = WithEither(ctx, c.ctx)
 		defer end()
 	}
-	for t := (trial{ambiguous: k.Unsure}); ; {
-		node, err := c.next(ctx, &t, &k)
-		if err != nil || t.tooLong(ctx, c.cfg.GiveUpAfter) {
-			return Reply{}, t.givenUp(ctx, &k)
+	for state := (retryState{ambiguous: k.Unsure}); ; {
+		node, err := c.next(ctx, &state, &k)
+		if err != nil || state.tooLong(ctx, c.cfg.GiveUpAfter) {
+			return Reply{}, state.giveUpError(ctx, &k)
 		}
-		a := c.allow(ctx, &k, &t)
+		a := c.allow(ctx, &k, &state)
 		r, err := c.try(ctx, node, &k, body, a)
 		if ctx.Err() == nil {
 			c.outage.noteAttempt(a.began, err, c.deadlineOf(ctx))
@@ -125,8 +127,8 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 			c.nodes.MarkWorked(node, a.began)
 			return r, nil
 		}
-		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
-			return Reply{Node: node, Sent: c.At(a.began), Received: c.Now(), Wait: a.wait, Unsure: t.ambiguous}, err
+		if err = c.judge(ctx, &state, &k, node, a, err); err != nil {
+			return Reply{Node: node, Sent: c.At(a.began), Received: c.Now(), Wait: a.wait, Unsure: state.ambiguous}, err
 		}
 	}
 }
@@ -141,38 +143,38 @@ func (c *Caller) Read(ctx context.Context, k Call, into any) (Reply, error) {
 }
 
 // judge decides about a failed attempt: it returns nil for another attempt, or the error to end the call with.
-func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node, a allowance, err error) error {
+func (c *Caller) judge(ctx context.Context, state *retryState, k *Call, node *nodes.Node, a allowance, err error) error {
 	var refusal *Refusal
 	switch isRefusal := errors.As(err, &refusal); {
 	case !isRefusal && ctx.Err() != nil:
-		t.ambiguous = t.ambiguous || !notSent(err)
-		c.hungUp(ctx, t, node, a, err)
-		return t.givenUp(ctx, k)
+		state.ambiguous = state.ambiguous || !notSent(err)
+		c.markUnanswered(ctx, state, node, a, err)
+		return state.giveUpError(ctx, k)
 	case errors.Is(err, errSilent) && !notSent(err) && !k.Until.IsZero() && a.total < a.wait+shortestShare/2:
 		return ErrHeld
 	case isRefusal && refusal.Rule == "keys" && k.KeyOptional:
 		k.Key, k.KeyOptional = "", false
-	case isRefusal && !t.goesOn(refusal, c.nodes.Len()):
+	case isRefusal && !state.mayRetry(refusal, c.nodes.Len()):
 		if refusal.ofNode() {
 			c.nodes.MarkFailed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins at another node
 		} else {
 			c.nodes.MarkWorked(node, a.began)
 		}
-		if t.ambiguous && !refusal.final() && k.Method != http.MethodGet {
+		if state.ambiguous && !refusal.final() && k.Method != http.MethodGet {
 			err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
 		}
 		return err
 	default:
-		c.countFailure(t, k, node, a, err)
+		c.countFailure(state, k, node, a, err)
 		if k.Failed != nil {
 			k.Failed(err)
 		}
-		if k.NoRepeat && t.ambiguous {
-			return t.givenUp(ctx, k)
+		if k.NoRepeat && state.ambiguous {
+			return state.giveUpError(ctx, k)
 		}
 		if isCertificateError(err) {
-			if t.ofNodes++; t.ofNodes >= c.nodes.Len() {
-				return t.givenUp(ctx, k)
+			if state.ofNodes++; state.ofNodes >= c.nodes.Len() {
+				return state.giveUpError(ctx, k)
 			}
 		}
 	}
@@ -180,29 +182,29 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 }
 
 // countFailure counts a failed attempt and turns to the next node.
-func (c *Caller) countFailure(t *trial, k *Call, node *nodes.Node, a allowance, err error) {
-	if t.failures++; t.failures == 1 {
-		t.since = time.Now()
+func (c *Caller) countFailure(state *retryState, k *Call, node *nodes.Node, a allowance, err error) {
+	if state.failures++; state.failures == 1 {
+		state.since = time.Now()
 	}
-	if t.last = err; errors.Is(err, errSilent) {
-		t.last = fmt.Errorf("%s: %w", node, err)
+	if state.last = err; errors.Is(err, errSilent) {
+		state.last = fmt.Errorf("%s: %w", node, err)
 	}
 	var notBefore time.Time
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
 		notBefore = time.Now().Add(refusal.RetryAfter)
-		t.ambiguous = t.ambiguous || !refusal.noEffect()
+		state.ambiguous = state.ambiguous || !refusal.noEffect()
 		if refusal.Code == "overloaded" { // another node would ask the same leader
-			t.pause = refusal.RetryAfter + rand.N(refusal.RetryAfter/4+1)
+			state.pause = refusal.RetryAfter + rand.N(refusal.RetryAfter/4+1)
 			if k.waits() || k.RepeatOverloaded {
-				t.since = time.Now() // the cluster is reachable, so the wait goes on
+				state.since = time.Now() // the cluster is reachable, so the wait goes on
 			}
 		}
 	} else {
-		t.ambiguous = t.ambiguous || !notSent(err)
+		state.ambiguous = state.ambiguous || !notSent(err)
 	}
 	if heldBy(refusal, err, time.Since(a.began)) {
-		t.ofNodes = 0 // because a call may wait through several restarts of its nodes
+		state.ofNodes = 0 // because a call may wait through several restarts of its nodes
 	}
 	c.nodes.MarkFailed(node, notBefore, errors.Is(err, errSilent))
 	c.cfg.Log.Debug("attempt failed, turning to the next node", "node", node.Host(), "error", err)
@@ -220,10 +222,10 @@ func heldBy(refusal *Refusal, err error, duration time.Duration) bool {
 	return duration >= minHeld && !notSent(err) && !errors.Is(err, errSilent)
 }
 
-// hungUp makes later calls prefer the next node if ctx ended although this node had time to reply. That is so if the
-// call's deadline has passed, or if the node was silent for longer than the allowed wait. The wait counts only if the
-// request was sent.
-func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allowance, err error) {
+// markUnanswered makes later calls prefer the next node if ctx ended although this node had time to reply. The node had
+// time if the call's deadline has passed, or if the node was silent for longer than the allowed wait. The wait counts
+// only if the request was sent.
+func (c *Caller) markUnanswered(ctx context.Context, state *retryState, node *nodes.Node, a allowance, err error) {
 	if errors.Is(err, errUntried) {
 		return
 	}
@@ -234,14 +236,14 @@ func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allow
 	silent := time.Since(a.began)-a.wait >= shortestShare/2
 	if silent || a.wait == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		c.nodes.MarkFailed(node, time.Time{}, silent)
-		if t.last == nil {
-			t.last = fmt.Errorf("%s: %w", node, reason)
+		if state.last == nil {
+			state.last = fmt.Errorf("%s: %w", node, reason)
 		}
 	}
 }
 
-// goesOn reports whether another attempt may succeed: the refusal is by this node only, or temporary.
-func (t *trial) goesOn(refusal *Refusal, all int) bool {
+// mayRetry reports whether another attempt may succeed: the refusal is by this node only, or temporary.
+func (state *retryState) mayRetry(refusal *Refusal, all int) bool {
 	switch refusal.Status {
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
@@ -251,25 +253,25 @@ func (t *trial) goesOn(refusal *Refusal, all int) bool {
 			return false
 		}
 	}
-	t.ofNodes++ // a fault or a rule of this node: each other node is asked once
-	return t.ofNodes < all
+	state.ofNodes++ // a fault or a rule of this node: each other node is asked once
+	return state.ofNodes < all
 }
 
 // tooLong reports whether a call without a deadline has failed for the limit.
-func (t *trial) tooLong(ctx context.Context, limit time.Duration) bool {
+func (state *retryState) tooLong(ctx context.Context, limit time.Duration) bool {
 	_, bounded := ctx.Deadline()
-	return !bounded && t.failures > 0 && time.Since(t.since) >= limit
+	return !bounded && state.failures > 0 && time.Since(state.since) >= limit
 }
 
 // next returns the node to ask, after the pause that the failures and the nodes' Retry-After require. Within a round
 // over all nodes there is no pause, because the next node may work. If ctx ends, it fails with ctx's error.
-func (c *Caller) next(ctx context.Context, t *trial, k *Call) (*nodes.Node, error) {
-	elsewhere := k.OtherNode && t.failures == 0
+func (c *Caller) next(ctx context.Context, state *retryState, k *Call) (*nodes.Node, error) {
+	elsewhere := k.OtherNode && state.failures == 0
 	_, pause := c.nodes.Pick(time.Now(), elsewhere)
-	if t.failures > 0 && t.failures%c.nodes.Len() == 0 {
-		pause = max(pause, BackOff(t.failures/c.nodes.Len()))
+	if state.failures > 0 && state.failures%c.nodes.Len() == 0 {
+		pause = max(pause, BackOff(state.failures/c.nodes.Len()))
 	}
-	pause, t.pause = max(pause, t.pause), 0
+	pause, state.pause = max(pause, state.pause), 0
 	if k.MaxPause > 0 {
 		pause = min(pause, k.MaxPause)
 	}
@@ -280,12 +282,12 @@ func (c *Caller) next(ctx context.Context, t *trial, k *Call) (*nodes.Node, erro
 	return node, nil
 }
 
-func (t *trial) givenUp(ctx context.Context, k *Call) error {
+func (state *retryState) giveUpError(ctx context.Context, k *Call) error {
 	err := context.Cause(ctx) // nil: ctx has not ended, but GiveUpAfter has passed
-	if t.last != nil {
-		err = Join(err, fmt.Errorf("%w: %w", ErrUnreachable, t.last))
+	if state.last != nil {
+		err = Join(err, fmt.Errorf("%w: %w", ErrUnreachable, state.last))
 	}
-	if t.ambiguous && k.Method != http.MethodGet && !errors.Is(err, ErrOutcomeUnknown) {
+	if state.ambiguous && k.Method != http.MethodGet && !errors.Is(err, ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
 	}
 	return fmt.Errorf("signalbox: %s %s: %w", k.Method, nodes.Path(k.Path), err)

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// slowFlight is how long the next shared request waits for the requests under way. If they take longer, their node
+	// maxGatherDelay is how long the next shared request waits for the requests under way. If these take longer, the node
 	// is far away or silent.
-	slowFlight = 10 * time.Millisecond
+	maxGatherDelay = 10 * time.Millisecond
 	// maxMembers and maxBytes bound one shared request, well below a node's defaults (1,000 operations, 1 MiB).
 	maxMembers = 256
 	maxBytes   = 256 << 10
-	// crowdedFor is how long operations that release permits are sent separately after a node was overloaded.
-	crowdedFor = time.Second
+	// overloadPause is how long operations that release permits are sent separately after a node was overloaded.
+	overloadPause = time.Second
 	// separateFor is how long all operations are sent separately after a node or a proxy rejected a shared request.
 	separateFor = time.Minute
 )
@@ -64,15 +64,15 @@ type gatherer struct {
 	c    *Caller
 	node *nodes.Node
 
-	mu       sync.Mutex
-	underWay int       // how many requests are under way
-	crowded  time.Time // until when operations that release permits are sent separately
-	separate time.Time // until when all operations are sent separately
-	next     *shared   // gathers the attempts for the next request; nil: no attempt yet
+	mu              sync.Mutex
+	underWay        int            // how many requests are under way
+	overloadedUntil time.Time      // until when operations that release permits are sent separately
+	separateUntil   time.Time      // until when all operations are sent separately
+	next            *sharedRequest // gathers the attempts for the next request; nil: no attempt yet
 }
 
-// shared is one request of several attempts.
-type shared struct {
+// sharedRequest is one request of several attempts.
+type sharedRequest struct {
 	gatherer *gatherer
 	timer    *time.Timer
 	ended    chan struct{} // closed once the request is over
@@ -82,7 +82,7 @@ type shared struct {
 	members []*member
 	bytes   int
 	sent    bool
-	present int // how many members have a caller that still waits
+	waiting int // how many members have a caller that still waits
 }
 
 type member struct {
@@ -95,7 +95,7 @@ type outcome struct {
 	err   error
 }
 
-func (c *Caller) gathered(node *nodes.Node) *gatherer {
+func (c *Caller) gathererFor(node *nodes.Node) *gatherer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.gatherers[node]
@@ -113,14 +113,14 @@ func (k *Call) shareable() bool {
 		utf8.ValidString(k.Operation.Semaphore) && utf8.ValidString(k.Query.Get(groupParameter)) // JSON would replace invalid bytes
 }
 
-// try makes one attempt: in a shared request, or by a call of alone, which sends a separate request.
-func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (Reply, error)) (Reply, error) {
+// try makes one attempt: in a shared request, or by a call of sendSeparately, which sends a separate request.
+func (g *gatherer) try(ctx context.Context, k *Call, body []byte, sendSeparately func() (Reply, error)) (Reply, error) {
 	g.mu.Lock()
-	if now := time.Now(); g.underWay == 0 || now.Before(g.separate) || k.Operation.givesBack() && now.Before(g.crowded) {
+	if now := time.Now(); g.underWay == 0 || now.Before(g.separateUntil) || k.Operation.givesBack() && now.Before(g.overloadedUntil) {
 		g.underWay++
 		g.mu.Unlock()
 		defer g.finishRequest()
-		return alone()
+		return sendSeparately()
 	}
 	m := &member{operation: k.operation(body), result: make(chan outcome, 1)}
 	s := g.join(m)
@@ -129,15 +129,15 @@ func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (
 	case o := <-m.result:
 		if errors.Is(o.err, errSeparate) {
 			g.mu.Lock()
-			g.separate = time.Now().Add(separateFor)
+			g.separateUntil = time.Now().Add(separateFor)
 			g.mu.Unlock()
-			return alone()
+			return sendSeparately()
 		}
 		if errors.Is(o.err, Code("overloaded")) && k.Operation.givesBack() {
 			g.mu.Lock()
-			g.crowded = time.Now().Add(crowdedFor)
+			g.overloadedUntil = time.Now().Add(overloadPause)
 			g.mu.Unlock()
-			return alone()
+			return sendSeparately()
 		}
 		return o.reply, o.err
 	case <-ctx.Done():
@@ -149,15 +149,15 @@ func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (
 }
 
 // join adds a member to the next request; g.mu is held.
-func (g *gatherer) join(m *member) *shared {
+func (g *gatherer) join(m *member) *sharedRequest {
 	if s := g.next; s != nil && s.bytes+len(m.operation) > maxBytes {
 		g.send(s)
 	}
 	s := g.next
 	if s == nil {
-		s = &shared{gatherer: g, ended: make(chan struct{})}
+		s = &sharedRequest{gatherer: g, ended: make(chan struct{})}
 		g.next = s
-		s.timer = time.AfterFunc(slowFlight, func() {
+		s.timer = time.AfterFunc(maxGatherDelay, func() {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.send(s)
@@ -165,7 +165,7 @@ func (g *gatherer) join(m *member) *shared {
 	}
 	s.members = append(s.members, m)
 	s.bytes += len(m.operation) + 1
-	if s.present++; len(s.members) == maxMembers {
+	if s.waiting++; len(s.members) == maxMembers {
 		g.send(s)
 	}
 	return s
@@ -181,7 +181,7 @@ func (g *gatherer) finishRequest() {
 }
 
 // send sends the gathered members of a request, once; g.mu is held.
-func (g *gatherer) send(s *shared) {
+func (g *gatherer) send(s *sharedRequest) {
 	if s.sent {
 		return
 	}
@@ -205,7 +205,7 @@ func (g *gatherer) send(s *shared) {
 	}()
 }
 
-func (s *shared) body() []byte {
+func (s *sharedRequest) body() []byte {
 	body := make([]byte, 0, s.bytes+len(`{"operations":[]}`))
 	body = append(body, `{"operations":[`...)
 	for i, m := range s.members {
@@ -219,15 +219,15 @@ func (s *shared) body() []byte {
 
 // leave removes the caller of a member, and reports whether the member was sent. If no caller is left, it aborts the
 // request and waits until that is done, so that the outcome of each attempt is known.
-func (s *shared) leave(m *member) (sent bool) {
+func (s *sharedRequest) leave(m *member) (sent bool) {
 	s.gatherer.mu.Lock()
-	s.present--
+	s.waiting--
 	if !s.sent {
 		s.members = slices.DeleteFunc(s.members, func(other *member) bool { return other == m })
 		s.gatherer.mu.Unlock()
 		return false
 	}
-	last := s.present == 0
+	last := s.waiting == 0
 	s.gatherer.mu.Unlock()
 	if last {
 		s.abort()
@@ -238,7 +238,7 @@ func (s *shared) leave(m *member) (sent bool) {
 
 // deliver gives each member its own result. If a node rejects the request as a whole, because it has no batch route or
 // a smaller limit, the members are sent separately.
-func (s *shared) deliver(r *Reply, err error) {
+func (s *sharedRequest) deliver(r *Reply, err error) {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
 		switch refusal.Status {

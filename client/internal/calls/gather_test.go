@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// flight is how long a node takes for a request, less than slowFlight.
+// flight is how long a node takes for a request, less than maxGatherDelay.
 const flight = 4 * time.Millisecond
 
 // sharing is a node that replies after some time. Its reply to a shared request has one result for each member, made by
@@ -389,7 +389,7 @@ func TestGatherGivesBackFirst(t *testing.T) {
 			}
 			b.took(began, 0, 30*time.Millisecond)
 		}
-		time.Sleep(crowdedFor) // virtual
+		time.Sleep(overloadPause) // virtual
 		first, second := b.begin(b.Context(), back(0)), b.begin(b.Context(), back(1))
 		<-first
 		<-second

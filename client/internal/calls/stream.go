@@ -13,49 +13,52 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// Stream is the body of a reply that is read while it is sent. It is for one goroutine, which must close it.
+// Stream is the body of a reply, which its reader gets while the node still sends it. For example, a node sends events
+// as they happen. A Stream is for one goroutine, which must close it.
 type Stream struct {
 	Index uint64 // index of the state that the reply reflects; 0: unknown
 
-	ctx     context.Context
-	body    io.ReadCloser
-	quiet   time.Duration
-	alarm   *time.Timer
-	end     func() // ends the attempt
-	endCall func()
+	ctx         context.Context // of the HTTP request
+	body        io.ReadCloser
+	idleTimeout time.Duration
+	timer       *time.Timer // cancels ctx: while open runs, after AttemptTimeout; while Read blocks, after idleTimeout
+	end         func()      // cancels ctx
+	endCall     func()      // ends the context that Open made for all attempts
 }
 
-// Open sends a GET, as Caller.Do does, and returns the reply's body as a stream. The stream fails if no byte arrives
-// for the time quiet, when ctx ends, and when the Caller is closed.
-func Open(ctx context.Context, c *Caller, path []string, query url.Values, quiet time.Duration) (*Stream, error) {
+// Open sends a GET to one node after another, as Caller.Do does, until a node replies with 200. It returns when the
+// header of the reply has arrived; Read reads the body. The stream fails if no byte arrives for idleTimeout, when ctx
+// ends, and when the Caller is closed.
+func Open(ctx context.Context, c *Caller, path []string, query url.Values, idleTimeout time.Duration) (*Stream, error) {
 	k := Call{Method: http.MethodGet, Path: path, Query: query}
 	ctx, end := WithEither(ctx, c.ctx)
-	for t := (trial{}); ; {
-		node, err := c.next(ctx, &t, &k)
-		if err != nil || t.tooLong(ctx, c.cfg.GiveUpAfter) {
+	for state := (retryState{}); ; {
+		node, err := c.next(ctx, &state, &k)
+		if err != nil || state.tooLong(ctx, c.cfg.GiveUpAfter) {
 			defer end()
-			return nil, t.givenUp(ctx, &k)
+			return nil, state.giveUpError(ctx, &k)
 		}
 		a := allowance{began: time.Now(), total: c.cfg.AttemptTimeout}
 		s, err := open(ctx, c, node, &k, a)
 		if err == nil {
 			c.nodes.MarkWorked(node, a.began)
-			s.quiet, s.endCall = quiet, end
-			s.alarm.Stop()
+			s.idleTimeout, s.endCall = idleTimeout, end
+			s.timer.Stop()
 			return s, nil
 		}
-		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
+		if err = c.judge(ctx, &state, &k, node, a, err); err != nil {
 			end()
 			return nil, err
 		}
 	}
 }
 
+// open makes one attempt at one node. It leaves s.timer running, which Open stops.
 func open(ctx context.Context, c *Caller, node *nodes.Node, k *Call, a allowance) (_ *Stream, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &Stream{ctx: ctx, alarm: time.AfterFunc(a.total, func() { cancel(errSilent) })}
+	s := &Stream{ctx: ctx, timer: time.AfterFunc(a.total, func() { cancel(errSilent) })}
 	s.end = func() {
-		s.alarm.Stop()
+		s.timer.Stop()
 		cancel(nil)
 	}
 	defer func() {
@@ -87,27 +90,29 @@ func open(ctx context.Context, c *Caller, node *nodes.Node, k *Call, a allowance
 	return s, nil
 }
 
-// Read reads from the body. It fails if no byte arrives for s.quiet; the time between two calls of Read does not count.
+// Read reads from the body. It fails if it has waited for a byte for s.idleTimeout. The time between two calls of Read
+// does not count, so a slow reader loses no stream.
 func (s *Stream) Read(p []byte) (int, error) {
-	s.alarm.Reset(s.quiet)
+	s.timer.Reset(s.idleTimeout)
 	n, err := s.body.Read(p)
-	s.alarm.Stop()
+	s.timer.Stop()
 	if err != nil && err != io.EOF {
 		err = silence(s.ctx, err)
 	}
 	return n, err
 }
 
-// Close ends the request.
+// Close ends the HTTP request.
 func (s *Stream) Close() error {
 	s.end()
 	s.endCall()
 	return s.body.Close()
 }
 
-// Follow yields a state, and yields it again after each change. The first call is k, and each later call waits for the
-// next change. read makes the call, and returns the state with its index, from which the next call waits. If a node
-// replies early with an unchanged index, Follow pauses. An error of read is yielded last.
+// Follow yields a state, and yields it again after each change. It calls read once for each HTTP request. The first
+// read gets k. Each later read gets k with the index of the state that was read before; a node holds this request until
+// the state has another index, or until the wait ends. read sends the request, and returns the state and its index. An
+// error of read is yielded last.
 func Follow[State any](ctx context.Context, k Call, read func(k Call) (s State, index uint64, r Reply, err error)) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
 		var empty State

@@ -16,10 +16,10 @@ import (
 func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64) (Reply, error) {
 	ctx, end := WithEither(ctx, c.ctx)
 	defer end()
-	for t := (trial{}); ; {
-		node, err := c.next(ctx, &t, &k)
-		if err != nil || t.tooLong(ctx, c.cfg.GiveUpAfter) {
-			return Reply{}, t.givenUp(ctx, &k)
+	for state := (retryState{}); ; {
+		node, err := c.next(ctx, &state, &k)
+		if err != nil || state.tooLong(ctx, c.cfg.GiveUpAfter) {
+			return Reply{}, state.giveUpError(ctx, &k)
 		}
 		began := time.Now()
 		r, err := upload(ctx, c, node, &k, io.NewSectionReader(body, 0, size))
@@ -33,9 +33,9 @@ func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64
 				return Reply{Node: node}, err
 			}
 		}
-		c.countFailure(&t, &k, node, allowance{began: began}, err)
-		if ctx.Err() != nil || t.ambiguous || isCertificateError(err) {
-			return Reply{Node: node}, t.givenUp(ctx, &k)
+		c.countFailure(&state, &k, node, allowance{began: began}, err)
+		if ctx.Err() != nil || state.ambiguous || isCertificateError(err) {
+			return Reply{Node: node}, state.giveUpError(ctx, &k)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type Node struct {
 	user *url.Userinfo // may be a token; nil: no user
 
 	// Guarded by List.mu.
-	notBefore time.Time // from its Retry-After; no request is sent before that
+	notBefore time.Time // the end of its Retry-After, before which it gets no request
 	suspect   bool      // it did not reply to its latest request
 	failedAt  time.Time // when it last failed with a reply or an error
 }
@@ -30,7 +30,7 @@ type Node struct {
 type List struct {
 	mu      sync.Mutex
 	nodes   []*Node // never changed
-	current int     // index of the last node that worked
+	current int     // index of the node that Pick prefers: the last node that worked or, once it has failed, the next node
 }
 
 // Parse reads base URLs: "http://n1:8701", or "n1:8701" for the same. A path stays part of every URL. A user and
@@ -84,8 +84,8 @@ func (l *List) Hosts() string {
 // Len returns the number of nodes.
 func (l *List) Len() int { return len(l.nodes) }
 
-// Pick returns the node to ask next, and how long to pause before that. It prefers the last node that worked, unless
-// that node has failed since, asked for a pause or is suspect. With elsewhere it prefers another node.
+// Pick returns the node to ask next, and how long to pause before that. It prefers the current node, unless that node
+// asked for a pause or is suspect. With elsewhere it prefers the node after the current node.
 func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,16 +94,16 @@ func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
 		first++
 	}
 	var best *Node
-	var pause, least time.Duration
+	var pause, leastCost time.Duration
 	for i := range l.nodes {
 		candidate := l.nodes[(first+i)%len(l.nodes)]
-		alone := max(0, candidate.notBefore.Sub(now))
-		cost := alone
+		ownPause := max(0, candidate.notBefore.Sub(now))
+		cost := ownPause
 		if candidate.suspect {
 			cost += suspicion
 		}
-		if best == nil || cost < least {
-			best, pause, least = candidate, alone, cost
+		if best == nil || cost < leastCost {
+			best, pause, leastCost = candidate, ownPause, cost
 		}
 	}
 	return best, pause
@@ -112,28 +112,28 @@ func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
 // MarkFailed records a failed request to a node. If it is the current node, the next node becomes the current node. Pick
 // does not choose the failed node before notBefore. silent makes the node suspect; any other failure shows that a
 // process replies there.
-func (l *List) MarkFailed(which *Node, notBefore time.Time, silent bool) {
+func (l *List) MarkFailed(node *Node, notBefore time.Time, silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	which.notBefore, which.suspect, which.failedAt = notBefore, silent, time.Time{}
+	node.notBefore, node.suspect, node.failedAt = notBefore, silent, time.Time{}
 	if !silent {
-		which.failedAt = time.Now()
+		node.failedAt = time.Now()
 	}
-	if l.nodes[l.current] == which {
+	if l.nodes[l.current] == node {
 		l.current = (l.current + 1) % len(l.nodes)
 	}
 }
 
 // MarkWorked makes a node the current node, unless another attempt at it has failed since began. (One shared HTTP request
 // can succeed for one call and fail for another.)
-func (l *List) MarkWorked(which *Node, began time.Time) {
+func (l *List) MarkWorked(node *Node, began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if which.failedAt.After(began) {
+	if node.failedAt.After(began) {
 		return
 	}
-	which.notBefore, which.suspect = time.Time{}, false
-	l.current = slices.Index(l.nodes, which)
+	node.notBefore, node.suspect = time.Time{}, false
+	l.current = slices.Index(l.nodes, node)
 }
 
 // Host returns the node's host and port.

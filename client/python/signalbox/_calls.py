@@ -19,8 +19,8 @@ from urllib.parse import urlencode
 
 from ._call import MAX_SECONDS, Call, Reply
 from ._credentials import Credentials
-from ._errors import Canceled, Refused, SignalboxError, Unavailable, Unreachable, WaitEnded, final, no_effect, of_node, refusal
-from ._flight import Flights, Silent, Untried, shareable
+from ._errors import Refused, SignalboxError, Unavailable, Unreachable, WaitEnded, final, no_effect, of_node, refusal
+from ._gather import Gatherer, Silent, Untried, shareable
 from ._http import NotSent, Pool
 from ._nodes import Node, Nodes, encode
 from ._reactor import GRACE, Reactor
@@ -57,7 +57,7 @@ class Caller:
         self._attempt_timeout, self._longest_wait, self.give_up_after = attempt_timeout, longest_wait, give_up_after
         self._pool = Pool(credentials)
         self._reactor, self._pid = Reactor(self._pool.close), os.getpid()
-        self._flights: Dict[int, Flights] = {}  # by the id of the node
+        self._gatherers: Dict[int, Gatherer] = {}  # by the id of the node
         self._contended: Dict[Tuple[str, str], float] = {}  # places where a call had to wait, and until when the place counts as contended
         self.sessions: Dict[str, Live] = {}  #: the sessions that are renewed, by their ids
         _callers.add(self)
@@ -78,9 +78,9 @@ class Caller:
     def forked(self) -> None:
         """Resets this object in a child process. The parent keeps its connections and sessions."""
         self._pid = os.getpid()
-        for flights in self._flights.values():
-            flights.abandon()
-        self._flights = {}
+        for gatherer in self._gatherers.values():
+            gatherer.abandon()
+        self._gatherers = {}
         self._reactor.abandon()
         sessions, self.sessions = list(self.sessions.values()), {}
         for session in sessions:
@@ -187,16 +187,16 @@ class Caller:
         """Sends a call once, separately or in a shared request."""
         end = time.monotonic() + total
         if not shareable(call, wait):
-            return await self._alone(node, call, body, end, wait, cancel)
-        flights = self._flights.get(id(node))
-        if flights is None:
+            return await self._send_request(node, call, body, end, wait, cancel)
+        gatherer = self._gatherers.get(id(node))
+        if gatherer is None:
             batch = Call("POST", ("v1", "batch"))
-            flights = self._flights[id(node)] = Flights(
-                str(node), lambda body, end, cancel: self._alone(node, batch, body, end, 0.0, cancel), lambda work: self._reactor.spawn(work)
+            gatherer = self._gatherers[id(node)] = Gatherer(
+                str(node), lambda body, end, cancel: self._send_request(node, batch, body, end, 0.0, cancel), lambda work: self._reactor.spawn(work)
             )
-        return await flights.attempt(call, end, cancel, lambda: self._alone(node, call, body, end, wait, cancel))
+        return await gatherer.attempt(call, end, cancel, lambda: self._send_request(node, call, body, end, wait, cancel))
 
-    async def _alone(self, node: Node, call: Call, body: Optional[bytes], end: float, wait: float, cancel: Cancel) -> Reply:
+    async def _send_request(self, node: Node, call: Call, body: Optional[bytes], end: float, wait: float, cancel: Cancel) -> Reply:
         """Sends one request. If the node refuses the token and the token file has changed, the request is sent again with the new token."""
         authorization = self._credentials.authorization(node)
         try:
@@ -309,7 +309,7 @@ atexit.register(_at_exit)
 def _given_up(cancel: Cancel, deadline: Optional[float], last: Optional[Exception], ambiguous: bool) -> SignalboxError:
     error: SignalboxError
     if cancel.canceled:
-        error = Canceled("the call was canceled")
+        error = cancel._error()
     elif last is None:
         error = Unreachable("the time for the call was over before a node replied")
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 import weakref
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
@@ -14,11 +15,11 @@ from ._call import Call, Reply, end_of, new_key
 from ._calls import Caller, back_off, wait_ended
 from ._credentials import Credentials
 from ._decorator import limited
-from ._errors import Canceled, Closed, LimitReached, Over, SignalboxError, Unavailable, Unreachable
+from ._errors import LimitReached, Over, SignalboxError, Unavailable, Unreachable
 from ._nodes import Nodes
 from ._reactor import GRACE, Work
 from ._session import SETTLED, Lease, Session
-from ._time import Cancel, Unpicklable, either, void
+from ._time import Cancel, Closing, Unpicklable, either, void
 from ._values import Place
 
 T = TypeVar("T")
@@ -348,7 +349,7 @@ class Client(Operations, Unpicklable):
         longest = min(values.seconds("longest_wait", longest_wait, 0.001), self._max_wait)
         attempt, give_up = values.seconds("attempt_timeout", attempt_timeout, 0.001), values.seconds("give_up_after", give_up_after)
         self._calls = Caller(nodes, credentials, values.headers({} if headers is None else headers), attempt, longest, give_up)
-        self._closing = Cancel()
+        self._closing = Closing()
         weakref.finalize(self, self._calls.retire).atexit = False
 
     # Leases and sessions
@@ -377,7 +378,7 @@ class Client(Operations, Unpicklable):
         wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
 
         async def start() -> Lease:
-            with either(stop, left, self._closing) as both:
+            with self._while_open(stop, left) as both:
                 return await self._lease(want.place, one, asked, wait, life, both)
 
         return Work(start, left, lambda lease: lease._begin_release())
@@ -460,7 +461,7 @@ class Client(Operations, Unpicklable):
         life, left, timeout = self._life(ttl, margin, metadata), Cancel(), values.some_seconds("timeout", timeout)
 
         async def start() -> Session:
-            with either(left, self._closing) as both:
+            with self._while_open(left) as both:
                 return await self._open(life, False, None if timeout is None else time.monotonic() + timeout, both)
 
         return Work(start, left, lambda session: session.begin_close())
@@ -486,11 +487,9 @@ class Client(Operations, Unpicklable):
         session._begin(reply, waited_ms, reply.body["expires_in_ms"])
         if self._closing.canceled:  # ``close`` may have missed this session
             session.begin_close()
-            raise Closed("the client was closed")
+            raise self._closing._error()
 
     def _life(self, ttl: float, margin: float, metadata: Optional[Mapping[str, str]]) -> _Life:
-        if self._closing.canceled:
-            raise Closed("the client was closed")
         ttl, margin = values.seconds("ttl", ttl, 0.001), values.seconds("margin", margin)
         if margin > ttl / 2:
             raise ValueError("a margin is at most half of the ttl")
@@ -542,7 +541,7 @@ class Client(Operations, Unpicklable):
         wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
 
         async def start() -> int:
-            with either(stop, left, self._closing) as both:
+            with self._while_open(stop, left) as both:
                 return await self._down(name, call, wait, both)
 
         async def give_back(taken: int) -> None:
@@ -597,9 +596,17 @@ class Client(Operations, Unpicklable):
                 return reply
             early = early + 1 if reply.early else 0
             if early and await cancel.pause(back_off(early)):
-                raise Canceled("the call was canceled")
+                raise cancel._error()
 
     # Inside
+
+    @contextmanager
+    def _while_open(self, *parents: Optional[Cancel]) -> Iterator[Cancel]:
+        """Makes a Cancel that also ends with its parents and with the client. Raises ``Closed``, before anything is sent, if the client was closed."""
+        if self._closing.canceled:
+            raise self._closing._error()
+        with either(*parents, self._closing) as cancel:
+            yield cancel
 
     def _send(self, call: Call, decode: Callable[[Reply], T]) -> T:
         return self._calls.reactor.run(self._to_send(call, decode))
@@ -608,7 +615,7 @@ class Client(Operations, Unpicklable):
         left = Cancel()
 
         async def start() -> T:
-            with either(left, self._closing) as both:
+            with self._while_open(left) as both:
                 return decode(await self._calls.do(call, None, both))
 
         return Work(start, left, renewed=False)

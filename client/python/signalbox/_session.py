@@ -14,7 +14,7 @@ from . import _values as values
 from ._call import Call, Reply, end_of, new_key
 from ._calls import Caller, back_off, wait_ended
 from ._errors import (
-    Canceled, Closed, Deleted, ExpiredSession, Hierarchy, InvalidRequest, LeaseExists, LimitReached, LineFull, Lost, Never, NoTotal, NotHeld, NotRenewed, Over,
+    Closed, Deleted, ExpiredSession, Hierarchy, InvalidRequest, LeaseExists, LimitReached, LineFull, Lost, Never, NoTotal, NotHeld, NotRenewed, Over,
     PreconditionFailed, Refused, Revoked, SignalboxError, Superseded, Unavailable, UnknownSemaphore, UnknownSession, Unreachable,
 )  # fmt: skip
 from ._reactor import GRACE, Work
@@ -331,12 +331,30 @@ class Session(_Holder):
                         raise over from e
                     raise
                 left = self._let_go(places, unsure=call if getattr(e, "outcome_unknown", True) else None)
+                grace = time.monotonic() + GRACE
                 confirmed = await left.pause(GRACE)
                 if confirmed and isinstance(e, SignalboxError):
                     e.outcome_unknown = False  # the request was withdrawn
                 if confirmed and deadline is not None and isinstance(e, Unreachable) and time.monotonic() >= deadline:
-                    raise wait_ended(", ".join(name for name, _ in places)) from e  # the cluster confirmed the withdrawal, so only the permits were missing
+                    # The cluster confirmed the withdrawal, so only the permits were missing.
+                    raise wait_ended(", ".join(name for name, _ in places), await self._find_pause(places, grace, both)) from e
                 raise
+
+    async def _find_pause(self, places: List[Place], until: float, cancel: Cancel) -> Optional[Unavailable]:
+        """Returns the refusal by the first paused semaphore, or None.
+
+        It reads the semaphores, because the reply to a withdrawal does not tell why the request waited. A pause that a refused try has told before the wait
+        may be over.
+        """
+        for name, _ in places:
+            try:
+                query = {"consistency": "stale", "holders": "0", "waiters": "0"}
+                shown = await self._calls.do(Call("GET", ("v1", "semaphores", name), query=query), until, cancel)
+            except SignalboxError:
+                return None
+            if shown.body.get("paused"):
+                return Unavailable(409, {"reason": shown.body["paused"], "rule": "paused"})
+        return None
 
     async def _claim(self, places: List[Place], deadline: Optional[float], cancel: Cancel) -> None:
         """Reserves the places. It first waits until their earlier releases are confirmed, because a late release could withdraw the new request."""
@@ -354,7 +372,7 @@ class Session(_Holder):
                 ended = await first.pause(None if deadline is None else deadline - time.monotonic())
             if cancel.canceled:
                 self.check()
-                raise Canceled("the call was canceled")
+                raise cancel._error()
             if not ended and deadline is not None and time.monotonic() >= deadline:
                 raise wait_ended(places[0][0])
 

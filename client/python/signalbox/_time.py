@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+
+from ._errors import Canceled, Closed, SignalboxError
 
 
 def _clock() -> Callable[[], float]:
@@ -73,6 +75,10 @@ class Cancel(Unpicklable):
         """Whether ``cancel`` was called."""
         return self._canceled
 
+    def _error(self) -> SignalboxError:
+        """Returns the error of a call that this object has ended."""
+        return Canceled("the call was canceled")
+
     def wait(self, seconds: Optional[float]) -> bool:
         """Blocks for this many seconds, or until ``cancel`` is called, and returns whether ``cancel`` was called."""
         if self._canceled or seconds is not None and seconds <= 0:
@@ -136,11 +142,29 @@ def in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> Ca
     return call
 
 
+class Closing(Cancel):
+    """The close of a client. Its calls raise ``Closed``."""
+
+    def _error(self) -> SignalboxError:
+        return Closed("the client was closed")
+
+
+class _Either(Cancel):
+    """A Cancel that also ends with its parents. The error is the error of the first parent that has ended, because it says why the call ended."""
+
+    def __init__(self, parents: Tuple[Cancel, ...]) -> None:
+        super().__init__()
+        self._parents = parents
+
+    def _error(self) -> SignalboxError:
+        return next((parent._error() for parent in self._parents if parent.canceled), super()._error())
+
+
 @contextmanager
 def either(*parents: Optional[Cancel]) -> Iterator[Cancel]:
     """Makes a Cancel that also ends with its parents."""
-    both = Cancel()
-    undo = [parent.add(both.cancel) for parent in parents if parent is not None]
+    both = _Either(tuple(parent for parent in parents if parent is not None))
+    undo = [parent.add(both.cancel) for parent in both._parents]
     try:
         yield both
     finally:

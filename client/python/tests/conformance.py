@@ -252,6 +252,9 @@ class Case:
     def restart(self, step: Step, client: sb.Client) -> None:
         self.harness.restart()
 
+    def close_client(self, step: Step, client: sb.Client) -> Result:
+        return {} if client.close(20) else {"error": "not confirmed"}
+
     def cut(self, step: Step, client: sb.Client) -> None:
         self.harness.ask("cut")
 

@@ -651,6 +651,43 @@ class TestClient(unittest.TestCase):
             self.client().lease("db", cancel=cancel)
         self.assertLess(time.monotonic() - began, 4)  # with the two seconds to withdraw it
 
+    def test_a_closed_client_says_so(self) -> None:
+        """``Closed``, not ``Canceled``: for calls that were under way, and for later calls, which send nothing."""
+        calls: List[Callable[[sb.Client], object]] = [
+            lambda c: c.lease("db", cancel=sb.Cancel()), lambda c: c.session(), lambda c: c.down("db"), lambda c: c.up("db"), lambda c: c.get("db"),
+        ]  # fmt: skip
+        self.node.deaf = True
+        for call in calls[0], calls[-1]:
+            client = self.client()
+            threading.Timer(0.1, client.close, (0,)).start()
+            with self.assertRaises(sb.Closed):
+                call(client)
+        self.node.deaf = False
+        sent = len(self.node.requests)
+        for call in calls:
+            with self.assertRaises(sb.Closed):
+                call(client)
+        self.assertEqual(len(self.node.requests), sent)
+
+    def test_a_closed_client_says_so_to_asyncio(self) -> None:
+        async def main() -> None:
+            client = sb.AsyncClient(self.node.address, attempt_timeout=1)
+            self.node.deaf = True
+            under_way = [asyncio.ensure_future(call) for call in (client.get("db"), client.up("db"), client.down("db"))]
+            await asyncio.sleep(0)  # starts the tasks
+            await client.close(0)
+            self.node.deaf = False
+            for task in under_way:
+                with self.assertRaises(sb.Closed):
+                    await task
+            sent = len(self.node.requests)
+            for call in (lambda: client.get("db"), lambda: client.down("db"), lambda: client.lease("db"), lambda: client.session()):
+                with self.assertRaises(sb.Closed):
+                    await call()
+            self.assertEqual(len(self.node.requests), sent)
+
+        asyncio.run(main())
+
     def test_token_file_is_followed(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "token")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import unittest
 
 from node import NodeTest, sb
@@ -57,6 +58,25 @@ class TestGroups(NodeTest):
 
         self.assertEqual(held(), 2)
         self.assertEqual((c.down(pool, 3, group="acme", wait=2), c.get(pool).available), (3, 97))
+
+    def test_a_wait_that_ends_in_a_pause_tells_the_reason(self) -> None:
+        """However often, and whether the call is about one semaphore or several. After the pause the error has no reason."""
+        c, name = self.client, self.name
+        c.put(name, 1)
+        with c.session() as s, c.lease(name):
+            c.pause(name, "disk swap")
+            for call in (c.lease, s.acquire, c.down, c.lease, s.acquire):
+                with self.assertRaises(sb.WaitEnded) as ended:
+                    call(name, wait=0.1)
+                self.assertEqual((ended.exception.reason, ended.exception.rule), ("disk swap", "paused"))
+            for several in (s.acquire_any, s.acquire_all):
+                with self.assertRaises(sb.WaitEnded) as ended:
+                    several([name], wait=0.1)
+                self.assertEqual((ended.exception.reason, ended.exception.rule), ("disk swap", "paused"))
+            threading.Timer(0.3, c.resume, (name,)).start()
+            with self.assertRaises(sb.WaitEnded) as ended:
+                s.acquire(name, wait=1)
+            self.assertEqual(ended.exception.reason, "")
 
     def test_limits_of_groups(self) -> None:
         c, name = self.client, self.name

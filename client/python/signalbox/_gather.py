@@ -18,10 +18,10 @@ from ._errors import Refused, refused
 from ._http import NotSent
 from ._time import Cancel, in_loop
 
-_SLOW = 0.01  # seconds that a shared request waits for the earlier request to return: the node may be far away, or silent
+_MAX_DELAY = 0.01  # seconds that a shared request waits for the earlier request to return: the node may be far away, or silent
 _MAX_MEMBERS, _MAX_BYTES = 256, 256 << 10  # of one shared request, well below a node's limits
-_PAUSE = 1.0  # seconds for which calls of _GIVES_BACK are sent separately after a node was overloaded
-_REFUSED = 60.0  # seconds for which all calls are sent separately after a node or a proxy has refused a shared request
+_OVERLOAD_PAUSE = 1.0  # seconds for which calls of _GIVES_BACK are sent separately after a node was overloaded
+_SEPARATE_FOR = 60.0  # seconds for which all calls are sent separately after a node or a proxy has refused a shared request
 _RETRY_AFTER = {"unavailable": 1.0, "storage-full": 10.0, "states-differ": 10.0}  # a member's result has no Retry-After header; other 429 and 503: 1 s
 _GIVES_BACK = frozenset(("release", "end", "up"))  # operations that give permits back: an overloaded node prefers them if they are sent separately
 
@@ -53,7 +53,7 @@ class _SharedRequest:
     size: int = 0
     timer: Optional[asyncio.TimerHandle] = None
     sent: bool = False
-    present: int = 0  # members whose callers still wait
+    waiting: int = 0  # members whose callers still wait
     cancel: Cancel = field(default_factory=Cancel)
 
 
@@ -62,8 +62,8 @@ def shareable(call: Call, wait: float) -> bool:
     return bool(call.operation) and not call.listen and wait == 0 and not call.headers and (call.key is not None or call.operation == "end")
 
 
-class Flights:
-    """The requests to one node. Only the client's loop may use it."""
+class Gatherer:
+    """Gathers the calls to one node while a request to it is under way. Only the client's loop may use it."""
 
     def __init__(
         self, node: str, request: Callable[[bytes, float, Cancel], Coroutine[Any, Any, Reply]], spawn: Callable[[Coroutine[Any, Any, None]], object]
@@ -78,13 +78,13 @@ class Flights:
         """Stops sending, in a child process: the inherited calls belong to the parent."""
         self._spawn = lambda work: work.close()
 
-    async def attempt(self, call: Call, end: float, cancel: Cancel, alone: Callable[[], Coroutine[Any, Any, Reply]]) -> Reply:
+    async def attempt(self, call: Call, end: float, cancel: Cancel, send_separately: Callable[[], Coroutine[Any, Any, Reply]]) -> Reply:
         """Sends a call once, separately or in a shared request."""
         moment = time.monotonic()
         if self._under_way == 0 or moment < self._separate_until or call.operation in _GIVES_BACK and moment < self._overloaded_until:
             self._under_way += 1
             try:
-                return await alone()
+                return await send_separately()
             finally:
                 self._finish()
         loop = asyncio.get_running_loop()
@@ -99,13 +99,13 @@ class Flights:
                 raise result
             return result
         except _Separate:
-            self._separate_until = time.monotonic() + _REFUSED
-            return await alone()
+            self._separate_until = time.monotonic() + _SEPARATE_FOR
+            return await send_separately()
         except Refused as e:
             if e.code != "overloaded" or call.operation not in _GIVES_BACK:
                 raise
-            self._overloaded_until = time.monotonic() + _PAUSE
-            return await alone()
+            self._overloaded_until = time.monotonic() + _OVERLOAD_PAUSE
+            return await send_separately()
         finally:
             timer.cancel()
 
@@ -115,24 +115,24 @@ class Flights:
         shared = self._next
         if shared is None:
             shared = self._next = _SharedRequest()
-            shared.timer = asyncio.get_running_loop().call_later(_SLOW, self._send, shared)
+            shared.timer = asyncio.get_running_loop().call_later(_MAX_DELAY, self._send, shared)
         shared.members.append(member)
-        shared.size, shared.present, shared.end = shared.size + len(member.operation) + 1, shared.present + 1, max(shared.end, end)
+        shared.size, shared.waiting, shared.end = shared.size + len(member.operation) + 1, shared.waiting + 1, max(shared.end, end)
         if len(shared.members) == _MAX_MEMBERS:
             self._send(shared)
         return shared
 
-    def _leave(self, shared: _SharedRequest, member: _Member, late: bool) -> None:
-        """Ends a call that was canceled or is late. When the callers of all members have left, it aborts the shared request."""
+    def _leave(self, shared: _SharedRequest, member: _Member, timed_out: bool) -> None:
+        """Ends a call that was canceled or has timed out. When the callers of all members have left, it aborts the shared request."""
         if member.result.done():
             return
-        shared.present -= 1
+        shared.waiting -= 1
         if not shared.sent:
             shared.members.remove(member)
             member.result.set_result(Untried("the call waited for others"))
             return
-        member.result.set_result(Silent(f"{self._node} did not reply in time") if late else OSError("the call was given up"))
-        if shared.present == 0:
+        member.result.set_result(Silent(f"{self._node} did not reply in time") if timed_out else OSError("the call was given up"))
+        if shared.waiting == 0:
             shared.cancel.cancel()
 
     def _finish(self) -> None:
@@ -149,9 +149,9 @@ class Flights:
             shared.timer.cancel()
         if shared.members:
             self._under_way += 1
-            self._spawn(self._carry(shared))
+            self._spawn(self._exchange(shared))
 
-    async def _carry(self, shared: _SharedRequest) -> None:
+    async def _exchange(self, shared: _SharedRequest) -> None:
         body = b'{"operations":[' + b",".join(member.operation for member in shared.members) + b"]}"
         outcomes: List[Union[Reply, Exception]]
         try:
@@ -196,9 +196,9 @@ def _error_of_member(error: Exception) -> Exception:
     """Returns the error of each member of a shared request that failed. It is _Separate if the node does not know ``POST /v1/batch``, or has smaller limits."""
     if isinstance(error, Refused) and (error.status in (400, 404, 405, 413) or error.status == 403 and not error.code):
         return _Separate()
-    again = copy.copy(error)
-    again.__cause__ = error.__cause__
-    return again
+    copied = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 def _operation(call: Call) -> bytes:

@@ -13,7 +13,7 @@ from unittest import mock
 from node import NodeTest, sb
 from signalbox._call import Call, Reply
 from signalbox._calls import Caller
-from signalbox._flight import Flights, Silent, Untried, shareable
+from signalbox._gather import Gatherer, Silent, Untried, shareable
 from signalbox._time import Cancel
 
 
@@ -27,7 +27,7 @@ class Script:
     def __init__(self) -> None:
         self.alone: List[asyncio.Future[Reply]] = []
         self.shared: List[Tuple[List[Dict[str, Any]], asyncio.Future[Reply], Cancel]] = []
-        self.flights = Flights("n1", self._request, asyncio.ensure_future)
+        self.gatherer = Gatherer("n1", self._request, asyncio.ensure_future)
 
     async def _request(self, body: bytes, end: float, cancel: Cancel) -> Reply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -42,7 +42,7 @@ class Script:
             return await self.alone[-1]
 
         async def attempt() -> Reply:
-            return await self.flights.attempt(call, asyncio.get_running_loop().time() + end, cancel or Cancel(), alone)
+            return await self.gatherer.attempt(call, asyncio.get_running_loop().time() + end, cancel or Cancel(), alone)
 
         return asyncio.ensure_future(attempt())
 
@@ -65,13 +65,13 @@ def scripted(test: Callable[[Any, Script], Coroutine[Any, Any, None]]) -> Callab
     return run
 
 
-class TestFlights(unittest.TestCase):
+class TestGatherer(unittest.TestCase):
     @scripted
     async def test_calls_that_come_meanwhile_share_the_next_request(self, node: Script) -> None:
         first = node.ask()
         await until(lambda: len(node.alone) == 1)
         rest = [node.ask("acquire", query={"try": "true", "epoch": "5", "group": "a\"b"}, body={"count": i}) for i in range(3)]
-        await until(lambda: node.flights._next is not None and len(node.flights._next.members) == 3)
+        await until(lambda: node.gatherer._next is not None and len(node.gatherer._next.members) == 3)
         node.alone[0].set_result(reply({"n": 0}))
         self.assertEqual((await first).body, {"n": 0})
         await until(lambda: len(node.shared) == 1)
@@ -107,13 +107,13 @@ class TestFlights(unittest.TestCase):
         node.alone[0].set_result(reply({}))
         await first
 
-    @mock.patch("signalbox._flight._SLOW", 60.0)
+    @mock.patch("signalbox._gather._MAX_DELAY", 60.0)
     @scripted
     async def test_call_that_is_given_up(self, node: Script) -> None:
         first, cancel, kept = node.ask(), Cancel(), Cancel()
         await until(lambda: len(node.alone) == 1)
         unsent = node.ask(cancel=cancel)
-        await until(lambda: node.flights._next is not None)
+        await until(lambda: node.gatherer._next is not None)
         cancel.cancel()
         with self.assertRaises(Untried):
             await unsent
@@ -124,8 +124,8 @@ class TestFlights(unittest.TestCase):
         blocker = node.ask()
         await until(lambda: len(node.alone) == 2)
         one, other = node.ask(cancel=kept), node.ask(end=0.05)
-        await until(lambda: node.flights._next is not None and len(node.flights._next.members) == 2)
-        node.flights._send(node.flights._next)  # type: ignore[arg-type]
+        await until(lambda: node.gatherer._next is not None and len(node.gatherer._next.members) == 2)
+        node.gatherer._send(node.gatherer._next)  # type: ignore[arg-type]
         with self.assertRaises(Silent):
             await other
         self.assertFalse(node.shared[0][2].canceled, "the request has another call")
@@ -137,7 +137,7 @@ class TestFlights(unittest.TestCase):
         node.shared[0][1].set_exception(OSError("cut"))
         node.alone[1].set_result(reply({}))
         await blocker
-        await until(lambda: node.flights._under_way == 0)
+        await until(lambda: node.gatherer._under_way == 0)
 
     @scripted
     async def test_node_that_does_not_take_the_request(self, _: Script) -> None:
@@ -147,7 +147,7 @@ class TestFlights(unittest.TestCase):
             first = node.ask()
             await until(lambda: len(node.alone) == 1)
             rest = [node.ask(), node.ask()]
-            await until(lambda: node.flights._next is not None and len(node.flights._next.members) == 2)
+            await until(lambda: node.gatherer._next is not None and len(node.gatherer._next.members) == 2)
             node.alone[0].set_result(reply({}))
             await first
             await until(lambda: len(node.shared) == 1)
@@ -171,7 +171,7 @@ class TestFlights(unittest.TestCase):
         first = node.ask()
         await until(lambda: len(node.alone) == 1)
         acquire, release = node.ask("acquire"), node.ask()
-        await until(lambda: node.flights._next is not None and len(node.flights._next.members) == 2)
+        await until(lambda: node.gatherer._next is not None and len(node.gatherer._next.members) == 2)
         node.alone[0].set_result(reply({}))
         await until(lambda: len(node.shared) == 1)
         node.shared[0][1].set_result(reply({"results": [{"status": 503, "body": {"code": code}} for code in ("overloaded", "not-applied")]}))
@@ -190,7 +190,7 @@ class TestFlights(unittest.TestCase):
         first = node.ask()
         await until(lambda: len(node.alone) == 1)
         rest = [node.ask(), node.ask(), node.ask()]
-        await until(lambda: node.flights._next is not None and len(node.flights._next.members) == 3)
+        await until(lambda: node.gatherer._next is not None and len(node.gatherer._next.members) == 3)
         node.alone[0].set_result(reply({}))
         await until(lambda: len(node.shared) == 1)
         node.shared[0][1].set_result(reply({"results": [{"status": 200}]}))
@@ -204,7 +204,7 @@ class TestFlights(unittest.TestCase):
             (409, {"code": "unavailable"}, 1.0), (409, {"code": "unavailable", "available_in_ms": 4001}, 5.0), (503, {"code": "storage-full"}, 10.0),
             (409, {"code": "lease-exists"}, 0.0),
         ):  # fmt: skip
-            found = node.flights._results(reply({"results": [{"status": status, "body": body}]}), 1)[0]
+            found = node.gatherer._results(reply({"results": [{"status": status, "body": body}]}), 1)[0]
             assert isinstance(found, sb.Refused)
             self.assertEqual(found.retry_after, seconds, body)
 
@@ -232,14 +232,14 @@ class TestShared(NodeTest):
     def setUp(self) -> None:
         super().setUp()
         self.sent: List[str] = []
-        alone = Caller._alone
+        alone = Caller._send_request
 
         async def counted(caller: Caller, node: Any, call: Call, *rest: Any) -> Reply:
             self.sent.append("/".join(call.path[1:2]))
             return await alone(caller, node, call, *rest)
 
-        Caller._alone = counted  # type: ignore[method-assign]
-        self.addCleanup(setattr, Caller, "_alone", alone)
+        Caller._send_request = counted  # type: ignore[method-assign]
+        self.addCleanup(setattr, Caller, "_send_request", alone)
 
     def until(self, condition: Callable[[], bool]) -> None:
         late = time.monotonic() + 10
@@ -308,7 +308,7 @@ class TestShared(NodeTest):
     def test_wait_goes_on_while_the_cluster_has_no_room_for_keys(self) -> None:
         self.client.create("keys", 1)
         refuse = [2]
-        alone = Caller._alone
+        alone = Caller._send_request
 
         async def full(caller: Caller, node: Any, call: Call, *rest: Any) -> Reply:
             if call.operation == "acquire" and call.key is not None and refuse[0] > 0:
@@ -318,7 +318,7 @@ class TestShared(NodeTest):
 
         with self.client.session(ttl=30) as session, self.client.session(ttl=30) as other:
             held = session.acquire("keys")
-            with mock.patch.object(Caller, "_alone", full):
+            with mock.patch.object(Caller, "_send_request", full):
                 waiting = self.pool.submit(other.acquire, "keys")
                 self.until(lambda: bool(self.client.get("keys").waiters))
             self.assertEqual(refuse, [0])
