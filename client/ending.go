@@ -58,7 +58,9 @@ func startEnding(s *Session) *ending {
 		defer cancel()
 		defer expiry.Stop()
 		s.work.Wait()
-		if e.err = e.lost; e.lost == nil || errors.Is(e.lost, ErrNotRenewed) { // the cluster may still have the session
+		e.err = e.lost
+		mayExist := e.lost == nil || errors.Is(e.lost, ErrNotRenewed) // the session in the cluster
+		if mayExist {
 			if err := e.askForEnd(ctx); e.lost == nil {
 				e.err = err
 			}
@@ -77,7 +79,7 @@ func endOf(id string) calls.Operation {
 // askForEnd repeats the DELETE until a node confirms it, a repeat can't help, or ctx ends.
 func (e *ending) askForEnd(ctx context.Context) error {
 	s := e.s
-	failed := func(err error) {
+	noteFailure := func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		e.failure = err
@@ -85,7 +87,7 @@ func (e *ending) askForEnd(ctx context.Context) error {
 	longest := max(s.ttl/12, time.Millisecond)
 	for round := 1; ; round++ {
 		_, err := s.c.calls.Do(ctx, calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id},
-			Patience: s.c.calls.Growing(withdrawGrace), MaxPause: longest, Failed: failed, OutlivesCaller: true, Operation: endOf(s.id)})
+			Patience: s.c.calls.Growing(withdrawGrace), MaxPause: longest, Failed: noteFailure, OutlivesCaller: true, Operation: endOf(s.id)})
 		switch {
 		case err == nil:
 			return nil
@@ -96,7 +98,7 @@ func (e *ending) askForEnd(ctx context.Context) error {
 		case isAny(err, ErrInvalidRequest, ErrForbidden, ErrUnauthenticated):
 			return err
 		}
-		failed(err)
+		noteFailure(err)
 		_ = calls.Sleep(ctx, min(max(calls.BackOff(round), calls.AskedFor(err)), longest)) // the next round sees that ctx has ended
 	}
 }
@@ -115,8 +117,8 @@ func (e *ending) unconfirmed(why error) error {
 }
 
 // await blocks until the ending is over, or ctx ends, and returns the result for one caller of Close. If ctx has no
-// deadline, await stops after GiveUpAfter. It needs no such limit if the session was lost, because that ending gives up
-// at the session's deadline.
+// deadline, await stops after GiveUpAfter. It needs no such limit if the session was lost, because the goroutine of
+// that ending gives up at the time that the comment of ending says.
 func (e *ending) await(ctx context.Context) error {
 	s := e.s
 	s.mu.Lock()

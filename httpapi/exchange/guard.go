@@ -52,10 +52,10 @@ type derivedKey struct{}
 // the command.
 func Derived(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, true) }
 
-// seesList reports whether an identity may deliver to the wait list of a session. The reply to a ListDeliver names the
-// completed semaphores, though the command names none, so the identity must see every semaphore on the list, by this
-// node's state. It may not see some of them: the session may be older than the tokens, or the identity may have lost
-// prefixes. For a session of another owner seesList returns true, since the state machine refuses the command.
+// seesList reports whether an identity may deliver to the wait list of a session. A ListDeliver names no semaphore, but
+// its reply names the completed semaphores, so the identity must see every semaphore on the list, by this node's state.
+// It may not see some of them: the session may be older than the tokens, or the identity may have lost prefixes. For a
+// session of another owner seesList returns true, since the state machine refuses the command.
 func (g *guarded) seesList(id *access.Identity, session uint64) (sees bool) {
 	if id.Prefixes == nil {
 		return true
