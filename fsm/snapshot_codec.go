@@ -266,7 +266,7 @@ func (b *builder) request(d *decoder) request {
 	r.mode, r.isDown, r.partial = Mode(d.Byte()), d.Bool(), d.Bool()
 	r.listHash, r.enqueuedMS = d.Uint(), d.Int()
 	if order := d.Uint(); order != 0 {
-		r.entry = b.orders[order]
+		r.entry = b.entryByOrder[order]
 		if r.entry == 0 {
 			d.Fail()
 		}
@@ -279,8 +279,8 @@ func (b *builder) request(d *decoder) request {
 			r.members[i].lane = b.readLane(d, r.members[i].semaphore)
 		}
 	}
-	r.keys = b.pending[r.place] // in the order in which the keys joined the request
-	delete(b.pending, r.place)
+	r.keys = b.keysByPlace[r.place] // in the order in which the keys joined the request
+	delete(b.keysByPlace, r.place)
 	return r
 }
 
@@ -304,7 +304,7 @@ func (b *builder) entry(d *decoder) entry {
 	exists := d.Bool()
 	w.name, w.epoch, w.granted, w.token = d.Text(), d.Uint(), d.Int(), d.Uint()
 	if exists {
-		if w.semaphore = b.epochs[w.epoch]; w.semaphore == 0 {
+		if w.semaphore = b.semaphoreByEpoch[w.epoch]; w.semaphore == 0 {
 			d.Fail()
 		}
 	}
@@ -342,7 +342,7 @@ func (b *builder) notice(d *decoder) notice {
 	n.owner = d.Text()
 	n.group = d.groupName()
 	if exists {
-		if n.semaphore = b.epochs[n.epoch]; n.semaphore == 0 {
+		if n.semaphore = b.semaphoreByEpoch[n.epoch]; n.semaphore == 0 {
 			d.Fail()
 		}
 	}
