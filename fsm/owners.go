@@ -158,8 +158,7 @@ func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 // mayUse reports whether the caller may use the sessions of an owner. Every caller may use sessions without an owner.
 func (m *Machine) mayUse(owner string) bool { return ownerMatches(m.caller.Owner, owner) }
 
-// ownerMatches reports whether a caller may use what belongs to an owner. Both are identities. A caller without an
-// identity ("") may use everything, and every caller may use what has no owner.
+// ownerMatches reports whether a caller may use what an owner owns. "" is no identity, and matches every identity.
 func ownerMatches(caller, owner string) bool { return caller == "" || owner == "" || caller == owner }
 
 // FindsSession reports whether a living session has the id and the caller, an identity or "", may use it.
