@@ -41,7 +41,7 @@ func (m *Machine) touch(w member) {
 // touchFront marks the line of a member for serve if one of its requests stands in a pool. A grant elsewhere may leave
 // that request no room here.
 func (m *Machine) touchFront(s *semaphore, w member) {
-	if in := m.lineIn(s, w); in != nil && in.front != 0 {
+	if line := m.lineIn(s, w); line != nil && line.front != 0 {
 		m.touch(w)
 	}
 }
@@ -150,14 +150,14 @@ func (m *Machine) admitToLines(d *newRequest, result *Result) bool {
 	}
 	kept, full := d.members[:0:0], d.members[:0:0]
 	for _, w := range d.members {
-		with := m.semaphores.at(w.semaphore).settingsOrZero()
-		if with.MaxWaiting == 0 || int64(m.waitingIn(w)) < with.MaxWaiting {
+		settings := m.semaphores.at(w.semaphore).settingsOrZero()
+		if settings.MaxWaiting == 0 || int64(m.waitingIn(w)) < settings.MaxWaiting {
 			kept = append(kept, w)
 			continue
 		}
 		full = append(full, w)
 		switch {
-		case d.mode != Any && !with.DropOldest:
+		case d.mode != Any && !settings.DropOldest:
 			m.refuse(result, LineFull, w)
 			return false
 		case d.mode == Any && len(full) == len(d.members):
@@ -247,14 +247,14 @@ func (m *Machine) addCandidate(t target) {
 
 // headToGrant returns the head of a line, or the choice of a pool, if it can be granted.
 func (m *Machine) headToGrant(t target) (first waiter, ok bool) {
-	in, ofPool := m.servedLine(t)
-	if in == nil {
+	line, ofPool := m.servedLine(t)
+	if line == nil {
 		return first, false
 	}
 	if !ofPool {
-		m.refreshFront(t, in)
+		m.refreshFront(t, line)
 	}
-	if first, ok = in.firstInOrder(); !ok || m.firstGrantable(m.requests.at(first.request)) < 0 {
+	if first, ok = line.firstInOrder(); !ok || m.firstGrantable(m.requests.at(first.request)) < 0 {
 		return waiter{}, false
 	}
 	return first, true
@@ -262,7 +262,7 @@ func (m *Machine) headToGrant(t target) (first waiter, ok bool) {
 
 // servedLine returns the line that is served next: the target's line or, for a pool, the line of the group that the
 // pool chooses. It is nil if no request can be served there.
-func (m *Machine) servedLine(t target) (in *line, ofPool bool) {
+func (m *Machine) servedLine(t target) (line *line, ofPool bool) {
 	if t&laneBit != 0 {
 		return m.lineOf(t), false
 	}
@@ -271,9 +271,9 @@ func (m *Machine) servedLine(t target) (in *line, ofPool bool) {
 		return s.line, false
 	}
 	if h := s.choice(); h.lane != 0 {
-		in = m.lanes.at(h.lane).line
+		line = m.lanes.at(h.lane).line
 	}
-	return in, true
+	return line, true
 }
 
 // trimUnserved drops heads that serve left over, until it finds a head that can be granted. It runs at the end of an
@@ -292,11 +292,11 @@ func (m *Machine) trimUnserved() {
 // "all" request it returns 0 if every member can be granted. Otherwise it returns -1.
 func (m *Machine) firstGrantable(r *request) int {
 	for i, want := range r.members {
-		can := m.memberGrantable(r, want)
+		grantable := m.memberGrantable(r, want)
 		switch {
-		case r.mode == All && !can:
+		case r.mode == All && !grantable:
 			return -1
-		case r.mode != All && can:
+		case r.mode != All && grantable:
 			return i
 		}
 	}
@@ -403,11 +403,11 @@ func (m *Machine) takePermits(r *request, want member, result *Result) {
 // lease grants a lease.
 func (m *Machine) lease(r *request, want member, result *Result) {
 	l := lease{}
-	if with := m.semaphores.at(want.semaphore).settings; with != nil {
-		if with.WindowMS != 0 {
-			l.due = m.spend(r, want, want.count, with.WindowMS)
+	if settings := m.semaphores.at(want.semaphore).settings; settings != nil {
+		if settings.WindowMS != 0 {
+			l.due = m.spend(r, want, want.count, settings.WindowMS)
 		}
-		if with.Slots {
+		if settings.Slots {
 			l.slots = m.takeSlots(want.semaphore, want.count)
 		}
 	}

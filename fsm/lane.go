@@ -237,7 +237,7 @@ func (m *Machine) leaseNamed(session, semaphore ref, group string) (ref, bool) {
 }
 
 // waitNamed returns the waiting request of a session for a lease in a group of a semaphore, and its target; or 0.
-func (m *Machine) waitNamed(session, semaphore ref, group string) (waiting ref, in target) {
+func (m *Machine) waitNamed(session, semaphore ref, group string) (waiting ref, _ target) {
 	if m.lanes.live == 0 && group == "" {
 		return m.byWait[leaseKey{session, target(semaphore)}], target(semaphore)
 	}

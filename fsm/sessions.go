@@ -306,14 +306,14 @@ func (m *Machine) unindexEnd(r ref) {
 }
 
 // leaseOf returns the lease of a session for a target.
-func (m *Machine) leaseOf(session ref, on target) (ref, bool) {
+func (m *Machine) leaseOf(session ref, t target) (ref, bool) {
 	if session == 0 {
 		return 0, false
 	}
-	if first := m.sessions.at(session).leases.first; first != 0 && m.leases.at(first).target() == on {
+	if first := m.sessions.at(session).leases.first; first != 0 && m.leases.at(first).target() == t {
 		return first, true
 	}
-	r, ok := m.byLease[leaseKey{session, on}]
+	r, ok := m.byLease[leaseKey{session, t}]
 	return r, ok
 }
 

@@ -95,8 +95,8 @@ func (s *slotSet) lowest() uint32 {
 			return uint32(at * slotPageBits)
 		}
 		p := s.pages[at]
-		in := bits.TrailingZeros64(^p.full)
-		return uint32(at*slotPageBits + in*64 + bits.TrailingZeros64(^p.words[in]))
+		wordIndex := bits.TrailingZeros64(^p.full)
+		return uint32(at*slotPageBits + wordIndex*64 + bits.TrailingZeros64(^p.words[wordIndex]))
 	}
 	panic("all slots are taken")
 }

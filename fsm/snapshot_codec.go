@@ -66,8 +66,8 @@ func (s *semaphore) hasSettings() bool {
 
 func (e *encoder) semaphoreSettingsOf(s *semaphore) {
 	e.uint(s.epoch)
-	with := s.settingsOrZero()
-	e.settings(&with)
+	settings := s.settingsOrZero()
+	e.settings(&settings)
 	e.uint(uint64(s.passed))
 	e.bool(s.sweep != nil)
 	if s.sweep != nil {
