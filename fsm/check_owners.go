@@ -94,8 +94,8 @@ func (m *Machine) countShares(yield func(owner string, more owned)) {
 		yield(i.owner, owned{items: 1, itemBytes: i.bytes()})
 	}
 	for _, s := range m.sessions.all() {
-		if s.terms != nil {
-			yield(s.owner, owned{itemBytes: s.terms.bytes()})
+		if s.itemTerms != nil {
+			yield(s.owner, owned{itemBytes: s.itemTerms.bytes()})
 		}
 	}
 }

@@ -106,8 +106,8 @@ func (m *Machine) withinShare(has, more, limit int64, rule Rule, result *Result)
 // records counts the records of a session for its owner.
 func (s *session) records() owned {
 	has := owned{sessions: 1, leases: int64(s.leases.length()) + int64(s.reserved), waiting: int64(s.members)}
-	if s.terms != nil {
-		has.itemBytes = s.terms.bytes()
+	if s.itemTerms != nil {
+		has.itemBytes = s.itemTerms.bytes()
 	}
 	return has
 }

@@ -60,8 +60,8 @@ type session struct {
 	members  int32 // derived: the semaphores that its requests list
 	keys     int32 // derived: the keys that wait for its requests
 
-	items list   // derived: the items that it holds
-	terms *terms // immutable; nil unless open-holder opened it
+	items     list       // derived: the items that it holds
+	itemTerms *itemTerms // immutable; nil unless open-holder opened it
 
 	oneShot bool // ends with its last lease or request
 	keep    bool // the undelivered grants of its wait list stay taken when it ends

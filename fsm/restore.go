@@ -298,8 +298,8 @@ func (b *builder) addSession(d *decoder) {
 	b.m.bySession.Load(s.id, r) // the ids rise
 	b.m.count(s.owner, s.records())
 	b.m.deadlines.set(r, s.id, s.deadlineMS)
-	if s.terms != nil {
-		b.m.itemBytes += s.terms.bytes()
+	if s.itemTerms != nil {
+		b.m.itemBytes += s.itemTerms.bytes()
 	}
 }
 

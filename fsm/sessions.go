@@ -82,7 +82,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	for e := m.sessions.at(r).entries.first; e != 0; e = m.sessions.at(r).entries.first {
 		m.dropEntry(e, !m.sessions.at(r).keep)
 	}
-	if s := m.sessions.at(r); s.terms != nil || s.items.length() > 0 {
+	if s := m.sessions.at(r); s.itemTerms != nil || s.items.length() > 0 {
 		m.releaseItems(r, cause)
 	}
 	s := *m.sessions.at(r)

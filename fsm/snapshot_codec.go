@@ -124,11 +124,11 @@ func (e *encoder) session(s *session) {
 	e.uint(s.first)
 	e.uint(s.delivered)
 	e.string(s.owner)
-	e.terms(s.terms)
+	e.itemTerms(s.itemTerms)
 }
 
-// terms appends the terms of a session, or one byte if open-holder did not open it.
-func (e *encoder) terms(t *terms) {
+// itemTerms appends the item terms of a session, or one byte if open-holder did not open it.
+func (e *encoder) itemTerms(t *itemTerms) {
 	e.bool(t != nil)
 	if t != nil {
 		e.string(t.about)
@@ -138,17 +138,17 @@ func (e *encoder) terms(t *terms) {
 	}
 }
 
-func (d *decoder) terms() *terms {
+func (d *decoder) itemTerms() *itemTerms {
 	if !d.Bool() {
 		return nil
 	}
-	return &terms{about: d.Text(), deletes: d.Bool(), delayMS: d.Int(), made: d.Uint()}
+	return &itemTerms{about: d.Text(), deletes: d.Bool(), delayMS: d.Int(), made: d.Uint()}
 }
 
 func (d *decoder) session() session {
 	s := session{id: d.Uint(), ttlMS: d.Int(), deadlineMS: d.Int(), metadata: d.pairs(), oneShot: d.Bool(),
 		keep: d.Bool(), leased: d.Bool(), first: d.Uint(), delivered: d.Uint()}
-	s.owner, s.terms = d.Text(), d.terms()
+	s.owner, s.itemTerms = d.Text(), d.itemTerms()
 	return s
 }
 
