@@ -299,7 +299,7 @@ func (m *Machine) checkSessions() error {
 func (m *Machine) checkLeases() error {
 	sessions, semaphores := 0, 0
 	for r, l := range m.leases.all() {
-		if found, _ := m.leaseOf(l.session, l.target()); found != r || l.count < 1 && (l.due == 0 || l.count < 0) {
+		if found, _ := m.leaseOf(l.session, l.target()); found != r || l.count < 1 && (l.dueMS == 0 || l.count < 0) {
 			return fmt.Errorf("lease %d is filed wrongly", l.token)
 		}
 		if l.token == 0 || l.token > m.tokens {

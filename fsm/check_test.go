@@ -146,7 +146,7 @@ var brokenInvariants = []brokenInvariant{
 	{"the marks and their index differ", func(b brokenState) { b.marks.push(mark{}) }},
 	{"the memory of revoked leases", func(b brokenState) { clear(b.byRevoked) }},
 	{"the memory of revoked leases", func(b brokenState) { b.revokedOrder[0].size-- }},
-	{"too many ended sessions", func(b brokenState) { b.ends[1].order.size-- }},
+	{"too many ended sessions", func(b brokenState) { b.endedByKind[1].order.size-- }},
 	{"lives and is remembered as ended", func(b brokenState) { r := b.byEnded[7]; b.ended.mut(r).id = 9; delete(b.byEnded, 7); b.byEnded[9] = r }},
 	{"the records of an owner", func(b brokenState) { clear(b.owned) }},
 	{"the records of an owner", func(b brokenState) { b.owned["p"] = owned{keys: 1} }},

@@ -405,7 +405,7 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 	l := lease{}
 	if settings := m.semaphores.at(want.semaphore).settings; settings != nil {
 		if settings.WindowMS != 0 {
-			l.due = m.spend(r, want, want.count, settings.WindowMS)
+			l.dueMS = m.spend(r, want, want.count, settings.WindowMS)
 		}
 		if settings.Slots {
 			l.slots = m.takeSlots(want.semaphore, want.count)
@@ -421,7 +421,7 @@ func (m *Machine) fileLease(r *request, want member, l *lease, result *Result) {
 	l.session, l.semaphore, l.lane, l.count = r.session, want.semaphore, want.lane, want.count
 	l.token, l.grantedMS, l.listHash = m.nextToken(), m.nowMS, r.listHash
 	if s.settings != nil && s.settings.MaxHoldMS != 0 {
-		l.ends = m.nowMS + s.settings.MaxHoldMS
+		l.endsMS = m.nowMS + s.settings.MaxHoldMS
 	}
 	s.held += l.holds()
 	s.modified = m.index
@@ -432,7 +432,7 @@ func (m *Machine) fileLease(r *request, want member, l *lease, result *Result) {
 	result.Grants = append(result.Grants, m.grantOf(l))
 	m.emit(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
 		Session: m.sessionID(r.session), Count: l.count, Token: l.token, SinceMS: m.waitedSince(r), Trace: m.caller.Trace,
-		Details: detailsOf(m.groupOf(l.lane), l.due, l.slots.all(), "")})
+		Details: detailsOf(m.groupOf(l.lane), l.dueMS, l.slots.all(), "")})
 }
 
 // waitedSince returns when a request began to wait; now if it did not wait.
@@ -450,10 +450,10 @@ func (m *Machine) grantOf(l *lease) Grant {
 
 func (m *Machine) grantDetails(l *lease) *GrantDetails {
 	group := m.groupOf(l.lane)
-	if group == "" && l.due == 0 && l.ends == 0 && l.slots == nil {
+	if group == "" && l.dueMS == 0 && l.endsMS == 0 && l.slots == nil {
 		return nil
 	}
-	return &GrantDetails{Group: group, DueMS: l.due, EndsMS: l.ends, Slots: l.slots.all()}
+	return &GrantDetails{Group: group, DueMS: l.dueMS, EndsMS: l.endsMS, Slots: l.slots.all()}
 }
 
 // nextToken returns the next fencing token. At a million grants a second, tokens last 285 years.

@@ -82,8 +82,8 @@ type lease struct {
 	lane      ref    // its group, or 0
 	endCause  Cause  // CauseRevoked or CauseMaxHold: it holds no permits any more, so semaphore.held excludes its count; 0: it holds them
 	reason    string
-	ends      int64     // when it ends, in cluster time; 0: with its session
-	due       int64     // of a receipt: when the permits spent in a window come back, in cluster time; 0: it holds its permits
+	endsMS    int64     // when it ends, in cluster time; 0: with its session
+	dueMS     int64     // of a receipt: when the permits spent in a window come back, in cluster time; 0: it holds its permits
 	slots     *slotList // which permits it has; nil: unknown, for example because it was granted before the semaphore had slots
 
 	inSession, inSemaphore links // derived
@@ -94,7 +94,7 @@ func (l *lease) revoked() bool { return l.endCause != 0 }
 
 // holds returns the permits that the lease holds.
 func (l *lease) holds() int64 {
-	if l.revoked() || l.due != 0 {
+	if l.revoked() || l.dueMS != 0 {
 		return 0
 	}
 	return l.count

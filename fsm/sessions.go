@@ -294,14 +294,14 @@ func (m *Machine) linkLease(r ref) {
 
 // indexEnd files a lease by the time at which it ends.
 func (m *Machine) indexEnd(r ref) {
-	if l := m.leases.at(r); l.ends != 0 {
-		m.byReturn.ends.Set(leaseEnd{l.ends, l.token, r})
+	if l := m.leases.at(r); l.endsMS != 0 {
+		m.byReturn.leaseEnds.Set(leaseEnd{l.endsMS, l.token, r})
 	}
 }
 
 func (m *Machine) unindexEnd(r ref) {
-	if l := m.leases.at(r); l.ends != 0 {
-		m.byReturn.ends.Delete(leaseEnd{l.ends, l.token, r})
+	if l := m.leases.at(r); l.endsMS != 0 {
+		m.byReturn.leaseEnds.Delete(leaseEnd{l.endsMS, l.token, r})
 	}
 }
 

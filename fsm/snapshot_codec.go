@@ -170,10 +170,10 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	e.uint(l.listHash)
 	e.byte(byte(l.endCause))
 	e.string(l.reason)
-	if l.lane != 0 || l.ends != 0 || l.due != 0 || l.slots != nil {
+	if l.lane != 0 || l.endsMS != 0 || l.dueMS != 0 || l.slots != nil {
 		f.encodeLane(e, l.lane)
-		e.int(l.ends)
-		e.int(l.due)
+		e.int(l.endsMS)
+		e.int(l.dueMS)
 		e.slotRuns(l.slots.all())
 	}
 }
@@ -226,7 +226,7 @@ func (b *builder) lease(d *decoder) lease {
 		grantedMS: d.Int(), listHash: d.Uint(), endCause: d.endOfLease(), reason: d.Text()}
 	if len(d.Rest) > 0 {
 		l.lane = b.readLane(d, l.semaphore)
-		l.ends, l.due, l.slots = d.Int(), d.Int(), newSlotList(d.slotRuns()) // state: as it was written
+		l.endsMS, l.dueMS, l.slots = d.Int(), d.Int(), newSlotList(d.slotRuns()) // state: as it was written
 	}
 	return l
 }

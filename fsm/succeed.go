@@ -157,8 +157,8 @@ func (m *Machine) moveTime(nowMS int64) error {
 	changeEach(&m.sessions, func(s *session) { move(&s.deadlineMS) })
 	changeEach(&m.leases, func(l *lease) {
 		move(&l.grantedMS)
-		moveSet(&l.ends, move)
-		moveSet(&l.due, move)
+		moveSet(&l.endsMS, move)
+		moveSet(&l.dueMS, move)
 	})
 	m.moveReturns(move)
 	changeEach(&m.requests, func(r *request) {

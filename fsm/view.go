@@ -269,8 +269,8 @@ func (m *Machine) viewLease(r ref) LeaseView {
 	l := m.leases.at(r)
 	s := m.sessions.at(l.session)
 	deadlineMS := s.deadlineMS
-	if l.ends != 0 {
-		deadlineMS = min(deadlineMS, l.ends)
+	if l.endsMS != 0 {
+		deadlineMS = min(deadlineMS, l.endsMS)
 	}
 	return LeaseView{Grant: m.grantOf(l), Session: s.id, DeadlineMS: deadlineMS, Metadata: s.metadata,
 		Revoked: l.revoked(), Reason: l.reason}

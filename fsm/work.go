@@ -95,7 +95,7 @@ func (m *Machine) forget() {
 			remove(l.first)
 		}
 	}
-	for _, kind := range m.ends {
+	for _, kind := range m.endedByKind {
 		drop(&kind.order, func(r ref) bool { return m.ended.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetEnded)
 	}
 	drop(&m.outcomes, func(r ref) bool { return m.keys.at(r).atMS+keysKeptMS <= m.nowMS }, m.forgetKey)
@@ -304,8 +304,8 @@ func (m *Machine) has(session ref) (leases, requests int) {
 // case of empty indexes has a fast path.
 func (x *returnIndex) nextMS() int64 {
 	ms := NeverMS
-	if x.ends.Len() > 0 {
-		first, _ := x.ends.Min()
+	if x.leaseEnds.Len() > 0 {
+		first, _ := x.leaseEnds.Min()
 		ms = first.ms
 	}
 	if x.due.Len() > 0 {
