@@ -524,7 +524,7 @@ func (m *Machine) checkNotices() error {
 	return nil
 }
 
-func (m *Machine) checkEntry(r ref, e *entry) error {
+func (m *Machine) checkEntry(r ref, e *listEntry) error {
 	switch {
 	case e.semaphore == 0 && (e.granted != 0 || e.waiting != 0):
 		return errors.New("its semaphore is gone, and it still has something")
@@ -532,7 +532,7 @@ func (m *Machine) checkEntry(r ref, e *entry) error {
 		return errors.New("it is filed wrongly")
 	case e.granted < 0 || (e.granted == 0) != (e.token == 0) || e.spent < 0 || e.spent > e.granted:
 		return errors.New("its grant is out of range")
-	case e.waiting != 0 && m.requests.at(e.waiting).entry != r:
+	case e.waiting != 0 && m.requests.at(e.waiting).listEntry != r:
 		return errors.New("what waits for it does not know it")
 	}
 	return nil

@@ -39,7 +39,7 @@ func (b brokenState) lease(id uint64, name string) *lease {
 // request returns the only request of a session.
 func (b brokenState) request(id uint64) *request { return b.requests.mut(b.session(id).requests.first) }
 
-func (b brokenState) entry(id uint64) *entry { return b.entries.mut(b.session(id).entries.first) }
+func (b brokenState) entry(id uint64) *listEntry { return b.entries.mut(b.session(id).entries.first) }
 
 func (b brokenState) key(text string) *key { return b.keys.mut(b.byKey[keyName{text: text}]) }
 
@@ -153,7 +153,7 @@ var brokenInvariants = []brokenInvariant{
 	{"its wait list is out of order", func(b brokenState) { b.entry(5).order = b.orders + 1 }},
 	{"its wait list is out of order", func(b brokenState) { b.entry(5).order = 0 }},
 	{"its wait list is out of order", func(b brokenState) { b.entry(5).session = b.sessionOf(9) }},
-	{"an entry of a wait list without", func(b brokenState) { b.entries.add(entry{}) }},
+	{"an entry of a wait list without", func(b brokenState) { b.entries.add(listEntry{}) }},
 	{"an entry of a wait list without", func(b brokenState) { b.byEntry[leaseKey{99, 99}] = 1 }},
 	{"still has something", func(b brokenState) { b.entry(5).semaphore = 0 }},
 	{"still has something", func(b brokenState) { b.entry(4).semaphore = 0 }},
@@ -161,7 +161,7 @@ var brokenInvariants = []brokenInvariant{
 	{`"b": it is filed wrongly`, func(b brokenState) { delete(b.byEntry, leaseKey{b.sessionOf(5), target(b.byName["b"])}) }},
 	{"its grant is out of range", func(b brokenState) { b.entry(4).granted = -1 }},
 	{"its grant is out of range", func(b brokenState) { b.entry(4).token = 0 }},
-	{"what waits for it does not know it", func(b brokenState) { b.request(5).entry = 0 }},
+	{"what waits for it does not know it", func(b brokenState) { b.request(5).listEntry = 0 }},
 	{"its grant is out of range", func(b brokenState) { b.entry(4).granted = 0 }},
 	{"is filed wrongly", func(b brokenState) { b.notice("a").place++ }},
 	{"is filed wrongly", func(b brokenState) {

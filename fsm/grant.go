@@ -97,8 +97,8 @@ func (m *Machine) grantOrEnqueue(d *newRequest) (result Result) {
 		}
 		d.session = m.openSession(d.opens)
 	}
-	if d.listed && d.entry == 0 {
-		d.entry = m.addEntry(d.session, d.members[0])
+	if d.listed && d.listEntry == 0 {
+		d.listEntry = m.addEntry(d.session, d.members[0])
 	}
 	if i < 0 {
 		waiting := m.enqueue(d.request, opens)
@@ -378,9 +378,9 @@ func (m *Machine) takePermits(r *request, want member, result *Result) {
 	s.modified = m.index
 	result.Granted, result.Value, result.Epoch = granted, s.shownTotal(s.available()), s.epoch
 	token := uint64(0)
-	if r.entry != 0 {
+	if r.listEntry != 0 {
 		token = m.nextToken()
-		e := m.entries.mut(r.entry)
+		e := m.entries.mut(r.listEntry)
 		e.granted, e.token = e.granted+granted, token
 		if !moved {
 			e.spent += granted
@@ -391,7 +391,7 @@ func (m *Machine) takePermits(r *request, want member, result *Result) {
 			Session: m.sessionID(r.session), Count: granted, Token: token, SinceMS: m.waitedSince(r), Unowned: true, Trace: m.caller.Trace,
 			Details: detailsOf(m.groupOf(want.lane), dueMS, nil, "")})
 	}
-	if r.entry != 0 {
+	if r.listEntry != 0 {
 		m.emit(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),
 			Count: granted, Token: token, Details: m.detailsIn(want.lane)})
 	}

@@ -53,7 +53,7 @@ func (w member) target() target { return targetOf(w.semaphore, w.lane) }
 
 func (l *lease) target() target { return targetOf(l.semaphore, l.lane) }
 
-func (e *entry) target() target { return targetOf(e.semaphore, e.lane) }
+func (e *listEntry) target() target { return targetOf(e.semaphore, e.lane) }
 
 // settingsOrZero returns the settings of a semaphore, the zero value if it has no settings.
 func (s *semaphore) settingsOrZero() Settings { return orZero(s.settings) }

@@ -40,7 +40,7 @@ type tables struct {
 	sessions   table[session]
 	leases     table[lease]
 	requests   table[request]
-	entries    table[entry]
+	entries    table[listEntry]
 	notices    table[notice]
 	ended      table[ended]
 	keys       table[key]

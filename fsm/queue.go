@@ -77,7 +77,7 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 // emitWaiting records the effect that a request waits in one of its lines.
 func (m *Machine) emitWaiting(r *request, want member) {
 	s := m.semaphores.at(want.semaphore)
-	m.emit(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.isDown, Partial: r.partial, Listed: r.entry != 0, Semaphore: s.name,
+	m.emit(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.isDown, Partial: r.partial, Listed: r.listEntry != 0, Semaphore: s.name,
 		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count, Details: m.detailsIn(want.lane)})
 }
 
@@ -104,8 +104,8 @@ func (m *Machine) linkRequest(waiting ref) {
 	m.reserved += r.reserves()
 	m.members += len(r.members)
 	m.count(session.owner, owned{leases: r.leases(), waiting: int64(len(r.members))})
-	if r.entry != 0 {
-		m.entries.mut(r.entry).waiting = waiting
+	if r.listEntry != 0 {
+		m.entries.mut(r.listEntry).waiting = waiting
 	}
 }
 
@@ -165,8 +165,8 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	m.reserved -= r.reserves()
 	m.members -= len(r.members)
 	m.count(session.owner, owned{leases: -r.leases(), waiting: -int64(len(r.members))})
-	if r.entry != 0 {
-		m.entries.mut(r.entry).waiting = 0
+	if r.listEntry != 0 {
+		m.entries.mut(r.listEntry).waiting = 0
 	}
 	m.requests.remove(waiting)
 }
@@ -246,7 +246,7 @@ func (m *Machine) endMemberWait(waiting ref, t target, cause Cause, code Code) {
 			m.refuse(&outcome, code, lost)
 		}
 		outcome.QueueLength-- // the request itself does not count
-		session, listed := r.session, r.entry
+		session, listed := r.session, r.listEntry
 		m.withdraw(waiting, cause, outcome)
 		if cause == CauseSuperseded && listed != 0 && m.entries.at(listed).granted == 0 {
 			m.endEntry(listed, cause)

@@ -118,7 +118,7 @@ type request struct {
 	enqueuedMS int64
 	rankMS     int64 // enqueuedMS less the head start, see rank
 	keys       []ref // immutable: idempotency keys that wait for its outcome
-	entry      ref   // the entry of a wait list that it belongs to, or 0; such a request is a partial down
+	listEntry  ref   // the entry of a wait list that it belongs to, or 0; such a request is a partial down
 
 	inSession links // derived
 }
@@ -137,9 +137,9 @@ func (r *request) leases() int64 {
 // reserves returns the largest number of leases and returns that a request can become.
 func (r *request) reserves() int64 { return r.leases() + int64(r.spends) }
 
-// entry is one semaphore on the wait list of a session. It has the request that waits for the semaphore, and the
+// listEntry is one semaphore on the wait list of a session. It has the request that waits for the semaphore, and the
 // permits that were granted and not yet delivered.
-type entry struct {
+type listEntry struct {
 	order     uint64 // unique; entries of a list are ordered by it
 	session   ref
 	semaphore ref // 0 after it was deleted

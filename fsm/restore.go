@@ -360,7 +360,7 @@ func (b *builder) addMark(d *decoder) {
 }
 
 func (b *builder) addEntry(d *decoder) {
-	w := b.entry(d)
+	w := b.listEntry(d)
 	if _, twice := b.m.byEntry[leaseKey{w.session, w.target()}]; !b.valid(d, w.order, twice) {
 		return
 	}
@@ -383,8 +383,8 @@ func (b *builder) addRequest(d *decoder) {
 		waits := !r.isDown && b.m.byWait[leaseKey{r.session, want.target()}] != 0
 		conflict = conflict || waits || countOf(r.members[:i], want.target()) != 0
 	}
-	if r.entry != 0 {
-		e := b.m.entries.at(r.entry)
+	if r.listEntry != 0 {
+		e := b.m.entries.at(r.listEntry)
 		conflict = conflict || e.waiting != 0 || e.session != r.session
 	}
 	if b.valid(d, r.place, conflict) {

@@ -244,10 +244,10 @@ func (f *Frozen) encodeRequest(e *encoder, r *request) {
 	e.bool(r.partial)
 	e.uint(r.listHash)
 	e.int(r.enqueuedMS)
-	if r.entry == 0 {
+	if r.listEntry == 0 {
 		e.uint(0)
 	} else {
-		e.uint(f.entries.at(r.entry).order)
+		e.uint(f.entries.at(r.listEntry).order)
 	}
 	if grouped := slices.ContainsFunc(r.members, func(w member) bool { return w.lane != 0 }); grouped || r.rankMS != r.enqueuedMS || r.spends != 0 {
 		e.int(r.enqueuedMS - r.rankMS)
@@ -266,8 +266,8 @@ func (b *builder) request(d *decoder) request {
 	r.mode, r.isDown, r.partial = Mode(d.Byte()), d.Bool(), d.Bool()
 	r.listHash, r.enqueuedMS = d.Uint(), d.Int()
 	if order := d.Uint(); order != 0 {
-		r.entry = b.entryByOrder[order]
-		if r.entry == 0 {
+		r.listEntry = b.entryByOrder[order]
+		if r.listEntry == 0 {
 			d.Fail()
 		}
 	}
@@ -284,7 +284,7 @@ func (b *builder) request(d *decoder) request {
 	return r
 }
 
-func (f *Frozen) encodeEntry(e *encoder, w *entry) {
+func (f *Frozen) encodeListEntry(e *encoder, w *listEntry) {
 	e.uint(w.order)
 	e.uint(f.sessions.at(w.session).id)
 	e.bool(w.semaphore != 0)
@@ -299,8 +299,8 @@ func (f *Frozen) encodeEntry(e *encoder, w *entry) {
 	}
 }
 
-func (b *builder) entry(d *decoder) entry {
-	w := entry{order: d.Uint(), session: b.session(d)}
+func (b *builder) listEntry(d *decoder) listEntry {
+	w := listEntry{order: d.Uint(), session: b.session(d)}
 	exists := d.Bool()
 	w.name, w.epoch, w.granted, w.token = d.Text(), d.Uint(), d.Int(), d.Uint()
 	if exists {

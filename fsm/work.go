@@ -265,7 +265,7 @@ func (m *Machine) endOrphan(session ref, listHash uint64) {
 func (m *Machine) gone(semaphore ref) bool { return m.semaphores.at(semaphore).deleted }
 
 // orphaned reports whether the semaphore of a wait list's entry is deleted.
-func (m *Machine) orphaned(e *entry) bool { return e.semaphore == 0 || m.gone(e.semaphore) }
+func (m *Machine) orphaned(e *listEntry) bool { return e.semaphore == 0 || m.gone(e.semaphore) }
 
 // left returns the members of a request whose semaphores exist.
 func (m *Machine) left(members []member) []member {
