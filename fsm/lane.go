@@ -71,6 +71,9 @@ func (s *semaphore) family() bool { return s.settings != nil && s.settings.Famil
 // pool reports whether the groups share permits.
 func (s *semaphore) pool() bool { return s.grouped() && !s.settings.Family }
 
+// hasSlots reports whether new leases of a semaphore name slots.
+func (s *semaphore) hasSlots() bool { return s.settings != nil && s.settings.Slots }
+
 // groupCount returns the number of groups that are in use or have a limit from a group-put.
 func (s *semaphore) groupCount() int64 {
 	if s.groups == nil {

@@ -210,9 +210,6 @@ func (m *Machine) freeSlots(semaphore ref, runs []SlotRun) {
 	m.done.ended += int(slotCount(runs)) / slotsPerRecord
 }
 
-// hasSlots reports whether new leases of a semaphore name slots.
-func (s *semaphore) hasSlots() bool { return s.settings != nil && s.settings.Slots }
-
 // fits reports whether the settings allow this total number of permits.
 func (s *Settings) fits(total int64) bool { return !s.Slots || total <= maxSlots }
 
