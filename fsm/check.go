@@ -111,14 +111,14 @@ func (m *Machine) checkSemaphores() error {
 // checkLine: ranks agree with their requests, requests stand where they should, and no head that can be granted is left
 // unless the next entry continues there.
 func (m *Machine) checkLine(t target) error {
-	in := m.lineOf(t)
-	if in == nil {
+	line := m.lineOf(t)
+	if line == nil {
 		return nil
 	}
-	if in.length() == 0 {
+	if line.length() == 0 {
 		return errors.New("an empty line is kept")
 	}
-	for w := range in.after(lowestRank()) {
+	for w := range line.after(lowestRank()) {
 		r := m.requests.at(w.request)
 		if r.rank() != w.rank || countOf(r.members, t) == 0 {
 			return fmt.Errorf("place %d is in the line and not in its request", w.rank.place)
@@ -127,7 +127,7 @@ func (m *Machine) checkLine(t target) error {
 			return err
 		}
 	}
-	first, ok := in.firstInOrder()
+	first, ok := line.firstInOrder()
 	if !ok {
 		return nil
 	}
@@ -236,11 +236,11 @@ func (m *Machine) checkPool(r ref, s *semaphore) error {
 	if all := &s.groups.heads; all.byUse.Len() != heads || all.byRank.Len() != heads || waiting != s.groups.waiting || lines != s.groups.lines {
 		return errors.New("its heads are filed wrongly")
 	}
-	in, ofPool := m.servedLine(target(r))
-	if in == nil || !ofPool {
+	line, ofPool := m.servedLine(target(r))
+	if line == nil || !ofPool {
 		return nil
 	}
-	first, _ := in.firstInOrder()
+	first, _ := line.firstInOrder()
 	if _, leftOver := m.unserved.Get(first); m.firstGrantable(m.requests.at(first.request)) >= 0 && !leftOver {
 		return fmt.Errorf("the choice %d fits and was left behind", first.rank.place)
 	}
@@ -299,7 +299,7 @@ func (m *Machine) checkSessions() error {
 func (m *Machine) checkLeases() error {
 	sessions, semaphores := 0, 0
 	for r, l := range m.leases.all() {
-		if found, _ := m.leaseOf(l.session, l.target()); found != r || l.count < 1 && (l.due == 0 || l.count < 0) {
+		if found, _ := m.leaseOf(l.session, l.target()); found != r || l.count < 1 && (l.dueMS == 0 || l.count < 0) {
 			return fmt.Errorf("lease %d is filed wrongly", l.token)
 		}
 		if l.token == 0 || l.token > m.tokens {
@@ -334,14 +334,14 @@ func (m *Machine) checkRequests() error {
 				return fmt.Errorf("place %d was never given", r.place)
 			}
 			for _, want := range r.members {
-				in := m.lineOf(want.target())
-				if in == nil || want.count < 1 {
+				line := m.lineOf(want.target())
+				if line == nil || want.count < 1 {
 					return fmt.Errorf("place %d is not in its line", r.place)
 				}
 				at := waiter{r.rank(), q}
-				found, _ := in.order.Get(at)
-				if in.aside != nil && found != at {
-					found, _ = in.aside.Get(at)
+				found, _ := line.order.Get(at)
+				if line.aside != nil && found != at {
+					found, _ = line.aside.Get(at)
 				}
 				if found != at {
 					return fmt.Errorf("place %d is not in its line", r.place)
@@ -524,7 +524,7 @@ func (m *Machine) checkNotices() error {
 	return nil
 }
 
-func (m *Machine) checkEntry(r ref, e *entry) error {
+func (m *Machine) checkEntry(r ref, e *listEntry) error {
 	switch {
 	case e.semaphore == 0 && (e.granted != 0 || e.waiting != 0):
 		return errors.New("its semaphore is gone, and it still has something")
@@ -532,7 +532,7 @@ func (m *Machine) checkEntry(r ref, e *entry) error {
 		return errors.New("it is filed wrongly")
 	case e.granted < 0 || (e.granted == 0) != (e.token == 0) || e.spent < 0 || e.spent > e.granted:
 		return errors.New("its grant is out of range")
-	case e.waiting != 0 && m.requests.at(e.waiting).entry != r:
+	case e.waiting != 0 && m.requests.at(e.waiting).listEntry != r:
 		return errors.New("what waits for it does not know it")
 	}
 	return nil

@@ -28,7 +28,7 @@ func (m *Machine) checkItems() error {
 				return fmt.Errorf("session %d lists an item that it does not hold", s.id)
 			}
 		}
-		if t := s.terms; t != nil {
+		if t := s.itemTerms; t != nil {
 			bytes += t.bytes()
 			if t.made == 0 || t.made > m.changes || !validAbout(t.about) || t.delayMS < 0 || t.delayMS > MaxItemDelayMS {
 				return fmt.Errorf("session %d: the terms of its items are out of range", s.id)

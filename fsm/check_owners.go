@@ -8,12 +8,12 @@ import (
 // checkEnded: each ended session is in the list of its kind once, and in the list of its owner once.
 func (m *Machine) checkEnded() error {
 	filed := 0
-	for _, kind := range m.ends {
+	for _, kind := range m.endedByKind {
 		owners := 0
-		kind.sizes.Scan(func(share endsOf) bool {
+		kind.sizes.Scan(func(share endedCount) bool {
 			owned, size := kind.byOwner[share.owner], uint32(0)
 			for r := owned.first; r != 0; r = m.ended.at(r).inOwner.next {
-				if e := m.ended.at(r); e.owner == share.owner && m.endsLike(e.cause) == kind {
+				if e := m.ended.at(r); e.owner == share.owner && m.endedIndexFor(e.cause) == kind {
 					size++
 				}
 			}
@@ -94,8 +94,8 @@ func (m *Machine) countShares(yield func(owner string, more owned)) {
 		yield(i.owner, owned{items: 1, itemBytes: i.bytes()})
 	}
 	for _, s := range m.sessions.all() {
-		if s.terms != nil {
-			yield(s.owner, owned{itemBytes: s.terms.bytes()})
+		if s.itemTerms != nil {
+			yield(s.owner, owned{itemBytes: s.itemTerms.bytes()})
 		}
 	}
 }

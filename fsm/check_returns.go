@@ -48,16 +48,16 @@ func (m *Machine) checkReturns() error {
 		}
 	}
 	for r, l := range m.leases.all() {
-		if l.ends == 0 {
+		if l.endsMS == 0 {
 			continue
 		}
 		ends++
-		if found, _ := m.byReturn.ends.Get(leaseEnd{ms: l.ends, token: l.token}); found.at != r || l.revoked() {
+		if found, _ := m.byReturn.leaseEnds.Get(leaseEnd{ms: l.endsMS, token: l.token}); found.at != r || l.revoked() {
 			return fmt.Errorf("lease %d is not filed under its end", l.token)
 		}
 	}
 	if m.byReturn.due.Len() != due || m.byReturn.ofSemaphore.Len() != m.returns.live || m.byReturn.lost.Len() != lost ||
-		len(m.byReturn.spends) != spends || m.byReturn.ends.Len() != ends {
+		len(m.byReturn.spends) != spends || m.byReturn.leaseEnds.Len() != ends {
 		return errors.New("returns and their indexes differ")
 	}
 	for _, r := range m.everySemaphore() {

@@ -39,7 +39,7 @@ func (b brokenState) lease(id uint64, name string) *lease {
 // request returns the only request of a session.
 func (b brokenState) request(id uint64) *request { return b.requests.mut(b.session(id).requests.first) }
 
-func (b brokenState) entry(id uint64) *entry { return b.entries.mut(b.session(id).entries.first) }
+func (b brokenState) entry(id uint64) *listEntry { return b.entries.mut(b.session(id).entries.first) }
 
 func (b brokenState) key(text string) *key { return b.keys.mut(b.byKey[keyName{text: text}]) }
 
@@ -146,14 +146,14 @@ var brokenInvariants = []brokenInvariant{
 	{"the marks and their index differ", func(b brokenState) { b.marks.push(mark{}) }},
 	{"the memory of revoked leases", func(b brokenState) { clear(b.byRevoked) }},
 	{"the memory of revoked leases", func(b brokenState) { b.revokedOrder[0].size-- }},
-	{"too many ended sessions", func(b brokenState) { b.ends[1].order.size-- }},
+	{"too many ended sessions", func(b brokenState) { b.endedByKind[1].order.size-- }},
 	{"lives and is remembered as ended", func(b brokenState) { r := b.byEnded[7]; b.ended.mut(r).id = 9; delete(b.byEnded, 7); b.byEnded[9] = r }},
 	{"the records of an owner", func(b brokenState) { clear(b.owned) }},
 	{"the records of an owner", func(b brokenState) { b.owned["p"] = owned{keys: 1} }},
 	{"its wait list is out of order", func(b brokenState) { b.entry(5).order = b.orders + 1 }},
 	{"its wait list is out of order", func(b brokenState) { b.entry(5).order = 0 }},
 	{"its wait list is out of order", func(b brokenState) { b.entry(5).session = b.sessionOf(9) }},
-	{"an entry of a wait list without", func(b brokenState) { b.entries.add(entry{}) }},
+	{"an entry of a wait list without", func(b brokenState) { b.entries.add(listEntry{}) }},
 	{"an entry of a wait list without", func(b brokenState) { b.byEntry[leaseKey{99, 99}] = 1 }},
 	{"still has something", func(b brokenState) { b.entry(5).semaphore = 0 }},
 	{"still has something", func(b brokenState) { b.entry(4).semaphore = 0 }},
@@ -161,7 +161,7 @@ var brokenInvariants = []brokenInvariant{
 	{`"b": it is filed wrongly`, func(b brokenState) { delete(b.byEntry, leaseKey{b.sessionOf(5), target(b.byName["b"])}) }},
 	{"its grant is out of range", func(b brokenState) { b.entry(4).granted = -1 }},
 	{"its grant is out of range", func(b brokenState) { b.entry(4).token = 0 }},
-	{"what waits for it does not know it", func(b brokenState) { b.request(5).entry = 0 }},
+	{"what waits for it does not know it", func(b brokenState) { b.request(5).listEntry = 0 }},
 	{"its grant is out of range", func(b brokenState) { b.entry(4).granted = 0 }},
 	{"is filed wrongly", func(b brokenState) { b.notice("a").place++ }},
 	{"is filed wrongly", func(b brokenState) {
@@ -182,11 +182,11 @@ var brokenItems = []brokenInvariant{
 	{"a change that was never numbered", func(b brokenState) { b.sessionChange = b.changes + 1 }},
 	{"a change that was never numbered", func(b brokenState) { b.jumped = b.changes + 1 }},
 	{"lists an item that it does not hold", func(b brokenState) { b.item("p").holder = b.sessionOf(9) }},
-	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: b.changes + 1} }},
-	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 0} }},
-	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 1, delayMS: -1} }},
-	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 1, delayMS: MaxItemDelayMS + 1} }},
-	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 1, about: "\xff"} }},
+	{"the terms of its items are out of range", func(b brokenState) { b.session(11).itemTerms = &itemTerms{made: b.changes + 1} }},
+	{"the terms of its items are out of range", func(b brokenState) { b.session(11).itemTerms = &itemTerms{made: 0} }},
+	{"the terms of its items are out of range", func(b brokenState) { b.session(11).itemTerms = &itemTerms{made: 1, delayMS: -1} }},
+	{"the terms of its items are out of range", func(b brokenState) { b.session(11).itemTerms = &itemTerms{made: 1, delayMS: MaxItemDelayMS + 1} }},
+	{"the terms of its items are out of range", func(b brokenState) { b.session(11).itemTerms = &itemTerms{made: 1, about: "\xff"} }},
 	{"an item is held by a session that does not list it", func(b brokenState) { b.item("p/1/free").holder, b.item("p/1/free").locks = b.sessionOf(9), 1 }},
 	{"the bytes of items are counted wrongly", func(b brokenState) { b.itemBytes++ }},
 	{"the indexes of items and the items differ", func(b brokenState) { b.tombstones.Set(tombstone{delayMS: 1, created: 99}) }},

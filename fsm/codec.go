@@ -283,14 +283,14 @@ const (
 		(1<<2-1)<<bitLevels | 511<<bitRule
 )
 
-func (r *Result) mask(with *resultMembers) (mask uint64) {
+func (r *Result) mask(members *resultMembers) (mask uint64) {
 	set := func(bit int, present bool) {
 		if present {
 			mask |= 1 << bit
 		}
 	}
-	mask = maskOf(bitFlags, with.flags[:]) | maskOf(bitIDs, with.ids[:]) | maskOf(bitNumbers, with.numbers[:]) |
-		maskOf(bitTexts, with.texts[:]) | maskOf(bitLevels, with.levels[:])
+	mask = maskOf(bitFlags, members.flags[:]) | maskOf(bitIDs, members.ids[:]) | maskOf(bitNumbers, members.numbers[:]) |
+		maskOf(bitTexts, members.texts[:]) | maskOf(bitLevels, members.levels[:])
 	set(bitRule, r.Rule != RuleNone)
 	set(bitGrants, len(r.Grants) > 0)
 	set(bitSemaphore, r.Semaphore != nil)
@@ -360,20 +360,20 @@ func decodeResult(text string) Result {
 
 func (e *encoder) result(r *Result) {
 	why := r.Why()
-	with := r.members(&why)
-	mask := r.mask(&with)
+	members := r.members(&why)
+	mask := r.mask(&members)
 	e.byte(byte(r.Code))
 	e.uint(mask)
-	for set := mask >> bitIDs & (1<<len(with.ids) - 1); set != 0; set &= set - 1 {
-		e.uint(*with.ids[bits.TrailingZeros64(set)])
+	for set := mask >> bitIDs & (1<<len(members.ids) - 1); set != 0; set &= set - 1 {
+		e.uint(*members.ids[bits.TrailingZeros64(set)])
 	}
-	for set := mask >> bitNumbers & (1<<len(with.numbers) - 1); set != 0; set &= set - 1 {
-		e.int(*with.numbers[bits.TrailingZeros64(set)])
+	for set := mask >> bitNumbers & (1<<len(members.numbers) - 1); set != 0; set &= set - 1 {
+		e.int(*members.numbers[bits.TrailingZeros64(set)])
 	}
-	for set := mask >> bitTexts & (1<<len(with.texts) - 1); set != 0; set &= set - 1 {
-		e.string(*with.texts[bits.TrailingZeros64(set)])
+	for set := mask >> bitTexts & (1<<len(members.texts) - 1); set != 0; set &= set - 1 {
+		e.string(*members.texts[bits.TrailingZeros64(set)])
 	}
-	for _, v := range with.levels {
+	for _, v := range members.levels {
 		if *v != nil {
 			e.int(int64(**v))
 		}
@@ -450,26 +450,26 @@ func (d *decoder) result(nested bool) Result {
 		return Result{}
 	}
 	has := func(bit int) bool { return mask&(1<<bit) != 0 && d.Err == nil }
-	with := r.members(&why)
-	for i, v := range with.flags {
+	members := r.members(&why)
+	for i, v := range members.flags {
 		*v = has(bitFlags + i)
 	}
-	for i, v := range with.ids {
+	for i, v := range members.ids {
 		if has(bitIDs + i) {
 			*v = d.Uint()
 		}
 	}
-	for i, v := range with.numbers {
+	for i, v := range members.numbers {
 		if has(bitNumbers + i) {
 			*v = d.Int()
 		}
 	}
-	for i, v := range with.texts {
+	for i, v := range members.texts {
 		if has(bitTexts + i) {
 			*v = d.Text()
 		}
 	}
-	for i, v := range with.levels {
+	for i, v := range members.levels {
 		if has(bitLevels + i) {
 			level := int32(d.Int())
 			*v = &level
@@ -596,7 +596,7 @@ func (d *decoder) semaphoreSettings(s *SemaphoreView) {
 }
 
 func (e *encoder) effect(f *Effect) {
-	with := f.With()
+	details := f.With()
 	e.buf = append(e.buf, byte(f.Kind), byte(f.Cause), byte(f.Mode), bit(f.Unowned), bit(f.Partial), bit(f.Listed), bit(f.OneShot))
 	e.string(f.Semaphore)
 	e.uint(f.Epoch)
@@ -604,27 +604,27 @@ func (e *encoder) effect(f *Effect) {
 	e.uint(f.Place)
 	e.uint(f.Token)
 	e.int(f.Count)
-	e.int(with.Permits)
-	e.int(with.Offset)
+	e.int(details.Permits)
+	e.int(details.Offset)
 	e.int(f.TTLMS)
 	e.int(f.DeadlineMS)
-	e.level(with.Level)
-	e.pairs(with.Metadata)
-	e.string(with.Reason)
+	e.level(details.Level)
+	e.pairs(details.Metadata)
+	e.string(details.Reason)
 	e.string(f.Trace)
 	e.string(f.Item)
 	e.uint(f.Version)
-	if with.Group != "" || with.Limit != 0 || with.Settings != nil || with.DueMS != 0 || len(with.Slots) > 0 {
-		e.string(with.Group)
-		e.int(with.Limit)
+	if details.Group != "" || details.Limit != 0 || details.Settings != nil || details.DueMS != 0 || len(details.Slots) > 0 {
+		e.string(details.Group)
+		e.int(details.Limit)
 	}
-	if with.Settings != nil {
-		e.settings(with.Settings)
+	if details.Settings != nil {
+		e.settings(details.Settings)
 	}
-	if with.DueMS != 0 {
-		e.int(with.DueMS)
+	if details.DueMS != 0 {
+		e.int(details.DueMS)
 	}
-	if len(with.Slots) > 0 {
-		e.slotRuns(with.Slots)
+	if len(details.Slots) > 0 {
+		e.slotRuns(details.Slots)
 	}
 }

@@ -534,6 +534,12 @@ func ValidName(name string) bool {
 	return len(name) > 0 && len(name) <= maxNameBytes && validText(name)
 }
 
+// ValidGroup reports whether a group may have this name: valid UTF-8 of up to 128 bytes without
+// control characters. It may be empty.
+func ValidGroup(group string) bool {
+	return group == "" || len(group) <= MaxGroupBytes && validText(group)
+}
+
 // ValidReason reports whether an operator's reason is valid: UTF-8 of up to 1,024 bytes
 // without control characters. It may be empty.
 func ValidReason(reason string) bool {

@@ -35,7 +35,7 @@
 //   - command.go: the table of operations, commands and entries in the log, valid names and texts
 //   - result.go: results, conclusions and effects
 //   - codec.go: the binary format of commands, results and effects
-//   - owners.go: which caller finds which session, and the limits of an owner
+//   - owners.go: which caller may use which session, and the limits of an owner
 //   - sessions.go: sessions and their leases, from the limits to their ends
 //   - memory.go: the memory of ended sessions and of revoked leases
 //   - semaphores.go: finding, making and changing semaphores, and how many permits may still be taken

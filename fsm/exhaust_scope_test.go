@@ -124,8 +124,8 @@ func canonical(m *Machine) []byte {
 	})
 	alter(&f.leases, &undo, func(l *lease) {
 		l.token, l.grantedMS = orderOf(numbers.tokens, l.token), 0
-		if l.due != 0 {
-			l.due = max(l.due-m.nowMS, 0) + canonicalNow
+		if l.dueMS != 0 {
+			l.dueMS = max(l.dueMS-m.nowMS, 0) + canonicalNow
 		}
 	})
 	alter(&f.lanes, &undo, func(l *lane) { l.turn = orderOf(numbers.turns, l.turn) })

@@ -27,14 +27,14 @@ func (m *Machine) readyIn(r *request, w member) bool {
 
 // refreshFront moves requests into or out of the line of their pool after a change of a line outside of pools. The
 // outcome depends on the state alone, so that a machine restored from a snapshot gets the same lines.
-func (m *Machine) refreshFront(t target, waiting *line) {
-	if waiting.front != 0 {
-		r := m.requests.at(waiting.front)
+func (m *Machine) refreshFront(t target, line *line) {
+	if line.front != 0 {
+		r := m.requests.at(line.front)
 		if !m.readyIn(r, memberOf(r.members, t)) {
-			m.leavePoolLine(waiting.front)
+			m.leavePoolLine(line.front)
 		}
 	}
-	if first, ok := waiting.firstInOrder(); ok && waiting.front != first.request {
+	if first, ok := line.firstInOrder(); ok && line.front != first.request {
 		if r := m.requests.at(first.request); m.standsAside(r) && m.readyElsewhere(r) {
 			m.enterPoolLine(first.request)
 		}
@@ -69,9 +69,9 @@ func (m *Machine) enterPoolLine(waiting ref) {
 		}
 	}
 	w := r.members[pool]
-	in := m.lineOf(w.target())
-	in.aside.Delete(waiter{r.rank(), waiting})
-	in.order.Set(waiter{r.rank(), waiting})
+	line := m.lineOf(w.target())
+	line.aside.Delete(waiter{r.rank(), waiting})
+	line.order.Set(waiter{r.rank(), waiting})
 	m.updateHead(w.lane)
 }
 
@@ -79,9 +79,9 @@ func (m *Machine) enterPoolLine(waiting ref) {
 func (m *Machine) leavePoolLine(waiting ref) {
 	r := m.requests.at(waiting)
 	w := r.members[m.poolOf(r)]
-	in := m.lineOf(w.target())
-	in.order.Delete(waiter{r.rank(), waiting})
-	in.putAside(waiter{r.rank(), waiting})
+	line := m.lineOf(w.target())
+	line.order.Delete(waiter{r.rank(), waiting})
+	line.putAside(waiter{r.rank(), waiting})
 	m.leaveFronts(r, waiting)
 	m.updateHead(w.lane)
 }

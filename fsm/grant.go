@@ -41,7 +41,7 @@ func (m *Machine) touch(w member) {
 // touchFront marks the line of a member for serve if one of its requests stands in a pool. A grant elsewhere may leave
 // that request no room here.
 func (m *Machine) touchFront(s *semaphore, w member) {
-	if in := m.lineIn(s, w); in != nil && in.front != 0 {
+	if line := m.lineIn(s, w); line != nil && line.front != 0 {
 		m.touch(w)
 	}
 }
@@ -97,8 +97,8 @@ func (m *Machine) grantOrEnqueue(d *newRequest) (result Result) {
 		}
 		d.session = m.openSession(d.opens)
 	}
-	if d.listed && d.entry == 0 {
-		d.entry = m.addEntry(d.session, d.members[0])
+	if d.listed && d.listEntry == 0 {
+		d.listEntry = m.addEntry(d.session, d.members[0])
 	}
 	if i < 0 {
 		waiting := m.enqueue(d.request, opens)
@@ -150,14 +150,14 @@ func (m *Machine) admitToLines(d *newRequest, result *Result) bool {
 	}
 	kept, full := d.members[:0:0], d.members[:0:0]
 	for _, w := range d.members {
-		with := m.semaphores.at(w.semaphore).settingsOrZero()
-		if with.MaxWaiting == 0 || int64(m.waitingIn(w)) < with.MaxWaiting {
+		settings := m.semaphores.at(w.semaphore).settingsOrZero()
+		if settings.MaxWaiting == 0 || int64(m.waitingIn(w)) < settings.MaxWaiting {
 			kept = append(kept, w)
 			continue
 		}
 		full = append(full, w)
 		switch {
-		case d.mode != Any && !with.DropOldest:
+		case d.mode != Any && !settings.DropOldest:
 			m.refuse(result, LineFull, w)
 			return false
 		case d.mode == Any && len(full) == len(d.members):
@@ -247,14 +247,14 @@ func (m *Machine) addCandidate(t target) {
 
 // headToGrant returns the head of a line, or the choice of a pool, if it can be granted.
 func (m *Machine) headToGrant(t target) (first waiter, ok bool) {
-	in, ofPool := m.servedLine(t)
-	if in == nil {
+	line, ofPool := m.servedLine(t)
+	if line == nil {
 		return first, false
 	}
 	if !ofPool {
-		m.refreshFront(t, in)
+		m.refreshFront(t, line)
 	}
-	if first, ok = in.firstInOrder(); !ok || m.firstGrantable(m.requests.at(first.request)) < 0 {
+	if first, ok = line.firstInOrder(); !ok || m.firstGrantable(m.requests.at(first.request)) < 0 {
 		return waiter{}, false
 	}
 	return first, true
@@ -262,7 +262,7 @@ func (m *Machine) headToGrant(t target) (first waiter, ok bool) {
 
 // servedLine returns the line that is served next: the target's line or, for a pool, the line of the group that the
 // pool chooses. It is nil if no request can be served there.
-func (m *Machine) servedLine(t target) (in *line, ofPool bool) {
+func (m *Machine) servedLine(t target) (line *line, ofPool bool) {
 	if t&laneBit != 0 {
 		return m.lineOf(t), false
 	}
@@ -271,9 +271,9 @@ func (m *Machine) servedLine(t target) (in *line, ofPool bool) {
 		return s.line, false
 	}
 	if h := s.choice(); h.lane != 0 {
-		in = m.lanes.at(h.lane).line
+		line = m.lanes.at(h.lane).line
 	}
-	return in, true
+	return line, true
 }
 
 // trimUnserved drops heads that serve left over, until it finds a head that can be granted. It runs at the end of an
@@ -292,11 +292,11 @@ func (m *Machine) trimUnserved() {
 // "all" request it returns 0 if every member can be granted. Otherwise it returns -1.
 func (m *Machine) firstGrantable(r *request) int {
 	for i, want := range r.members {
-		can := m.memberGrantable(r, want)
+		grantable := m.memberGrantable(r, want)
 		switch {
-		case r.mode == All && !can:
+		case r.mode == All && !grantable:
 			return -1
-		case r.mode != All && can:
+		case r.mode != All && grantable:
 			return i
 		}
 	}
@@ -378,9 +378,9 @@ func (m *Machine) takePermits(r *request, want member, result *Result) {
 	s.modified = m.index
 	result.Granted, result.Value, result.Epoch = granted, s.shownTotal(s.available()), s.epoch
 	token := uint64(0)
-	if r.entry != 0 {
+	if r.listEntry != 0 {
 		token = m.nextToken()
-		e := m.entries.mut(r.entry)
+		e := m.entries.mut(r.listEntry)
 		e.granted, e.token = e.granted+granted, token
 		if !moved {
 			e.spent += granted
@@ -391,7 +391,7 @@ func (m *Machine) takePermits(r *request, want member, result *Result) {
 			Session: m.sessionID(r.session), Count: granted, Token: token, SinceMS: m.waitedSince(r), Unowned: true, Trace: m.caller.Trace,
 			Details: detailsOf(m.groupOf(want.lane), dueMS, nil, "")})
 	}
-	if r.entry != 0 {
+	if r.listEntry != 0 {
 		m.emit(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),
 			Count: granted, Token: token, Details: m.detailsIn(want.lane)})
 	}
@@ -403,11 +403,11 @@ func (m *Machine) takePermits(r *request, want member, result *Result) {
 // lease grants a lease.
 func (m *Machine) lease(r *request, want member, result *Result) {
 	l := lease{}
-	if with := m.semaphores.at(want.semaphore).settings; with != nil {
-		if with.WindowMS != 0 {
-			l.due = m.spend(r, want, want.count, with.WindowMS)
+	if settings := m.semaphores.at(want.semaphore).settings; settings != nil {
+		if settings.WindowMS != 0 {
+			l.dueMS = m.spend(r, want, want.count, settings.WindowMS)
 		}
-		if with.Slots {
+		if settings.Slots {
 			l.slots = m.takeSlots(want.semaphore, want.count)
 		}
 	}
@@ -421,7 +421,7 @@ func (m *Machine) fileLease(r *request, want member, l *lease, result *Result) {
 	l.session, l.semaphore, l.lane, l.count = r.session, want.semaphore, want.lane, want.count
 	l.token, l.grantedMS, l.listHash = m.nextToken(), m.nowMS, r.listHash
 	if s.settings != nil && s.settings.MaxHoldMS != 0 {
-		l.ends = m.nowMS + s.settings.MaxHoldMS
+		l.endsMS = m.nowMS + s.settings.MaxHoldMS
 	}
 	s.held += l.holds()
 	s.modified = m.index
@@ -432,7 +432,7 @@ func (m *Machine) fileLease(r *request, want member, l *lease, result *Result) {
 	result.Grants = append(result.Grants, m.grantOf(l))
 	m.emit(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
 		Session: m.sessionID(r.session), Count: l.count, Token: l.token, SinceMS: m.waitedSince(r), Trace: m.caller.Trace,
-		Details: detailsOf(m.groupOf(l.lane), l.due, l.slots.all(), "")})
+		Details: detailsOf(m.groupOf(l.lane), l.dueMS, l.slots.all(), "")})
 }
 
 // waitedSince returns when a request began to wait; now if it did not wait.
@@ -450,10 +450,10 @@ func (m *Machine) grantOf(l *lease) Grant {
 
 func (m *Machine) grantDetails(l *lease) *GrantDetails {
 	group := m.groupOf(l.lane)
-	if group == "" && l.due == 0 && l.ends == 0 && l.slots == nil {
+	if group == "" && l.dueMS == 0 && l.endsMS == 0 && l.slots == nil {
 		return nil
 	}
-	return &GrantDetails{Group: group, DueMS: l.due, EndsMS: l.ends, Slots: l.slots.all()}
+	return &GrantDetails{Group: group, DueMS: l.dueMS, EndsMS: l.endsMS, Slots: l.slots.all()}
 }
 
 // nextToken returns the next fencing token. At a million grants a second, tokens last 285 years.

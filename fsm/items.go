@@ -8,8 +8,8 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// terms are what open-holder sets for a session and its items. They are immutable.
-type terms struct {
+// itemTerms are what open-holder sets for a session and its items. They are immutable.
+type itemTerms struct {
 	about   string // opaque to the machine
 	deletes bool   // the end of the session deletes its items; otherwise it releases them
 	delayMS int64  // how long after the session's end no session may acquire its items
@@ -17,7 +17,7 @@ type terms struct {
 }
 
 // bytes returns the bytes of the terms that count against maxItemBytes.
-func (t *terms) bytes() int64 { return int64(len(t.about)) + itemOverhead }
+func (t *itemTerms) bytes() int64 { return int64(len(t.about)) + itemOverhead }
 
 func (i *item) bytes() int64 { return int64(len(i.name)+len(i.value)) + itemOverhead }
 
@@ -209,21 +209,21 @@ func (m *Machine) releaseItems(r ref, cause Cause) {
 	s := *m.sessions.at(r)
 	number := m.changes + 1
 	m.changes = number
-	on := s.terms
-	if on != nil {
+	terms := s.itemTerms
+	if terms != nil {
 		m.sessionChange = number
-		m.itemBytes -= on.bytes()
-		m.count(s.owner, owned{itemBytes: -on.bytes()})
+		m.itemBytes -= terms.bytes()
+		m.count(s.owner, owned{itemBytes: -terms.bytes()})
 	} else {
-		on = &terms{}
+		terms = &itemTerms{}
 	}
 	for _, held := range m.itemsOf(&s) {
 		m.itemChange = number
 		m.done.ended++
-		if on.delayMS > 0 {
-			m.items.mut(held).delayMS = m.nowMS + on.delayMS
+		if terms.delayMS > 0 {
+			m.items.mut(held).delayMS = m.nowMS + terms.delayMS
 		}
-		if on.deletes {
+		if terms.deletes {
 			m.deleteItem(held, number, cause)
 			continue
 		}

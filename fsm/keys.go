@@ -19,7 +19,7 @@ func (m *Machine) applyKeyed(c *decoded) Result {
 	if result, ok := m.replayUnowned(c); ok {
 		return result
 	}
-	if m.isMarked(name) || m.adopts() && m.isMarked(keyName{text: c.Key}) {
+	if m.isMarked(name) || m.caller.hasIdentity() && m.isMarked(keyName{text: c.Key}) {
 		return Result{Code: Over, Replayed: true}
 	}
 	if rule := m.roomForKey(name, outcomeBytes(c.command, &m.limits)); rule != RuleNone {

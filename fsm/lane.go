@@ -53,7 +53,7 @@ func (w member) target() target { return targetOf(w.semaphore, w.lane) }
 
 func (l *lease) target() target { return targetOf(l.semaphore, l.lane) }
 
-func (e *entry) target() target { return targetOf(e.semaphore, e.lane) }
+func (e *listEntry) target() target { return targetOf(e.semaphore, e.lane) }
 
 // settingsOrZero returns the settings of a semaphore, the zero value if it has no settings.
 func (s *semaphore) settingsOrZero() Settings { return orZero(s.settings) }
@@ -70,6 +70,9 @@ func (s *semaphore) family() bool { return s.settings != nil && s.settings.Famil
 
 // pool reports whether the groups share permits.
 func (s *semaphore) pool() bool { return s.grouped() && !s.settings.Family }
+
+// hasSlots reports whether new leases of a semaphore name slots.
+func (s *semaphore) hasSlots() bool { return s.settings != nil && s.settings.Slots }
 
 // groupCount returns the number of groups that are in use or have a limit from a group-put.
 func (s *semaphore) groupCount() int64 {
@@ -237,7 +240,7 @@ func (m *Machine) leaseNamed(session, semaphore ref, group string) (ref, bool) {
 }
 
 // waitNamed returns the waiting request of a session for a lease in a group of a semaphore, and its target; or 0.
-func (m *Machine) waitNamed(session, semaphore ref, group string) (waiting ref, in target) {
+func (m *Machine) waitNamed(session, semaphore ref, group string) (waiting ref, _ target) {
 	if m.lanes.live == 0 && group == "" {
 		return m.byWait[leaseKey{session, target(semaphore)}], target(semaphore)
 	}

@@ -40,7 +40,7 @@ type tables struct {
 	sessions   table[session]
 	leases     table[lease]
 	requests   table[request]
-	entries    table[entry]
+	entries    table[listEntry]
 	notices    table[notice]
 	ended      table[ended]
 	keys       table[key]
@@ -85,7 +85,7 @@ type indexes struct {
 	marked       map[[16]byte]struct{} // hashes of the marks, see keys.go
 	holdersBy    map[ref]*holderIndex  // of the semaphores with at least holderStride leases
 	deadlines    deadlines
-	ends         [4]*ends               // ended sessions: by operators, by deadlines, by max_hold, others
+	endedByKind  [4]*endedIndex         // ended sessions: by operators, by deadlines, by max_hold, others
 	timedNotices list                   // notices with a time limit, the earliest first
 	revokedOrder [2]list                // leases revoked by operators, and leases ended by max_hold; the oldest first
 	outcomes     list                   // keys with an outcome, the oldest first
@@ -149,7 +149,7 @@ func New() *Machine {
 		marked:      map[[16]byte]struct{}{},
 		holdersBy:   map[ref]*holderIndex{},
 		owned:       map[string]owned{},
-		ends:        [4]*ends{newEnds(), newEnds(), newEnds(), newEnds()},
+		endedByKind: [4]*endedIndex{newEndedIndex(), newEndedIndex(), newEndedIndex(), newEndedIndex()},
 		tombstoneOf: map[string]ref{},
 		tombstones:  newTombstones(),
 		unserved:    newWaiters(),

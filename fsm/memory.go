@@ -11,21 +11,21 @@ import (
 // Clients can fill every list but the first, so they can't make the machine forget an operator's decision. A full list
 // drops the oldest end of the owner with the most ends, which protects the ends of the other owners.
 
-// ends has the remembered ends of one kind.
-type ends struct {
+// endedIndex has the remembered ends of sessions of one kind.
+type endedIndex struct {
 	order   list            // the oldest first
 	byOwner map[string]list // the oldest first
-	sizes   *btree.BTreeG[endsOf]
+	sizes   *btree.BTreeG[endedCount]
 }
 
-// endsOf is the number of ends of one kind that an owner has.
-type endsOf struct {
+// endedCount is the number of ends of one kind that an owner has.
+type endedCount struct {
 	size  uint32
 	owner string
 }
 
-func newEnds() *ends {
-	return &ends{byOwner: map[string]list{}, sizes: btree.NewBTreeGOptions(func(a, b endsOf) bool {
+func newEndedIndex() *endedIndex {
+	return &endedIndex{byOwner: map[string]list{}, sizes: btree.NewBTreeGOptions(func(a, b endedCount) bool {
 		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.owner, b.owner)) < 0
 	}, btree.Options{NoLocks: true})}
 }
@@ -33,17 +33,17 @@ func newEnds() *ends {
 // revokes reports whether a cause ends a session against the will of its client. Such a session can't be restored.
 func revokes(cause Cause) bool { return cause == CauseRevoked || cause == CauseMaxHold }
 
-// endsLike returns the remembered ends of the same kind as a cause.
-func (m *Machine) endsLike(cause Cause) *ends {
+// endedIndexFor returns the remembered ends of the same kind as a cause.
+func (m *Machine) endedIndexFor(cause Cause) *endedIndex {
 	switch cause {
 	case CauseRevoked:
-		return m.ends[0]
+		return m.endedByKind[0]
 	case CauseExpired:
-		return m.ends[1]
+		return m.endedByKind[1]
 	case CauseMaxHold:
-		return m.ends[2]
+		return m.endedByKind[2]
 	}
-	return m.ends[3]
+	return m.endedByKind[3]
 }
 
 // rememberEnded records how a session ended.
@@ -52,7 +52,7 @@ func (m *Machine) rememberEnded(e ended) {
 	m.orders++
 	e.order, e.atMS = m.orders, m.nowMS
 	m.fileEnded(e)
-	for kind := m.endsLike(e.cause); kind.order.length() > m.budget.kept; {
+	for kind := m.endedIndexFor(e.cause); kind.order.length() > m.budget.kept; {
 		largest, _ := kind.sizes.Max()
 		oldest := kind.byOwner[largest.owner]
 		m.forgetEnded(oldest.first)
@@ -63,21 +63,21 @@ func (m *Machine) rememberEnded(e ended) {
 func (m *Machine) fileEnded(e ended) {
 	r := m.ended.add(e)
 	m.byEnded[e.id] = r
-	kind := m.endsLike(e.cause)
+	kind := m.endedIndexFor(e.cause)
 	kind.order.push(r, m.endedInOrder)
-	kind.change(e.owner, func(l *list) { l.push(r, m.endedInOwner) })
+	kind.changeList(e.owner, func(l *list) { l.push(r, m.endedInOwner) })
 }
 
-// change applies by to the list of an owner, and updates sizes.
-func (s *ends) change(owner string, by func(*list)) {
+// changeList applies change to the list of an owner, and updates sizes.
+func (s *endedIndex) changeList(owner string, change func(*list)) {
 	l := s.byOwner[owner]
-	s.sizes.Delete(endsOf{l.size, owner})
-	if by(&l); l.size == 0 {
+	s.sizes.Delete(endedCount{l.size, owner})
+	if change(&l); l.size == 0 {
 		delete(s.byOwner, owner)
 		return
 	}
 	s.byOwner[owner] = l
-	s.sizes.Set(endsOf{l.size, owner})
+	s.sizes.Set(endedCount{l.size, owner})
 }
 
 func (m *Machine) endedInOrder(r ref) *links { return &m.ended.mut(r).inOrder }
@@ -94,9 +94,9 @@ func (m *Machine) forgetEndOf(id uint64) {
 func (m *Machine) forgetEnded(r ref) {
 	e := *m.ended.at(r)
 	delete(m.byEnded, e.id)
-	kind := m.endsLike(e.cause)
+	kind := m.endedIndexFor(e.cause)
 	kind.order.unlink(r, m.endedInOrder)
-	kind.change(e.owner, func(l *list) { l.unlink(r, m.endedInOwner) })
+	kind.changeList(e.owner, func(l *list) { l.unlink(r, m.endedInOwner) })
 	m.ended.remove(r)
 }
 
@@ -110,13 +110,13 @@ func (m *Machine) rememberRevoked(l *lease, cause Cause) {
 	m.forgetRevocation(at)
 	m.orders++
 	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, group: at.group, order: m.orders, atMS: m.nowMS, cause: l.endCause, reason: l.reason})
-	if kind := m.revokedLike(l.endCause); kind.length() > maxRevoked {
+	if kind := m.revokedListFor(l.endCause); kind.length() > maxRevoked {
 		m.forgetRevoked(kind.first)
 	}
 }
 
-// revokedLike returns the remembered leases of the same kind as a cause: ended by max_hold, or revoked by operators.
-func (m *Machine) revokedLike(cause Cause) *list {
+// revokedListFor returns the remembered leases of the same kind as a cause: ended by max_hold, or revoked by operators.
+func (m *Machine) revokedListFor(cause Cause) *list {
 	if cause == CauseMaxHold {
 		return &m.revokedOrder[1]
 	}
@@ -126,7 +126,7 @@ func (m *Machine) revokedLike(cause Cause) *list {
 func (m *Machine) fileRevoked(v revoked) {
 	r := m.revoked.add(v)
 	m.byRevoked[v.key()] = r
-	m.revokedLike(v.cause).push(r, m.revokedInOrder)
+	m.revokedListFor(v.cause).push(r, m.revokedInOrder)
 }
 
 func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrder }
@@ -134,7 +134,7 @@ func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrde
 func (m *Machine) forgetRevoked(r ref) {
 	v := m.revoked.at(r)
 	delete(m.byRevoked, v.key())
-	m.revokedLike(v.cause).unlink(r, m.revokedInOrder)
+	m.revokedListFor(v.cause).unlink(r, m.revokedInOrder)
 	m.revoked.remove(r)
 }
 

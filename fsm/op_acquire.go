@@ -100,9 +100,9 @@ func (m *Machine) acquire(session ref, want member, c Acquire) (result Result) {
 	if held, ok := m.leaseNamed(session, want.semaphore, group); ok {
 		return m.acquireHeld(held, c.Count)
 	}
-	if waiting, in := m.waitNamed(session, want.semaphore, group); waiting != 0 {
+	if waiting, target := m.waitNamed(session, want.semaphore, group); waiting != 0 {
 		r := m.requests.at(waiting)
-		if count := countOf(r.members, in); r.mode != 0 || count != c.Count {
+		if count := countOf(r.members, target); r.mode != 0 || count != c.Count {
 			m.refuse(&result, LeaseExists, want)
 			result.explain().Holding = count
 			return result
@@ -146,8 +146,8 @@ func (m *Machine) hasExactly(session ref, want member) bool {
 	if held, ok := m.leaseNamed(session, want.semaphore, group); ok {
 		return m.leases.at(held).count == want.count
 	}
-	waiting, in := m.waitNamed(session, want.semaphore, group)
-	return waiting != 0 && countOf(m.requests.at(waiting).members, in) == want.count
+	waiting, target := m.waitNamed(session, want.semaphore, group)
+	return waiting != 0 && countOf(m.requests.at(waiting).members, target) == want.count
 }
 
 func validAsk(group string, headStartMS int64) bool {

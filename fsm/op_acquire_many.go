@@ -110,9 +110,9 @@ func (m *Machine) acquireMany(entrant request, listed []member, c AcquireMany) R
 		if held, ok := m.leaseNamed(entrant.session, want.semaphore, group); ok {
 			return m.refuseHeld(held, want.count)
 		}
-		if waiting, in := m.waitNamed(entrant.session, want.semaphore, group); waiting != 0 {
+		if waiting, target := m.waitNamed(entrant.session, want.semaphore, group); waiting != 0 {
 			m.refuse(&result, LeaseExists, want)
-			result.explain().Holding = countOf(m.requests.at(waiting).members, in)
+			result.explain().Holding = countOf(m.requests.at(waiting).members, target)
 			return result
 		}
 		if entrant.mode == All && !sameLevel(m.semaphores.at(want.semaphore).level, m.semaphores.at(listed[0].semaphore).level) {

@@ -76,7 +76,7 @@ func (c ListAdd) apply(m *Machine) Result {
 		return result
 	}
 	d := newRequest{
-		request: request{session: session, members: []member{want}, isDown: true, partial: true, entry: r},
+		request: request{session: session, members: []member{want}, isDown: true, partial: true, listEntry: r},
 		mayWait: true,
 		listed:  true,
 	}
@@ -84,7 +84,7 @@ func (c ListAdd) apply(m *Machine) Result {
 		refused.Epoch = result.Epoch
 		return refused
 	}
-	m.describeEntry(&result, d.entry)
+	m.describeEntry(&result, d.listEntry)
 	m.takeOver(session, &result)
 	m.finishCommand()
 	return result

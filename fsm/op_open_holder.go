@@ -40,16 +40,16 @@ func (c OpenHolder) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	on := &terms{about: c.About, deletes: c.DeleteItems, delayMS: c.DelayMS}
-	if !m.roomToOpen(c.Session, &result) || !m.roomForItems(false, on.bytes(), owned{itemBytes: on.bytes()}, &result) {
+	terms := &itemTerms{about: c.About, deletes: c.DeleteItems, delayMS: c.DelayMS}
+	if !m.roomToOpen(c.Session, &result) || !m.roomForItems(false, terms.bytes(), owned{itemBytes: terms.bytes()}, &result) {
 		return result
 	}
 	m.changes++
-	m.sessionChange, on.made = m.changes, m.changes
-	m.itemBytes += on.bytes()
-	opened := m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, terms: on})
+	m.sessionChange, terms.made = m.changes, m.changes
+	m.itemBytes += terms.bytes()
+	opened := m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, itemTerms: terms})
 	m.endIfDue(m.sessions.at(opened))
-	result.Created, result.Version = true, on.made
+	result.Created, result.Version = true, terms.made
 	m.describeSession(&result, opened)
 	m.finishCommand()
 	return result

@@ -60,11 +60,11 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 	if exists {
 		before = m.semaphores.at(r).settingsOrZero()
 	}
-	with := c.Settings.applied(before, c.Permits.Given)
-	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 || !with.valid() {
+	settings := c.Settings.applied(before, c.Permits.Given)
+	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 || !settings.valid() {
 		return Result{Code: Malformed}
 	}
-	rule := with.conflict()
+	rule := settings.conflict()
 	switch {
 	case !exists && (c.Epoch != 0 || c.Version.Given || c.OnlyExisting):
 		return Result{Code: UnknownSemaphore, Subject: c.Name}
@@ -74,10 +74,10 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 		if rule != RuleNone {
 			return Result{Code: Malformed, Rule: rule, Subject: c.Name}
 		}
-		if !with.fits(c.Permits.Value) {
+		if !settings.fits(c.Permits.Value) {
 			return Result{Code: Overflow, Subject: c.Name}
 		}
-		return m.createSemaphore(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value, with.record())
+		return m.createSemaphore(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value, settings.record())
 	case keep:
 		return m.foundSemaphore(r)
 	case c.OnlyNew:
@@ -90,15 +90,15 @@ func (c PutSemaphore) put(m *Machine, keep bool) Result {
 	switch s := m.semaphores.at(r); {
 	case rule != RuleNone:
 		return Result{Code: Malformed, Rule: rule, Subject: c.Name, Epoch: s.epoch}
-	case with.kind() != before.kind() && s.waiting() > 0:
+	case settings.kind() != before.kind() && s.waiting() > 0:
 		m.refuse(&result, RequestsWaiting, member{semaphore: r})
 		return result
-	case c.Permits.Given && !s.allows(c.Permits.Value), !with.fits(c.permitsOf(s) + s.offset),
-		with.Family && s.taken() > maxFamilyTaken:
+	case c.Permits.Given && !s.allows(c.Permits.Value), !settings.fits(c.permitsOf(s) + s.offset),
+		settings.Family && s.taken() > maxFamilyTaken:
 		m.refuse(&result, Overflow, member{semaphore: r})
 		return result
 	}
-	return c.change(m, r, with)
+	return c.change(m, r, settings)
 }
 
 // permitsOf returns the permits of a semaphore after the put.
@@ -109,11 +109,11 @@ func (c PutSemaphore) permitsOf(s *semaphore) int64 {
 	return s.permits
 }
 
-func (c PutSemaphore) change(m *Machine, r ref, with Settings) Result {
+func (c PutSemaphore) change(m *Machine, r ref, settings Settings) Result {
 	s := m.semaphores.mut(r)
 	before := *s
-	if with != s.settingsOrZero() {
-		s.settings = with.record()
+	if settings != s.settingsOrZero() {
+		s.settings = settings.record()
 	}
 	if c.Permits.Given {
 		s.permits = c.Permits.Value

@@ -45,7 +45,7 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	}
 	held, ok := m.leaseWithToken(session, semaphore, c.Group, c.Token)
-	if ok && m.leases.at(held).due != 0 && !m.leases.at(held).revoked() && c.Count >= 0 && c.Count <= maxSettled {
+	if ok && m.leases.at(held).dueMS != 0 && !m.leases.at(held).revoked() && c.Count >= 0 && c.Count <= maxSettled {
 		if result.Found = m.settleReceipt(held, c.Count, &result); result.Code == OK {
 			m.finishCommand()
 			m.describeSession(&result, session)
@@ -54,7 +54,7 @@ func (c ResizeLease) apply(m *Machine) Result {
 		return result
 	}
 	switch {
-	case c.Count < 1 || ok && m.leases.at(held).due != 0 && !m.leases.at(held).revoked():
+	case c.Count < 1 || ok && m.leases.at(held).dueMS != 0 && !m.leases.at(held).revoked():
 		m.refuse(&result, InvalidCount, member{semaphore: semaphore, count: c.Count})
 		return result
 	case !ok:

@@ -176,7 +176,7 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 		}
 		restored := lease{slots: named[i]}
 		if m.semaphores.at(want.semaphore).settingsOrZero().WindowMS != 0 {
-			restored.due = max(m.nowMS, 1) // a receipt whose permits have come back
+			restored.dueMS = max(m.nowMS, 1) // a receipt whose permits have come back
 		}
 		m.markSlots(want.semaphore, named[i])
 		m.fileLease(&wanted, want, &restored, &result)

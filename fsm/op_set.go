@@ -34,7 +34,7 @@ func (c SetValue) apply(m *Machine) Result {
 		return result
 	}
 	s, w := m.semaphores.at(r), member{semaphore: r, count: c.Value}
-	with := s.settingsOrZero()
+	settings := s.settingsOrZero()
 	if c.Value < 0 {
 		m.refuse(&result, InvalidCount, w)
 		return result
@@ -42,7 +42,7 @@ func (c SetValue) apply(m *Machine) Result {
 	if !m.requireTotal(w, false, &result) {
 		return result
 	}
-	if with.WindowMS != 0 && s.pool() { // for a pool it is unclear which group's spends a set should drop
+	if settings.WindowMS != 0 && s.pool() { // for a pool it is unclear which group's spends a set should drop
 		m.refuse(&result, NoTotal, w)
 		return result
 	}
@@ -52,7 +52,7 @@ func (c SetValue) apply(m *Machine) Result {
 		spends, spent = m.openSpends(r)
 	}
 	taken := s.taken() - spent
-	if !sumFits(c.Value, taken) || !with.fits(c.Value+taken) {
+	if !sumFits(c.Value, taken) || !settings.fits(c.Value+taken) {
 		m.refuse(&result, Overflow, w)
 		return result
 	}

@@ -52,17 +52,17 @@ func (c StartTerm) apply(m *Machine) Result {
 	}
 	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
 	if c.Jump {
-		m.jump(termJump)
+		m.jumpCounters(termJump)
 	}
 	m.applied.Term, m.applied.Jump = c.Term, c.Jump
 	return Result{Code: OK}
 }
 
-// jump makes the counters skip all numbers that lost entries may have used. Because lost entries may contain jumps too,
-// a jump must be larger than the jumps that it may follow. Succeed has the smallest jump. After the folders of all
-// nodes were put back, a StartTerm with a jump may follow a lost Succeed. Recovered, with one folder left, may follow
-// both.
-func (m *Machine) jump(by uint64) {
+// jumpCounters makes the counters skip all numbers that lost entries may have used. Because lost entries may contain
+// jumps too, a jump must be larger than the jumps that it may follow. Succeed has the smallest jump. After the folders
+// of all nodes were put back, a StartTerm with a jump may follow a lost Succeed. Recovered, with one folder left, may
+// follow both.
+func (m *Machine) jumpCounters(by uint64) {
 	m.tokens += by
 	m.places += by
 	m.epochs += by
@@ -73,7 +73,7 @@ func (m *Machine) jump(by uint64) {
 // counters of tokens, places and epochs jump. It is not an operation: the caller must make the state the first snapshot
 // of that cluster, because replicas of the former cluster do not apply this change.
 func (m *Machine) Recovered(cluster ClusterID) {
-	m.jump(recoveredJump)
+	m.jumpCounters(recoveredJump)
 	m.cluster = cluster
 	sum := sha256.Sum256(append(m.hash[:], cluster[:]...))
 	copy(m.hash[:], sum[:])

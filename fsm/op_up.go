@@ -33,7 +33,7 @@ func (c Up) apply(m *Machine) Result {
 		return result
 	}
 	s, w := m.semaphores.at(r), member{semaphore: r, count: c.Count}
-	with := s.settingsOrZero()
+	settings := s.settingsOrZero()
 	if c.Count < 1 {
 		m.refuse(&result, InvalidCount, w)
 		return result
@@ -41,7 +41,7 @@ func (c Up) apply(m *Machine) Result {
 	if !m.requireTotal(w, false, &result) {
 		return result
 	}
-	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) || !with.fits(s.permits+s.offset+c.Count) {
+	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) || !settings.fits(s.permits+s.offset+c.Count) {
 		m.refuse(&result, Overflow, w)
 		return result
 	}

@@ -72,15 +72,15 @@ func (m *Machine) ownerOf(r *request) string {
 
 // ownerHasRoom reports whether the caller's limits allow more records in a session; nil is a new session. The limits
 // don't apply to another owner's session. A session without an owner, which the request takes over, counts as a whole.
-func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
+func (m *Machine) ownerHasRoom(session *session, more owned, result *Result) bool {
 	has, limits := m.owned[m.caller.Owner], &m.caller.Limits
-	if in != nil && in.owner != m.caller.Owner {
-		if in.owner != "" || !m.adopts() {
+	if session != nil && session.owner != m.caller.Owner {
+		if session.owner != "" || !m.caller.hasIdentity() {
 			return true
 		}
-		with := in.records()
-		has.leases += with.leases
-		has.waiting += with.waiting
+		records := session.records()
+		has.leases += records.leases
+		has.waiting += records.waiting
 	}
 	return withinOwn(has.sessions, more.sessions, limits.Sessions, RuleOwnerSessions, result) &&
 		withinOwn(has.leases, more.leases, limits.Leases, RuleOwnerLeases, result) &&
@@ -106,8 +106,8 @@ func (m *Machine) withinShare(has, more, limit int64, rule Rule, result *Result)
 // records counts the records of a session for its owner.
 func (s *session) records() owned {
 	has := owned{sessions: 1, leases: int64(s.leases.length()) + int64(s.reserved), waiting: int64(s.members)}
-	if s.terms != nil {
-		has.itemBytes = s.terms.bytes()
+	if s.itemTerms != nil {
+		has.itemBytes = s.itemTerms.bytes()
 	}
 	return has
 }
@@ -124,7 +124,7 @@ func (m *Machine) usableSession(id uint64) (ref, bool) {
 // takeOver makes the caller the owner of a session without an owner, if the command succeeded. Commands that only give
 // permits back, such as Release, must not call takeOver, because an operator may use these commands too.
 func (m *Machine) takeOver(r ref, result *Result) {
-	if !m.adopts() || m.sessions.at(r).owner != "" || result.Code != OK && result.Code != Waiting {
+	if !m.caller.hasIdentity() || m.sessions.at(r).owner != "" || result.Code != OK && result.Code != Waiting {
 		return
 	}
 	s := m.sessions.mut(r)
@@ -133,36 +133,36 @@ func (m *Machine) takeOver(r ref, result *Result) {
 	result.TookOver = true
 }
 
-// adopts reports whether the caller has an identity, and so takes over the sessions and keys that have no owner, which
-// were made before the cluster had identities.
-func (m *Machine) adopts() bool { return m.caller.Owner != "" }
+// hasIdentity reports whether the caller has an identity. Such a caller takes over the sessions and keys that have no
+// owner, which were made before the cluster had identities.
+func (v Envelope) hasIdentity() bool { return v.Owner != "" }
 
 // replayUnowned returns the result of a repeated key without an owner, and takes over the session of the key. ok is
 // false if no such key has the fingerprint, the caller has no identity, or another identity has taken over the session.
 func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 	r, ok := m.byKey[keyName{text: c.Key}]
-	if !ok || !m.adopts() || m.keys.at(r).fingerprint != c.fingerprint {
+	if !ok || !m.caller.hasIdentity() || m.keys.at(r).fingerprint != c.fingerprint {
 		return Result{}, false
 	}
 	result = m.replay(r, c.fingerprint)
-	led, ok := m.bySession.Get(result.Session)
-	if ok && !m.mayUse(m.sessions.at(led).owner) {
+	session, ok := m.bySession.Get(result.Session)
+	if ok && !m.mayUse(m.sessions.at(session).owner) {
 		return Result{}, false
 	}
 	if use := c.op.row().session; ok && use != givesBack && use != reclaims {
-		m.takeOver(led, &result)
+		m.takeOver(session, &result)
 	}
 	return result, true
 }
 
 // mayUse reports whether the caller may use the sessions of an owner. Every caller may use sessions without an owner.
-func (m *Machine) mayUse(owner string) bool { return finds(m.caller.Owner, owner) }
+func (m *Machine) mayUse(owner string) bool { return ownerMatches(m.caller.Owner, owner) }
 
-// finds reports whether an identity ("": no identity) may use the sessions of an owner.
-func finds(as, owner string) bool { return as == "" || owner == "" || as == owner }
+// ownerMatches reports whether a caller may use what an owner owns. "" is no identity, and matches every identity.
+func ownerMatches(caller, owner string) bool { return caller == "" || owner == "" || caller == owner }
 
-// FindsSession reports whether a living session has the id and an identity ("": no identity) may use it.
-func (m *Machine) FindsSession(as string, id uint64) bool {
+// FindsSession reports whether a living session has the id and the caller, an identity or "", may use it.
+func (m *Machine) FindsSession(caller string, id uint64) bool {
 	r, ok := m.bySession.Get(id)
-	return ok && finds(as, m.sessions.at(r).owner)
+	return ok && ownerMatches(caller, m.sessions.at(r).owner)
 }

@@ -44,8 +44,8 @@ func newWaiters() *btree.BTreeG[waiter] {
 // isFirst reports whether a request is the first in one of its lines, or would be if it joined the line now. In a pool
 // it must be the request that the pool chooses.
 func (m *Machine) isFirst(s *semaphore, r *request, w member) bool {
-	if waiting := m.lineIn(s, w); waiting != nil {
-		if first, ok := waiting.firstInOrder(); ok && first.rank.before(r.rank()) {
+	if line := m.lineIn(s, w); line != nil {
+		if first, ok := line.firstInOrder(); ok && first.rank.before(r.rank()) {
 			return false
 		}
 	}
@@ -65,9 +65,9 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 	for _, want := range r.members {
 		s := m.semaphores.mut(want.semaphore)
 		s.modified = m.index
-		in := m.lineIn(s, want)
+		line := m.lineIn(s, want)
 		m.emitWaiting(&r, want)
-		if first, ok := in.firstInOrder(); in.front != 0 || ok && first.request == waiting && r.mode == All {
+		if first, ok := line.firstInOrder(); line.front != 0 || ok && first.request == waiting && r.mode == All {
 			m.touch(want) // the request may replace the front of this line, or become a front itself
 		}
 	}
@@ -77,7 +77,7 @@ func (m *Machine) enqueue(r request, opened bool) ref {
 // emitWaiting records the effect that a request waits in one of its lines.
 func (m *Machine) emitWaiting(r *request, want member) {
 	s := m.semaphores.at(want.semaphore)
-	m.emit(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.isDown, Partial: r.partial, Listed: r.entry != 0, Semaphore: s.name,
+	m.emit(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.isDown, Partial: r.partial, Listed: r.listEntry != 0, Semaphore: s.name,
 		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count, Details: m.detailsIn(want.lane)})
 }
 
@@ -104,8 +104,8 @@ func (m *Machine) linkRequest(waiting ref) {
 	m.reserved += r.reserves()
 	m.members += len(r.members)
 	m.count(session.owner, owned{leases: r.leases(), waiting: int64(len(r.members))})
-	if r.entry != 0 {
-		m.entries.mut(r.entry).waiting = waiting
+	if r.listEntry != 0 {
+		m.entries.mut(r.listEntry).waiting = waiting
 	}
 }
 
@@ -113,24 +113,24 @@ func (m *Machine) linkRequest(waiting ref) {
 // lines joins line.aside first, see refreshFront.
 func (m *Machine) joinLine(waiting ref, r *request, want member, aside bool) {
 	s := m.semaphores.mut(want.semaphore)
-	in := m.lineIn(s, want)
-	if in == nil {
-		in = m.newLine() // state: a line lives while requests wait in it
+	line := m.lineIn(s, want)
+	if line == nil {
+		line = m.newLine() // state: a line lives while requests wait in it
 		if want.lane != 0 {
-			m.lanes.mut(want.lane).line = in
+			m.lanes.mut(want.lane).line = line
 			s.groups.lines++
 		} else {
-			s.line = in
+			s.line = line
 		}
 	}
 	if aside {
-		in.putAside(waiter{r.rank(), waiting})
+		line.putAside(waiter{r.rank(), waiting})
 	} else {
-		in.order.Set(waiter{r.rank(), waiting})
+		line.order.Set(waiter{r.rank(), waiting})
 	}
 	if !r.isDown {
 		m.byWait[leaseKey{r.session, want.target()}] = waiting
-		in.asked.add(want.count, r.place, waiting)
+		line.asked.add(want.count, r.place, waiting)
 	}
 	if want.lane == 0 {
 		return
@@ -165,8 +165,8 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	m.reserved -= r.reserves()
 	m.members -= len(r.members)
 	m.count(session.owner, owned{leases: -r.leases(), waiting: -int64(len(r.members))})
-	if r.entry != 0 {
-		m.entries.mut(r.entry).waiting = 0
+	if r.listEntry != 0 {
+		m.entries.mut(r.listEntry).waiting = 0
 	}
 	m.requests.remove(waiting)
 }
@@ -182,17 +182,17 @@ func (m *Machine) leaveLanes(r *request) {
 // may the next head be granted, or an empty line let notices become due.
 func (m *Machine) leaveLine(waiting ref, r *request, want member) {
 	s := m.semaphores.mut(want.semaphore)
-	in := m.lineIn(s, want)
-	head, _ := in.firstInOrder()
-	in.remove(waiter{r.rank(), waiting})
+	line := m.lineIn(s, want)
+	head, _ := line.firstInOrder()
+	line.remove(waiter{r.rank(), waiting})
 	s.modified = m.index
 	if !r.isDown {
 		delete(m.byWait, leaseKey{r.session, want.target()})
-		in.asked.remove(want.count, r.place)
+		line.asked.remove(want.count, r.place)
 	}
-	gone := in.length() == 0
+	gone := line.length() == 0
 	if gone {
-		m.keepLine(in)
+		m.keepLine(line)
 	}
 	switch {
 	case want.lane == 0 && gone:
@@ -235,9 +235,9 @@ func (m *Machine) emitWithdrawn(r *request, want member, cause Cause) {
 // endMemberWait ends a request's wait in one of its lines, with the code as the reason. An "any" request keeps waiting for
 // its other members; every other request ends. The end of a wait-list entry without permits can be delivered, so that
 // the session learns of it.
-func (m *Machine) endMemberWait(waiting ref, in target, cause Cause, code Code) {
+func (m *Machine) endMemberWait(waiting ref, t target, cause Cause, code Code) {
 	r := m.requests.at(waiting)
-	lost := memberOf(r.members, in)
+	lost := memberOf(r.members, t)
 	if r.mode != Any || len(r.members) == 1 {
 		outcome := Result{Session: m.sessionID(r.session), Place: r.place}
 		if code == Never {
@@ -246,7 +246,7 @@ func (m *Machine) endMemberWait(waiting ref, in target, cause Cause, code Code) 
 			m.refuse(&outcome, code, lost)
 		}
 		outcome.QueueLength-- // the request itself does not count
-		session, listed := r.session, r.entry
+		session, listed := r.session, r.listEntry
 		m.withdraw(waiting, cause, outcome)
 		if cause == CauseSuperseded && listed != 0 && m.entries.at(listed).granted == 0 {
 			m.endEntry(listed, cause)
@@ -334,9 +334,9 @@ func (m *Machine) newLine() *line {
 }
 
 // keepLine keeps an empty line for reuse.
-func (m *Machine) keepLine(in *line) {
-	if in.aside == nil && len(m.spareLines) < maxSpareLines {
-		m.spareLines = append(m.spareLines, in)
+func (m *Machine) keepLine(line *line) {
+	if line.aside == nil && len(m.spareLines) < maxSpareLines {
+		m.spareLines = append(m.spareLines, line)
 	}
 }
 

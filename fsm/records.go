@@ -60,8 +60,8 @@ type session struct {
 	members  int32 // derived: the semaphores that its requests list
 	keys     int32 // derived: the keys that wait for its requests
 
-	items list   // derived: the items that it holds
-	terms *terms // immutable; nil unless open-holder opened it
+	items     list       // derived: the items that it holds
+	itemTerms *itemTerms // immutable; nil unless open-holder opened it
 
 	oneShot bool // ends with its last lease or request
 	keep    bool // the undelivered grants of its wait list stay taken when it ends
@@ -82,8 +82,8 @@ type lease struct {
 	lane      ref    // its group, or 0
 	endCause  Cause  // CauseRevoked or CauseMaxHold: it holds no permits any more, so semaphore.held excludes its count; 0: it holds them
 	reason    string
-	ends      int64     // when it ends, in cluster time; 0: with its session
-	due       int64     // of a receipt: when the permits spent in a window come back, in cluster time; 0: it holds its permits
+	endsMS    int64     // when it ends, in cluster time; 0: with its session
+	dueMS     int64     // of a receipt: when the permits spent in a window come back, in cluster time; 0: it holds its permits
 	slots     *slotList // which permits it has; nil: unknown, for example because it was granted before the semaphore had slots
 
 	inSession, inSemaphore links // derived
@@ -94,7 +94,7 @@ func (l *lease) revoked() bool { return l.endCause != 0 }
 
 // holds returns the permits that the lease holds.
 func (l *lease) holds() int64 {
-	if l.revoked() || l.due != 0 {
+	if l.revoked() || l.dueMS != 0 {
 		return 0
 	}
 	return l.count
@@ -118,7 +118,7 @@ type request struct {
 	enqueuedMS int64
 	rankMS     int64 // enqueuedMS less the head start, see rank
 	keys       []ref // immutable: idempotency keys that wait for its outcome
-	entry      ref   // the entry of a wait list that it belongs to, or 0; such a request is a partial down
+	listEntry  ref   // the entry of a wait list that it belongs to, or 0; such a request is a partial down
 
 	inSession links // derived
 }
@@ -137,9 +137,9 @@ func (r *request) leases() int64 {
 // reserves returns the largest number of leases and returns that a request can become.
 func (r *request) reserves() int64 { return r.leases() + int64(r.spends) }
 
-// entry is one semaphore on the wait list of a session. It has the request that waits for the semaphore, and the
+// listEntry is one semaphore on the wait list of a session. It has the request that waits for the semaphore, and the
 // permits that were granted and not yet delivered.
-type entry struct {
+type listEntry struct {
 	order     uint64 // unique; entries of a list are ordered by it
 	session   ref
 	semaphore ref // 0 after it was deleted

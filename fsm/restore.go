@@ -16,10 +16,10 @@ import (
 func Restore(r io.Reader) (*Machine, error) { return restore(bufio.NewReaderSize(r, 256<<10)) }
 
 func restore(r *bufio.Reader) (*Machine, error) {
-	b := &builder{m: New(), in: &snapshotReader{r: r}, epochs: map[uint64]ref{}, orders: map[uint64]ref{}, pending: map[uint64][]ref{}}
+	b := &builder{m: New(), reader: &snapshotReader{r: r}, semaphoreByEpoch: map[uint64]ref{}, entryByOrder: map[uint64]ref{}, keysByPlace: map[uint64][]ref{}}
 	err := b.read()
 	if err == nil {
-		b.standUp()
+		b.enterPoolLines()
 		b.findUnserved()
 		err = b.m.check()
 	}
@@ -31,14 +31,14 @@ func restore(r *bufio.Reader) (*Machine, error) {
 
 // builder fills a new machine with the records of a snapshot.
 type builder struct {
-	m       *Machine
-	in      *snapshotReader
-	epochs  map[uint64]ref   // semaphores by epoch
-	orders  map[uint64]ref   // entries of wait lists by order
-	pending map[uint64][]ref // pending keys by the place of their request
-	buf     []byte
-	decoder decoder // of the record in buf
-	last    uint64  // the key of the section's last record
+	m                *Machine
+	reader           *snapshotReader
+	semaphoreByEpoch map[uint64]ref
+	entryByOrder     map[uint64]ref   // entries of wait lists
+	keysByPlace      map[uint64][]ref // the keys that wait for a request, by the place of the request
+	buf              []byte
+	decoder          decoder // of the record in buf
+	last             uint64  // the key of the section's last record
 
 	lastGroup string // of the section's last group
 }
@@ -46,11 +46,11 @@ type builder struct {
 // ReadStateHeader reads the StateHeader from the beginning of a snapshot. Because it buffers, it may read more of r
 // than it needs.
 func ReadStateHeader(r io.Reader) (StateHeader, error) {
-	b := &builder{m: New(), in: &snapshotReader{r: bufio.NewReader(r)}}
+	b := &builder{m: New(), reader: &snapshotReader{r: bufio.NewReader(r)}}
 	err := b.begin()
 	var head [2]byte
 	if err == nil {
-		err = b.in.full(head[:])
+		err = b.reader.full(head[:])
 	}
 	if err == nil && head != [2]byte{sectionState, 1} {
 		err = errors.New("it does not begin with its counters")
@@ -67,13 +67,13 @@ func ReadStateHeader(r io.Reader) (StateHeader, error) {
 // begin reads the part before the sections.
 func (b *builder) begin() error {
 	header := make([]byte, len(snapshotMagic)+1)
-	if err := b.in.full(header); err != nil {
+	if err := b.reader.full(header); err != nil {
 		return err
 	}
 	if string(header[:len(snapshotMagic)]) != snapshotMagic {
 		return errors.New("not a snapshot of this program")
 	}
-	return b.in.header(header[len(snapshotMagic)])
+	return b.reader.header(header[len(snapshotMagic)])
 }
 
 func (b *builder) read() error {
@@ -81,11 +81,11 @@ func (b *builder) read() error {
 		return err
 	}
 	for {
-		tag, err := b.in.ReadByte()
+		tag, err := b.reader.ReadByte()
 		if err != nil {
 			return err
 		}
-		records, err := binary.ReadUvarint(b.in)
+		records, err := binary.ReadUvarint(b.reader)
 		if err != nil {
 			return err
 		}
@@ -123,15 +123,15 @@ func (b *builder) makeRoom(tag byte, records int) {
 }
 
 func (b *builder) trailer() error {
-	want := b.in.crc
+	want := b.reader.crc
 	var sum [4]byte
-	if err := b.in.full(sum[:]); err != nil {
+	if err := b.reader.full(sum[:]); err != nil {
 		return err
 	}
 	if binary.BigEndian.Uint32(sum[:]) != want {
 		return errors.New("checksum differs: damaged")
 	}
-	if _, err := b.in.r.ReadByte(); err != io.EOF {
+	if _, err := b.reader.r.ReadByte(); err != io.EOF {
 		return errors.New("bytes after its end")
 	}
 	return nil
@@ -139,10 +139,10 @@ func (b *builder) trailer() error {
 
 // record reads and files one record of a section. Records come in the order in which the live machine filed them.
 func (b *builder) record(tag byte) error {
-	if err := b.in.record(&b.buf); err != nil {
+	if err := b.reader.record(&b.buf); err != nil {
 		return err
 	}
-	b.decoder = decoder{Decoder: wire.Decoder{Rest: b.buf}, feature: b.in.feature}
+	b.decoder = decoder{Decoder: wire.Decoder{Rest: b.buf}, feature: b.reader.feature}
 	d := &b.decoder
 	switch tag {
 	case sectionState:
@@ -195,8 +195,8 @@ func (b *builder) findUnserved() {
 	}
 }
 
-// standUp moves requests into the lines of pools if they are ready in their other lines.
-func (b *builder) standUp() {
+// enterPoolLines puts each request that is ready in its other lines into the line of its pool.
+func (b *builder) enterPoolLines() {
 	for r, s := range b.m.semaphores.all() {
 		if s.line != nil {
 			b.m.refreshFront(target(r), s.line)
@@ -212,7 +212,7 @@ func (b *builder) standUp() {
 
 func (b *builder) addSettings(d *decoder) {
 	epoch := d.Uint()
-	r, known := b.epochs[epoch]
+	r, known := b.semaphoreByEpoch[epoch]
 	if !known || !b.valid(d, epoch, b.m.semaphores.at(r).hasSettings()) {
 		d.Fail()
 		return
@@ -277,7 +277,7 @@ func (b *builder) addSemaphore(d *decoder) {
 		return
 	}
 	r := b.m.semaphores.add(s)
-	b.epochs[s.epoch] = r
+	b.semaphoreByEpoch[s.epoch] = r
 	if s.deleted || s.hasImpossible {
 		b.m.unswept.Set(s.epoch, r)
 	}
@@ -298,8 +298,8 @@ func (b *builder) addSession(d *decoder) {
 	b.m.bySession.Load(s.id, r) // the ids rise
 	b.m.count(s.owner, s.records())
 	b.m.deadlines.set(r, s.id, s.deadlineMS)
-	if s.terms != nil {
-		b.m.itemBytes += s.terms.bytes()
+	if s.itemTerms != nil {
+		b.m.itemBytes += s.itemTerms.bytes()
 	}
 }
 
@@ -324,7 +324,7 @@ func (b *builder) addKey(d *decoder) {
 	r := b.m.keys.add(k)
 	b.followOneShot(d, r, &k)
 	if k.place != 0 {
-		b.pending[k.place] = append(b.pending[k.place], r)
+		b.keysByPlace[k.place] = append(b.keysByPlace[k.place], r)
 	}
 	b.m.byKey[k.keyName] = r
 	b.m.countKey(&k, 1)
@@ -360,12 +360,12 @@ func (b *builder) addMark(d *decoder) {
 }
 
 func (b *builder) addEntry(d *decoder) {
-	w := b.entry(d)
+	w := b.listEntry(d)
 	if _, twice := b.m.byEntry[leaseKey{w.session, w.target()}]; !b.valid(d, w.order, twice) {
 		return
 	}
 	r := b.m.entries.add(w)
-	b.orders[w.order] = r
+	b.entryByOrder[w.order] = r
 	b.m.linkEntry(r)
 }
 
@@ -383,8 +383,8 @@ func (b *builder) addRequest(d *decoder) {
 		waits := !r.isDown && b.m.byWait[leaseKey{r.session, want.target()}] != 0
 		conflict = conflict || waits || countOf(r.members[:i], want.target()) != 0
 	}
-	if r.entry != 0 {
-		e := b.m.entries.at(r.entry)
+	if r.listEntry != 0 {
+		e := b.m.entries.at(r.listEntry)
 		conflict = conflict || e.waiting != 0 || e.session != r.session
 	}
 	if b.valid(d, r.place, conflict) {
@@ -444,7 +444,7 @@ func (b *builder) session(d *decoder) ref {
 
 // semaphore reads an epoch and returns the semaphore.
 func (b *builder) semaphore(d *decoder) ref {
-	r, ok := b.epochs[d.Uint()]
+	r, ok := b.semaphoreByEpoch[d.Uint()]
 	if !ok {
 		d.Fail()
 	}

@@ -79,7 +79,7 @@ type returnIndex struct {
 	due         *btree.BTreeG[dueReturn]       // without returns at NeverMS
 	ofSemaphore *btree.BTreeG[semaphoreReturn] // by epoch, then in the order of due
 	lost        *btree.BTreeG[lostLease]       // by epoch and token
-	ends        *btree.BTreeG[leaseEnd]        // by time and token
+	leaseEnds   *btree.BTreeG[leaseEnd]        // by time and token
 	spends      map[spendKey]ref
 }
 
@@ -93,7 +93,7 @@ func newReturnIndex() returnIndex {
 		lost: btree.NewBTreeGOptions(func(a, b lostLease) bool {
 			return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.token, b.token)) < 0
 		}, options),
-		ends: btree.NewBTreeGOptions(func(a, b leaseEnd) bool {
+		leaseEnds: btree.NewBTreeGOptions(func(a, b leaseEnd) bool {
 			return cmp.Or(cmp.Compare(a.ms, b.ms), cmp.Compare(a.token, b.token)) < 0
 		}, options),
 		spends: map[spendKey]ref{},
@@ -258,7 +258,7 @@ const maxHoldReason = "max-hold"
 // endHolds ends leases that have been held for Settings.MaxHoldMS, within the budget.
 func (m *Machine) endHolds() {
 	for m.mayEnd() {
-		first, ok := m.byReturn.ends.Min()
+		first, ok := m.byReturn.leaseEnds.Min()
 		if !ok || first.ms > m.nowMS {
 			return
 		}
@@ -276,7 +276,7 @@ func (m *Machine) revoke(held ref, cause Cause, reason string) {
 	}
 	count, named := l.holds(), l.slots.all()
 	m.unindexEnd(held)
-	l.endCause, l.reason, l.ends, l.slots = cause, reason, 0, nil // state: a revoked lease has no slots
+	l.endCause, l.reason, l.endsMS, l.slots = cause, reason, 0, nil // state: a revoked lease has no slots
 	m.takeBack(l, count, named, cause, reason)
 	m.done.ended++
 }

@@ -151,7 +151,7 @@ func (m *Machine) versionIs(r ref, expected Change[uint64], result *Result) bool
 }
 
 // createSemaphore makes a semaphore with the next epoch.
-func (m *Machine) createSemaphore(name string, permits int64, level *int32, metadata []Pair, with *Settings) Result {
+func (m *Machine) createSemaphore(name string, permits int64, level *int32, metadata []Pair, settings *Settings) Result {
 	if int64(len(m.byName)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
@@ -161,13 +161,13 @@ func (m *Machine) createSemaphore(name string, permits int64, level *int32, meta
 	}
 	m.epochs++
 	r := m.semaphores.add(semaphore{name: name, epoch: m.epochs, permits: permits, level: level,
-		metadata: metadata, settings: with, modified: m.index, owner: owner})
+		metadata: metadata, settings: settings, modified: m.index, owner: owner})
 	m.count(owner, owned{semaphores: 1})
 	m.byName[name] = r
 	m.names.Set(name, r)
 	m.raiseVersion(r)
 	m.emit(Effect{Kind: EffectCreated, Semaphore: name, Epoch: m.epochs,
-		Details: &EffectDetails{Permits: permits, Level: level, Metadata: metadata, Settings: with}})
+		Details: &EffectDetails{Permits: permits, Level: level, Metadata: metadata, Settings: settings}})
 	view := m.viewSemaphore(r)
 	return Result{Code: OK, Created: true, Epoch: m.epochs, Version: view.Version, Semaphore: &view}
 }

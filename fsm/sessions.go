@@ -82,7 +82,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	for e := m.sessions.at(r).entries.first; e != 0; e = m.sessions.at(r).entries.first {
 		m.dropEntry(e, !m.sessions.at(r).keep)
 	}
-	if s := m.sessions.at(r); s.terms != nil || s.items.length() > 0 {
+	if s := m.sessions.at(r); s.itemTerms != nil || s.items.length() > 0 {
 		m.releaseItems(r, cause)
 	}
 	s := *m.sessions.at(r)
@@ -294,26 +294,26 @@ func (m *Machine) linkLease(r ref) {
 
 // indexEnd files a lease by the time at which it ends.
 func (m *Machine) indexEnd(r ref) {
-	if l := m.leases.at(r); l.ends != 0 {
-		m.byReturn.ends.Set(leaseEnd{l.ends, l.token, r})
+	if l := m.leases.at(r); l.endsMS != 0 {
+		m.byReturn.leaseEnds.Set(leaseEnd{l.endsMS, l.token, r})
 	}
 }
 
 func (m *Machine) unindexEnd(r ref) {
-	if l := m.leases.at(r); l.ends != 0 {
-		m.byReturn.ends.Delete(leaseEnd{l.ends, l.token, r})
+	if l := m.leases.at(r); l.endsMS != 0 {
+		m.byReturn.leaseEnds.Delete(leaseEnd{l.endsMS, l.token, r})
 	}
 }
 
 // leaseOf returns the lease of a session for a target.
-func (m *Machine) leaseOf(session ref, on target) (ref, bool) {
+func (m *Machine) leaseOf(session ref, t target) (ref, bool) {
 	if session == 0 {
 		return 0, false
 	}
-	if first := m.sessions.at(session).leases.first; first != 0 && m.leases.at(first).target() == on {
+	if first := m.sessions.at(session).leases.first; first != 0 && m.leases.at(first).target() == t {
 		return first, true
 	}
-	r, ok := m.byLease[leaseKey{session, on}]
+	r, ok := m.byLease[leaseKey{session, t}]
 	return r, ok
 }
 

@@ -63,12 +63,6 @@ const (
 	MaxGroupBytes   = 128                 // of the name of a group
 )
 
-// ValidGroup reports whether a group may have this name: valid UTF-8 of up to 128 bytes without
-// control characters. It may be empty.
-func ValidGroup(group string) bool {
-	return group == "" || len(group) <= MaxGroupBytes && validText(group)
-}
-
 // applied returns the settings after a change. permits says that the put sets the total of permits.
 func (c *SettingsChange) applied(to Settings, permits bool) Settings {
 	change(&to.Groups, c.Groups)

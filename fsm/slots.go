@@ -95,8 +95,8 @@ func (s *slotSet) lowest() uint32 {
 			return uint32(at * slotPageBits)
 		}
 		p := s.pages[at]
-		in := bits.TrailingZeros64(^p.full)
-		return uint32(at*slotPageBits + in*64 + bits.TrailingZeros64(^p.words[in]))
+		wordIndex := bits.TrailingZeros64(^p.full)
+		return uint32(at*slotPageBits + wordIndex*64 + bits.TrailingZeros64(^p.words[wordIndex]))
 	}
 	panic("all slots are taken")
 }
@@ -209,9 +209,6 @@ func (m *Machine) freeSlots(semaphore ref, runs []SlotRun) {
 	each(runs, m.slotsOf(semaphore).free)
 	m.done.ended += int(slotCount(runs)) / slotsPerRecord
 }
-
-// hasSlots reports whether new leases of a semaphore name slots.
-func (s *semaphore) hasSlots() bool { return s.settings != nil && s.settings.Slots }
 
 // fits reports whether the settings allow this total number of permits.
 func (s *Settings) fits(total int64) bool { return !s.Slots || total <= maxSlots }

@@ -105,7 +105,7 @@ func (f *Frozen) writeRecords(s *snapshotWriter) {
 		writeTable(s, sectionReturns, &f.returns, func(r *timedReturn) uint64 { return r.order }, f.encodeReturn)
 	}
 	writeTable(s, sectionKeys, &f.keys, func(r *key) uint64 { return r.order }, (*encoder).key)
-	writeTable(s, sectionEntries, &f.entries, func(r *entry) uint64 { return r.order }, f.encodeEntry)
+	writeTable(s, sectionEntries, &f.entries, func(r *listEntry) uint64 { return r.order }, f.encodeListEntry)
 	writeTable(s, sectionRequests, &f.requests, func(r *request) uint64 { return r.place }, f.encodeRequest)
 	writeTable(s, sectionNotices, &f.notices, func(r *notice) uint64 { return r.place }, (*encoder).notice)
 	writeTable(s, sectionEnded, &f.ended, func(r *ended) uint64 { return r.order }, (*encoder).ended)

@@ -66,8 +66,8 @@ func (s *semaphore) hasSettings() bool {
 
 func (e *encoder) semaphoreSettingsOf(s *semaphore) {
 	e.uint(s.epoch)
-	with := s.settingsOrZero()
-	e.settings(&with)
+	settings := s.settingsOrZero()
+	e.settings(&settings)
 	e.uint(uint64(s.passed))
 	e.bool(s.sweep != nil)
 	if s.sweep != nil {
@@ -124,11 +124,11 @@ func (e *encoder) session(s *session) {
 	e.uint(s.first)
 	e.uint(s.delivered)
 	e.string(s.owner)
-	e.terms(s.terms)
+	e.itemTerms(s.itemTerms)
 }
 
-// terms appends the terms of a session, or one byte if open-holder did not open it.
-func (e *encoder) terms(t *terms) {
+// itemTerms appends the item terms of a session, or one byte if open-holder did not open it.
+func (e *encoder) itemTerms(t *itemTerms) {
 	e.bool(t != nil)
 	if t != nil {
 		e.string(t.about)
@@ -138,17 +138,17 @@ func (e *encoder) terms(t *terms) {
 	}
 }
 
-func (d *decoder) terms() *terms {
+func (d *decoder) itemTerms() *itemTerms {
 	if !d.Bool() {
 		return nil
 	}
-	return &terms{about: d.Text(), deletes: d.Bool(), delayMS: d.Int(), made: d.Uint()}
+	return &itemTerms{about: d.Text(), deletes: d.Bool(), delayMS: d.Int(), made: d.Uint()}
 }
 
 func (d *decoder) session() session {
 	s := session{id: d.Uint(), ttlMS: d.Int(), deadlineMS: d.Int(), metadata: d.pairs(), oneShot: d.Bool(),
 		keep: d.Bool(), leased: d.Bool(), first: d.Uint(), delivered: d.Uint()}
-	s.owner, s.terms = d.Text(), d.terms()
+	s.owner, s.itemTerms = d.Text(), d.itemTerms()
 	return s
 }
 
@@ -170,10 +170,10 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 	e.uint(l.listHash)
 	e.byte(byte(l.endCause))
 	e.string(l.reason)
-	if l.lane != 0 || l.ends != 0 || l.due != 0 || l.slots != nil {
+	if l.lane != 0 || l.endsMS != 0 || l.dueMS != 0 || l.slots != nil {
 		f.encodeLane(e, l.lane)
-		e.int(l.ends)
-		e.int(l.due)
+		e.int(l.endsMS)
+		e.int(l.dueMS)
 		e.slotRuns(l.slots.all())
 	}
 }
@@ -226,7 +226,7 @@ func (b *builder) lease(d *decoder) lease {
 		grantedMS: d.Int(), listHash: d.Uint(), endCause: d.endOfLease(), reason: d.Text()}
 	if len(d.Rest) > 0 {
 		l.lane = b.readLane(d, l.semaphore)
-		l.ends, l.due, l.slots = d.Int(), d.Int(), newSlotList(d.slotRuns()) // state: as it was written
+		l.endsMS, l.dueMS, l.slots = d.Int(), d.Int(), newSlotList(d.slotRuns()) // state: as it was written
 	}
 	return l
 }
@@ -244,10 +244,10 @@ func (f *Frozen) encodeRequest(e *encoder, r *request) {
 	e.bool(r.partial)
 	e.uint(r.listHash)
 	e.int(r.enqueuedMS)
-	if r.entry == 0 {
+	if r.listEntry == 0 {
 		e.uint(0)
 	} else {
-		e.uint(f.entries.at(r.entry).order)
+		e.uint(f.entries.at(r.listEntry).order)
 	}
 	if grouped := slices.ContainsFunc(r.members, func(w member) bool { return w.lane != 0 }); grouped || r.rankMS != r.enqueuedMS || r.spends != 0 {
 		e.int(r.enqueuedMS - r.rankMS)
@@ -266,8 +266,8 @@ func (b *builder) request(d *decoder) request {
 	r.mode, r.isDown, r.partial = Mode(d.Byte()), d.Bool(), d.Bool()
 	r.listHash, r.enqueuedMS = d.Uint(), d.Int()
 	if order := d.Uint(); order != 0 {
-		r.entry = b.orders[order]
-		if r.entry == 0 {
+		r.listEntry = b.entryByOrder[order]
+		if r.listEntry == 0 {
 			d.Fail()
 		}
 	}
@@ -279,12 +279,12 @@ func (b *builder) request(d *decoder) request {
 			r.members[i].lane = b.readLane(d, r.members[i].semaphore)
 		}
 	}
-	r.keys = b.pending[r.place] // in the order in which the keys joined the request
-	delete(b.pending, r.place)
+	r.keys = b.keysByPlace[r.place] // in the order in which the keys joined the request
+	delete(b.keysByPlace, r.place)
 	return r
 }
 
-func (f *Frozen) encodeEntry(e *encoder, w *entry) {
+func (f *Frozen) encodeListEntry(e *encoder, w *listEntry) {
 	e.uint(w.order)
 	e.uint(f.sessions.at(w.session).id)
 	e.bool(w.semaphore != 0)
@@ -299,12 +299,12 @@ func (f *Frozen) encodeEntry(e *encoder, w *entry) {
 	}
 }
 
-func (b *builder) entry(d *decoder) entry {
-	w := entry{order: d.Uint(), session: b.session(d)}
+func (b *builder) listEntry(d *decoder) listEntry {
+	w := listEntry{order: d.Uint(), session: b.session(d)}
 	exists := d.Bool()
 	w.name, w.epoch, w.granted, w.token = d.Text(), d.Uint(), d.Int(), d.Uint()
 	if exists {
-		if w.semaphore = b.epochs[w.epoch]; w.semaphore == 0 {
+		if w.semaphore = b.semaphoreByEpoch[w.epoch]; w.semaphore == 0 {
 			d.Fail()
 		}
 	}
@@ -342,7 +342,7 @@ func (b *builder) notice(d *decoder) notice {
 	n.owner = d.Text()
 	n.group = d.groupName()
 	if exists {
-		if n.semaphore = b.epochs[n.epoch]; n.semaphore == 0 {
+		if n.semaphore = b.semaphoreByEpoch[n.epoch]; n.semaphore == 0 {
 			d.Fail()
 		}
 	}

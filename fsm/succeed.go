@@ -10,7 +10,7 @@ import (
 )
 
 // StateHeader is the part of a state outside of its records: counters, time, level and cluster id. It is immutable.
-type StateHeader struct{ of state }
+type StateHeader struct{ state state }
 
 // StateHeader returns the header of the state.
 func (m *Machine) StateHeader() StateHeader { return StateHeader{m.state} }
@@ -19,25 +19,25 @@ func (m *Machine) StateHeader() StateHeader { return StateHeader{m.state} }
 func (f *Frozen) StateHeader() StateHeader { return StateHeader{f.state} }
 
 // Index returns the index of the last entry applied.
-func (s StateHeader) Index() uint64 { return s.of.index }
+func (s StateHeader) Index() uint64 { return s.state.index }
 
 // Term returns the term of the last StartTerm.
-func (s StateHeader) Term() uint64 { return s.of.term }
+func (s StateHeader) Term() uint64 { return s.state.term }
 
 // Hash returns the hash of the state.
-func (s StateHeader) Hash() [16]byte { return s.of.hash }
+func (s StateHeader) Hash() [16]byte { return s.state.hash }
 
 // NowMS returns cluster time.
-func (s StateHeader) NowMS() int64 { return s.of.nowMS }
+func (s StateHeader) NowMS() int64 { return s.state.nowMS }
 
 // FeatureLevel returns the level in force.
-func (s StateHeader) FeatureLevel() uint32 { return s.of.feature }
+func (s StateHeader) FeatureLevel() uint32 { return s.state.feature }
 
 // ClusterID returns the id of the cluster.
-func (s StateHeader) ClusterID() ClusterID { return s.of.cluster }
+func (s StateHeader) ClusterID() ClusterID { return s.state.cluster }
 
 // RestorePending reports the same as [Machine.RestorePending].
-func (s StateHeader) RestorePending() bool { return s.of.term != 0 && s.of.leader == "" }
+func (s StateHeader) RestorePending() bool { return s.state.term != 0 && s.state.leader == "" }
 
 // Succession says how a state from a backup follows the state of a running cluster.
 type Succession struct {
@@ -66,7 +66,7 @@ const maxSucceeded = 1 << 52
 //
 // The state has no leader until the next StartTerm, see [Machine.RestorePending].
 func (m *Machine) Succeed(by Succession) error {
-	followed := &by.Own.of
+	followed := &by.Own.state
 	if by.Index <= max(m.index, followed.index) || by.Index > maxSucceeded {
 		return fmt.Errorf("a state at index %d can't follow one at %d at index %d", m.index, followed.index, by.Index)
 	}
@@ -157,8 +157,8 @@ func (m *Machine) moveTime(nowMS int64) error {
 	changeEach(&m.sessions, func(s *session) { move(&s.deadlineMS) })
 	changeEach(&m.leases, func(l *lease) {
 		move(&l.grantedMS)
-		moveSet(&l.ends, move)
-		moveSet(&l.due, move)
+		moveSet(&l.endsMS, move)
+		moveSet(&l.dueMS, move)
 	})
 	m.moveReturns(move)
 	changeEach(&m.requests, func(r *request) {
@@ -230,13 +230,13 @@ func (m *Machine) moveLines(by int64) {
 		})
 		return fresh
 	}
-	moveLine := func(in *line) {
-		if in == nil {
+	moveLine := func(line *line) {
+		if line == nil {
 			return
 		}
-		in.order = moved(in.order) // state: the ranks move with cluster time
-		if in.aside != nil {
-			in.aside = moved(in.aside) // state: as order
+		line.order = moved(line.order) // state: the ranks move with cluster time
+		if line.aside != nil {
+			line.aside = moved(line.aside) // state: as order
 		}
 	}
 	for _, s := range m.semaphores.all() {
@@ -263,9 +263,9 @@ func moveResult(stored string, move func(*int64)) string {
 	for _, part := range append([]*Result{&result}, pointers(result.Each)...) {
 		for i := range part.Grants {
 			move(&part.Grants[i].GrantedMS)
-			if with := part.Grants[i].Details; with != nil {
-				moveSet(&with.DueMS, move)
-				moveSet(&with.EndsMS, move)
+			if details := part.Grants[i].Details; details != nil {
+				moveSet(&details.DueMS, move)
+				moveSet(&details.EndsMS, move)
 			}
 			moved = true
 		}

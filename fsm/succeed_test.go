@@ -93,7 +93,7 @@ func TestJumpsPassLostJumps(t *testing.T) {
 	recovered := reread(t, before)
 	recovered.Recovered(ClusterID{2})
 	for _, c := range []struct{ lost, now StateHeader }{{succeeded, putBack}, {succeeded, recovered.StateHeader()}, {putBack, recovered.StateHeader()}} {
-		if lost, now := c.lost.of, c.now.of; lost.tokens >= now.tokens || lost.places >= now.places || lost.epochs >= now.epochs {
+		if lost, now := c.lost.state, c.now.state; lost.tokens >= now.tokens || lost.places >= now.places || lost.epochs >= now.epochs {
 			t.Errorf("lost: token %d, place %d, epoch %d; now: %d, %d, %d", lost.tokens, lost.places, lost.epochs, now.tokens, now.places, now.epochs)
 		}
 	}

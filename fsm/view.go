@@ -269,8 +269,8 @@ func (m *Machine) viewLease(r ref) LeaseView {
 	l := m.leases.at(r)
 	s := m.sessions.at(l.session)
 	deadlineMS := s.deadlineMS
-	if l.ends != 0 {
-		deadlineMS = min(deadlineMS, l.ends)
+	if l.endsMS != 0 {
+		deadlineMS = min(deadlineMS, l.endsMS)
 	}
 	return LeaseView{Grant: m.grantOf(l), Session: s.id, DeadlineMS: deadlineMS, Metadata: s.metadata,
 		Revoked: l.revoked(), Reason: l.reason}
@@ -325,16 +325,16 @@ func (m *Machine) WaitersOf(name, group string, after LinePlace, limit int) (fou
 
 // viewLine returns up to limit requests of one line.
 func (m *Machine) viewLine(t target, after LinePlace, limit int) (found []RequestView) {
-	in := m.lineOf(t)
-	if in == nil || limit <= 0 {
+	line := m.lineOf(t)
+	if line == nil || limit <= 0 {
 		return nil
 	}
 	last := lowestRank()
 	if after.Place != 0 {
 		last = rank{after.RankMS, after.Place}
 	}
-	position := in.position(last.next())
-	for w := range in.after(last) {
+	position := line.position(last.next())
+	for w := range line.after(last) {
 		found = append(found, m.viewRequest(w.request, t, position))
 		if position++; len(found) == limit {
 			break
@@ -370,10 +370,10 @@ func (l *line) after(last rank) func(yield func(waiter) bool) {
 	}
 }
 
-func (m *Machine) viewRequest(waiting ref, in target, position int64) RequestView {
+func (m *Machine) viewRequest(waiting ref, t target, position int64) RequestView {
 	r := m.requests.at(waiting)
 	s := m.sessions.at(r.session)
-	here := memberOf(r.members, in)
+	here := memberOf(r.members, t)
 	view := RequestView{Place: r.place, Session: s.id, Mode: r.mode, Unowned: r.isDown, Partial: r.partial,
 		Position: position, EnqueuedMS: r.enqueuedMS, RankMS: r.rankMS, DeadlineMS: s.deadlineMS, Metadata: s.metadata,
 		BlockedBy: m.blockOf(r, here), Obstacles: m.obstacles(r), Group: m.groupOf(here.lane)}
@@ -392,13 +392,13 @@ func (m *Machine) blockOf(r *request, w member) Block {
 	if s.settingsOrZero().Paused != "" {
 		return BlockPaused
 	}
-	if in := m.lineOf(w.target()); in != nil {
-		if in.aside != nil {
-			if _, waits := in.aside.Get(waiter{rank: r.rank()}); waits {
+	if line := m.lineOf(w.target()); line != nil {
+		if line.aside != nil {
+			if _, waits := line.aside.Get(waiter{rank: r.rank()}); waits {
 				return BlockElsewhere
 			}
 		}
-		if first, ok := in.firstInOrder(); ok && first.rank.before(r.rank()) {
+		if first, ok := line.firstInOrder(); ok && first.rank.before(r.rank()) {
 			return BlockAhead
 		}
 	}
@@ -444,11 +444,11 @@ func (m *Machine) Queued(name string) (count, sinceMS int64) {
 	}
 	none := true
 	walk := func(t target) {
-		in := m.lineOf(t)
-		if in == nil {
+		line := m.lineOf(t)
+		if line == nil {
 			return
 		}
-		for w := range in.after(lowestRank()) {
+		for w := range line.after(lowestRank()) {
 			request := m.requests.at(w.request)
 			if none || request.enqueuedMS < sinceMS {
 				none, sinceMS = false, request.enqueuedMS

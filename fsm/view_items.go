@@ -96,11 +96,11 @@ func (m *Machine) DeletesIndex(prefix, from string) (index uint64, next string) 
 // Holder returns the terms of a living session; ok is false unless open-holder opened it.
 func (m *Machine) Holder(sessionID uint64) (view HolderView, ok bool) {
 	r, ok := m.bySession.Get(sessionID)
-	if !ok || m.sessions.at(r).terms == nil {
+	if !ok || m.sessions.at(r).itemTerms == nil {
 		return HolderView{}, false
 	}
-	on := m.sessions.at(r).terms
-	return HolderView{About: on.about, DeleteItems: on.deletes, DelayMS: on.delayMS, Made: on.made}, true
+	terms := m.sessions.at(r).itemTerms
+	return HolderView{About: terms.about, DeleteItems: terms.deletes, DelayMS: terms.delayMS, Made: terms.made}, true
 }
 
 // HeldItems returns the names of the items that a session holds, the oldest item first.

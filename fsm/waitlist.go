@@ -9,7 +9,7 @@ import "slices"
 func (m *Machine) addEntry(session ref, w member) ref {
 	m.orders++
 	s := m.semaphores.at(w.semaphore)
-	r := m.entries.add(entry{order: m.orders, session: session, semaphore: w.semaphore, lane: w.lane, name: s.name, epoch: s.epoch,
+	r := m.entries.add(listEntry{order: m.orders, session: session, semaphore: w.semaphore, lane: w.lane, name: s.name, epoch: s.epoch,
 		group: m.groupOf(w.lane)})
 	m.linkEntry(r)
 	return r
@@ -51,7 +51,7 @@ func (m *Machine) dropEntry(r ref, giveBack bool) {
 }
 
 // detachEntry removes an entry from the indexes of its semaphore.
-func (m *Machine) detachEntry(r ref, e entry) {
+func (m *Machine) detachEntry(r ref, e listEntry) {
 	m.semaphores.mut(e.semaphore).entries.unlink(r, m.entryInSemaphore)
 	delete(m.byEntry, leaseKey{e.session, e.target()})
 	m.leaveLane(e.lane)
@@ -76,7 +76,7 @@ func (m *Machine) endEntry(r ref, cause Cause) {
 
 // meansEntry reports whether a command that names a group means this entry. If the semaphore is deleted, the group of
 // the session's owner may be omitted.
-func (m *Machine) meansEntry(group string, e *entry) bool {
+func (m *Machine) meansEntry(group string, e *listEntry) bool {
 	if m.orphaned(e) {
 		return e.group == group || group == "" && e.group == m.sessions.at(e.session).owner
 	}
@@ -85,7 +85,7 @@ func (m *Machine) meansEntry(group string, e *entry) bool {
 }
 
 // wanted returns the count of permits that an entry still waits for.
-func (m *Machine) wanted(e *entry) int64 {
+func (m *Machine) wanted(e *listEntry) int64 {
 	if e.waiting == 0 || m.orphaned(e) {
 		return 0
 	}

@@ -59,8 +59,8 @@ func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool)
 	l := m.leases.at(held)
 	s := m.semaphores.at(l.semaphore)
 	by := count - l.count
-	spends, open := m.byReturn.spends[spendKey{l.target(), l.due}]
-	if open = open && l.due > m.nowMS && l.token > s.forgotten; !open || by == 0 {
+	spends, open := m.byReturn.spends[spendKey{l.target(), l.dueMS}]
+	if open = open && l.dueMS > m.nowMS && l.token > s.forgotten; !open || by == 0 {
 		return by == 0
 	}
 	if by > 0 && !m.countersFit(member{l.semaphore, l.lane, count}, by) {
@@ -70,7 +70,7 @@ func (m *Machine) settleReceipt(held ref, count int64, result *Result) (ok bool)
 	m.leases.mut(held).count = count
 	m.changeReturn(spends, by)
 	m.emit(Effect{Kind: EffectSettled, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(l.session), Token: l.token,
-		Count: count, Details: detailsOf(m.groupOf(l.lane), l.due, nil, "")})
+		Count: count, Details: detailsOf(m.groupOf(l.lane), l.dueMS, nil, "")})
 	return true
 }
 

@@ -95,7 +95,7 @@ func (m *Machine) forget() {
 			remove(l.first)
 		}
 	}
-	for _, kind := range m.ends {
+	for _, kind := range m.endedByKind {
 		drop(&kind.order, func(r ref) bool { return m.ended.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetEnded)
 	}
 	drop(&m.outcomes, func(r ref) bool { return m.keys.at(r).atMS+keysKeptMS <= m.nowMS }, m.forgetKey)
@@ -265,7 +265,7 @@ func (m *Machine) endOrphan(session ref, listHash uint64) {
 func (m *Machine) gone(semaphore ref) bool { return m.semaphores.at(semaphore).deleted }
 
 // orphaned reports whether the semaphore of a wait list's entry is deleted.
-func (m *Machine) orphaned(e *entry) bool { return e.semaphore == 0 || m.gone(e.semaphore) }
+func (m *Machine) orphaned(e *listEntry) bool { return e.semaphore == 0 || m.gone(e.semaphore) }
 
 // left returns the members of a request whose semaphores exist.
 func (m *Machine) left(members []member) []member {
@@ -304,8 +304,8 @@ func (m *Machine) has(session ref) (leases, requests int) {
 // case of empty indexes has a fast path.
 func (x *returnIndex) nextMS() int64 {
 	ms := NeverMS
-	if x.ends.Len() > 0 {
-		first, _ := x.ends.Min()
+	if x.leaseEnds.Len() > 0 {
+		first, _ := x.leaseEnds.Min()
 		ms = first.ms
 	}
 	if x.due.Len() > 0 {

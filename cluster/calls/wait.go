@@ -168,7 +168,7 @@ func (a *pendingCall) awaitEntry(ctx context.Context, session uint64) error {
 	for err == nil && a.Code == fsm.NothingReady && a.Found {
 		select {
 		case <-news:
-			if ctx.Err() == nil && a.mayDeliver(session) { // otherwise the delivery would be lost
+			if ctx.Err() == nil && a.wouldReturn(session) { // otherwise the delivery would be lost
 				err = a.proposeDelivery(ctx)
 			}
 		case <-timer.C:
@@ -196,22 +196,22 @@ func (a *pendingCall) finalAttempt(ctx context.Context, session uint64) error {
 		return a.fail(outcome.ErrDraining)
 	case err != nil:
 		return a.fail(err)
-	case a.mayDeliver(session):
+	case a.wouldReturn(session):
 		return a.proposeDelivery(ctx)
 	}
 	a.Index, a.NowMS = at.Index, at.NowMS
 	return nil
 }
 
-// mayDeliver reports whether an attempt would return at once, as far as this node's own state shows: an entry is ready,
+// wouldReturn reports whether a delivery would return at once, as far as this node's own state shows: an entry is ready,
 // the list is empty, or the session has ended.
-func (a *pendingCall) mayDeliver(session uint64) (yes bool) {
+func (a *pendingCall) wouldReturn(session uint64) (ok bool) {
 	a.executor.config.Replica.View(func(m *fsm.Machine) {
 		list := m.WaitList(session)
-		yes = len(list) == 0
+		ok = len(list) == 0
 		for i := range list {
-			yes = yes || list[i].Granted > 0 || list[i].Wanted == 0 // it has ended
+			ok = ok || list[i].Granted > 0 || list[i].Wanted == 0 // it has ended
 		}
 	})
-	return yes
+	return ok
 }

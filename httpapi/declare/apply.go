@@ -62,7 +62,7 @@ type Refusal struct {
 	Reason    string // what is wrong, or what is allowed
 }
 
-// conflicts has the refusal for each rule that keys of one table, or of the table and the existing semaphore, break.
+// conflicts has the refusal for each rule that two keys break together, or a key and a setting of the semaphore.
 var conflicts = map[fsm.Rule]Refusal{
 	fsm.RulePerGroup: {"", "per_group", `it needs groups = "request" or "owner"`},
 	fsm.RulePermits:  {"", "max", `"none" needs groups and per_group`},

@@ -69,7 +69,7 @@ func (a *Writer) put(content []byte) {
 // Close completes the backup. It does not close the underlying writer. A backup that is given up needs no Close.
 func (a *Writer) Close() error {
 	a.flush()
-	a.put(binary.BigEndian.AppendUint64(make([]byte, 4, 12), a.size))
+	a.put(binary.BigEndian.AppendUint64(make([]byte, 4, 12), a.size)) // a length of 0, 4 bytes, marks the end of the chunks
 	a.put(a.sum.Sum(nil))
 	if a.err != nil {
 		return a.err
