@@ -314,7 +314,7 @@ func maskOf[T comparable](first int, members []*T) (mask uint64) {
 // listMask returns the bits of the members that most grants and completed entries don't have.
 func (r *Result) listMask() (mask uint64) {
 	for i := range r.Grants {
-		g := r.Grants[i].With()
+		g := r.Grants[i].DetailsOrZero()
 		if g.Group != "" {
 			mask |= 1 << bitGroups
 		}
@@ -417,7 +417,7 @@ func (e *encoder) resultLists(r *Result, mask uint64) {
 	}
 	if has(bitGroups) {
 		for i := range r.Grants {
-			e.string(r.Grants[i].With().Group)
+			e.string(r.Grants[i].DetailsOrZero().Group)
 		}
 		for i := range r.Completed {
 			e.string(r.Completed[i].Group)
@@ -428,13 +428,13 @@ func (e *encoder) resultLists(r *Result, mask uint64) {
 	}
 	if has(bitTimes) {
 		for i := range r.Grants {
-			e.int(r.Grants[i].With().DueMS)
-			e.int(r.Grants[i].With().EndsMS)
+			e.int(r.Grants[i].DetailsOrZero().DueMS)
+			e.int(r.Grants[i].DetailsOrZero().EndsMS)
 		}
 	}
 	if has(bitSlots) {
 		for i := range r.Grants {
-			e.slotRuns(r.Grants[i].With().Slots)
+			e.slotRuns(r.Grants[i].DetailsOrZero().Slots)
 		}
 	}
 }
@@ -596,7 +596,7 @@ func (d *decoder) semaphoreSettings(s *SemaphoreView) {
 }
 
 func (e *encoder) effect(f *Effect) {
-	details := f.With()
+	details := f.DetailsOrZero()
 	e.buf = append(e.buf, byte(f.Kind), byte(f.Cause), byte(f.Mode), bit(f.Unowned), bit(f.Partial), bit(f.Listed), bit(f.OneShot))
 	e.string(f.Semaphore)
 	e.uint(f.Epoch)

@@ -50,7 +50,8 @@
 //   - windows.go: permits spent in a time window, and the receipts for them
 //   - slots.go: the numbers (slots) of the permits that a lease has
 //   - work.go: the bounds of an entry's work (MoreDue, Cost), and expire, which ends sessions past their deadline (ADR 7)
-//   - keys.go: idempotency keys, and the marks that replace the keys of ended one-shots
+//   - keys.go: idempotency keys
+//   - marks.go: the marks that replace the keys of ended one-shots
 //   - items.go: items and the sessions that hold them, deleted items whose delay still runs (tombstones), change numbers
 //   - deletes.go: the memory of deleted items
 //   - waitlist.go: wait lists of sessions

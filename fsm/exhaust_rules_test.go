@@ -138,11 +138,11 @@ func (s standing) granted(m *Machine, by move, e Effect) error {
 		return fmt.Errorf("%s: %q is granted beyond its permits by %d", by.name, e.Semaphore, -granted.available())
 	}
 	for _, l := range m.lanes.all() {
-		if l.group == e.With().Group && granted.grouped() && l.limit != NoLimit && l.used() > l.limit {
+		if l.group == e.DetailsOrZero().Group && granted.grouped() && l.limit != NoLimit && l.used() > l.limit {
 			return fmt.Errorf("%s: group %q is granted %d beyond its limit", by.name, l.group, l.used()-l.limit)
 		}
 	}
-	if len(e.With().Slots) > 0 {
+	if len(e.DetailsOrZero().Slots) > 0 {
 		if err := slotsRight(m, r, e); err != nil {
 			return fmt.Errorf("%s: %w", by.name, err)
 		}

@@ -74,7 +74,7 @@ func slotsRight(m *Machine, semaphore ref, e Effect) error {
 		}
 	}
 	last := uint32(0)
-	each(e.With().Slots, func(slot uint32) { last = slot })
+	each(e.DetailsOrZero().Slots, func(slot uint32) { last = slot })
 	for slot := uint32(0); holds && slot < last; slot++ {
 		if !named[slot] {
 			return fmt.Errorf("slot %d is granted, and slot %d is free", last, slot)

@@ -1,9 +1,6 @@
 package fsm
 
-import (
-	"crypto/sha256"
-	"slices"
-)
+import "slices"
 
 func (n keyName) bytes() int64 { return int64(len(n.owner) + len(n.text) + keyOverhead) }
 
@@ -25,7 +22,7 @@ func (m *Machine) applyKeyed(c *decoded) Result {
 	if rule := m.roomForKey(name, outcomeBytes(c.command, &m.limits)); rule != RuleNone {
 		return Result{Code: LimitReached, Rule: rule}
 	}
-	if m.keysBeside(c.command) >= maxSessionKeys { // before the command runs, since a refused command must leave no request behind
+	if m.pendingKeysOf(c.command) >= maxSessionKeys { // before the command runs, since a refused command must leave no request behind
 		return Result{Code: LimitReached, Rule: RuleKeys}
 	}
 	result := c.command.apply(m)
@@ -73,8 +70,8 @@ func outcomeBytes(c Command, l *Limits) int64 {
 	return answerBytes
 }
 
-// outcomeOf returns an upper bound of the bytes that leases add to an outcome.
-func outcomeOf(wants []Want) (bytes int64) {
+// leasesBytes returns an upper bound of the bytes that leases add to an outcome.
+func leasesBytes(wants []Want) (bytes int64) {
 	for _, want := range wants {
 		bytes += memberBytes + int64(len(want.Semaphore)+len(want.Group))
 	}
@@ -127,7 +124,7 @@ func (m *Machine) refresh(result *Result) {
 		if !ok {
 			return
 		}
-		held, ok := m.leaseNamed(r, semaphore, g.With().Group)
+		held, ok := m.leaseNamed(r, semaphore, g.DetailsOrZero().Group)
 		if !ok || m.leases.at(held).token != g.Token || m.leases.at(held).revoked() {
 			return
 		}
@@ -184,7 +181,8 @@ func (m *Machine) queueKey(r ref) {
 
 func (m *Machine) keyInOrder(r ref) *links { return &m.keys.mut(r).inOrder }
 
-// forgetKey drops a key whose time has passed. The one-shot session that would have ended with the key lives on.
+// forgetKey drops a key whose time has passed. If the key was tied to a one-shot session, the session continues without
+// it.
 func (m *Machine) forgetKey(r ref) {
 	if id := m.keys.at(r).session; id != 0 {
 		session, _ := m.bySession.Get(id)
@@ -225,9 +223,9 @@ func (m *Machine) countKey(k *key, sign int64) {
 	m.count(k.owner, owned{keys: sign, keyBytes: sign * k.bytes()})
 }
 
-// keysBeside returns the number of keys that wait for outcomes in the session in which a command requests leases; 0 for
-// other commands, and for commands that open a session.
-func (m *Machine) keysBeside(c Command) int {
+// pendingKeysOf returns how many keys of a command's session wait for an outcome. It returns 0 if the command requests
+// no lease, or opens the session.
+func (m *Machine) pendingKeysOf(c Command) int {
 	id := uint64(0)
 	if len(Wants(c)) > 0 {
 		id = SessionOf(c)
@@ -238,28 +236,9 @@ func (m *Machine) keysBeside(c Command) int {
 	return 0
 }
 
-// mark is what is left of an idempotency key after its one-shot session ended. A repeat is refused with Over,
-// so that it never gets a second lease. A mark needs about a tenth of the memory of a key.
-type mark struct {
-	hash [16]byte
-	atMS int64 // when the session ended, in cluster time
-}
-
-// hash identifies the name of a key in its mark.
-func (n keyName) hash() [16]byte {
-	e := encoder{buf: make([]byte, 0, 128)}
-	e.string(n.owner)
-	e.string(n.text)
-	sum := sha256.Sum256(e.buf)
-	return [16]byte(sum[:16])
-}
-
-// marksLimit returns how many marks are kept.
-func (l *Limits) marksLimit() int64 { return min(l.Keys, 1<<40) * marksPerKey }
-
-// followOneShot ties a key with an outcome to its one-shot session, so that both end together. Only the first such key
-// of a session is tied, so that the end of the session has bounded work. Keys of further acquires in the session live
-// on.
+// followOneShot ties a key with an outcome to its one-shot session, so that the key ends with the session. Only the
+// first such key of a session is tied, so that the end of the session has bounded work. Keys of further acquires in the
+// session are not tied.
 func (m *Machine) followOneShot(k ref, outcome *Result) {
 	if outcome.Code != OK || !outcome.OneShot || len(outcome.Grants) == 0 {
 		return
@@ -270,90 +249,4 @@ func (m *Machine) followOneShot(k ref, outcome *Result) {
 	}
 	m.sessions.mut(r).key = k
 	m.keys.mut(k).session = outcome.Session
-}
-
-// shrinkKey replaces the key of an ending session by a mark. If there is no room for a mark, the key stays.
-func (m *Machine) shrinkKey(session *session) {
-	if session.key == 0 {
-		return
-	}
-	k := m.keys.at(session.key)
-	if int64(m.marks.length) >= m.limits.marksLimit() {
-		m.keys.mut(session.key).session = 0
-		return
-	}
-	replacement := mark{hash: k.keyName.hash(), atMS: m.nowMS}
-	m.marks.push(replacement)
-	m.marked[replacement.hash] = struct{}{}
-	m.removeKey(session.key)
-}
-
-// isMarked reports whether a key has been replaced by a mark.
-func (m *Machine) isMarked(name keyName) bool {
-	if len(m.marked) == 0 {
-		return false
-	}
-	_, ok := m.marked[name.hash()]
-	return ok
-}
-
-// forgetMarks drops the marks of sessions that ended keysKeptMS ago.
-func (m *Machine) forgetMarks() {
-	for range forgetKeys {
-		oldest, ok := m.marks.front()
-		if !ok || oldest.atMS+keysKeptMS > m.nowMS {
-			return
-		}
-		m.marks.pop()
-		delete(m.marked, oldest.hash)
-	}
-}
-
-const markPage = 1024
-
-// markQueue holds marks in pages, the oldest first. Each slot of a page is written once, so that a frozen copy can
-// share the pages.
-type markQueue struct {
-	pages  []*[markPage]mark
-	head   int // the index of the oldest mark in the first page
-	length int
-}
-
-func (q *markQueue) push(v mark) {
-	at := q.head + q.length
-	if at/markPage == len(q.pages) {
-		q.pages = append(q.pages, new([markPage]mark))
-	}
-	q.pages[at/markPage][at%markPage] = v
-	q.length++
-}
-
-func (q *markQueue) front() (mark, bool) {
-	if q.length == 0 {
-		return mark{}, false
-	}
-	return q.pages[0][q.head], true
-}
-
-func (q *markQueue) pop() {
-	q.head++
-	q.length--
-	if q.head == markPage {
-		q.pages[0] = nil
-		q.pages, q.head = q.pages[1:], 0
-	}
-}
-
-// freeze returns a copy that never changes.
-func (q *markQueue) freeze() markQueue {
-	frozen := *q
-	frozen.pages = append([]*[markPage]mark(nil), q.pages...)
-	return frozen
-}
-
-// each calls visit for each mark, the oldest first.
-func (q *markQueue) each(visit func(*mark)) {
-	for at := q.head; at < q.head+q.length; at++ {
-		visit(&q.pages[at/markPage][at%markPage])
-	}
 }

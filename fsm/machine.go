@@ -82,7 +82,7 @@ type indexes struct {
 	byEnded      map[uint64]ref
 	byKey        map[keyName]ref
 	byRevoked    map[revokedKey]ref
-	marked       map[[16]byte]struct{} // hashes of the marks, see keys.go
+	marked       map[[16]byte]struct{} // hashes of the marks, see marks.go
 	holdersBy    map[ref]*holderIndex  // of the semaphores with at least holderStride leases
 	deadlines    deadlines
 	endedByKind  [4]*endedIndex         // ended sessions: by operators, by deadlines, by max_hold, others

@@ -15,7 +15,7 @@ type AcquireMany struct {
 	Mode    Mode
 	Try     bool // don't wait
 
-	HeadStartMS int64 // as in Acquire; the semaphore with the shortest limit decides
+	HeadStartMS int64 // as in Acquire; at most the smallest Settings.HeadStartMS of the list
 }
 
 // Op is OpAcquireMany.
@@ -24,7 +24,7 @@ func (c AcquireMany) names() []string            { return namesOf(c.Wants) }
 func (c AcquireMany) session() uint64            { return c.Session }
 func (c AcquireMany) wants() []Want              { return c.Wants }
 func (c AcquireMany) weight() int                { return len(c.Wants) }
-func (c AcquireMany) outcomeBytes(*Limits) int64 { return outcomeOf(c.Wants) }
+func (c AcquireMany) outcomeBytes(*Limits) int64 { return leasesBytes(c.Wants) }
 
 // cost includes an earlier request for the same list, which the command may end.
 func (c AcquireMany) cost(size SessionSize) int {
@@ -46,10 +46,9 @@ func decodeAcquireMany(d *decoder) Command {
 }
 
 func (c AcquireMany) apply(m *Machine) Result {
-	if (c.Mode != All && c.Mode != Any) || len(c.Wants) == 0 || len(c.Wants) > MaxMembers || repeats(c.Wants) || !validAsk("", c.HeadStartMS) {
+	if (c.Mode != All && c.Mode != Any) || len(c.Wants) == 0 || len(c.Wants) > MaxMembers || !validWants(c.Wants) || !validAsk("", c.HeadStartMS) {
 		return Result{Code: Malformed}
 	}
-	var result Result
 	listHash := listHashOf(c.Mode, c.Wants)
 	if session, ok := m.usableSession(c.Session); ok {
 		m.endOrphan(session, listHash)
@@ -62,33 +61,33 @@ func (c AcquireMany) apply(m *Machine) Result {
 		}
 	}
 	members := make([]member, len(c.Wants))
+	var refusal Result
 	for i, want := range c.Wants {
-		r, ok := m.findSemaphore(want.Semaphore, 0, &result)
+		r, ok := m.findSemaphore(want.Semaphore, 0, &refusal)
 		if !ok {
-			m.describeSession(&result, known)
-			return result
+			m.describeSession(&refusal, known)
+			return refusal
 		}
-		if members[i], ok = m.resolveMember(r, known, want, &result); !ok {
-			m.describeSession(&result, known)
-			return result
+		if members[i], ok = m.resolveMember(r, known, want, &refusal); !ok {
+			m.describeSession(&refusal, known)
+			return refusal
 		}
 	}
-	if result, ok := m.listsWell(members, c.Mode); !ok {
-		m.describeSession(&result, known)
-		return result
+	if refusal, ok := m.validMembers(members, c.Mode); !ok {
+		m.describeSession(&refusal, known)
+		return refusal
 	}
-	result = Result{}
-	possible := m.possible(members, c.Mode, &result)
+	possible, refusal := m.possible(members, c.Mode)
 	if len(possible) == 0 {
-		m.describeSession(&result, known)
-		return result
+		m.describeSession(&refusal, known)
+		return refusal
 	}
-	result = Result{}
-	session, ok := m.findSession(c.Session, &result)
+	var noSession Result
+	session, ok := m.findSession(c.Session, &noSession)
 	if !ok {
-		return result
+		return noSession
 	}
-	result = m.acquireMany(request{session: session, members: possible, mode: c.Mode, listHash: listHash}, members, c)
+	result := m.acquireMany(request{session: session, members: possible, mode: c.Mode, listHash: listHash}, members, c)
 	if result.Code != Waiting {
 		m.describeSession(&result, session)
 	}
@@ -127,20 +126,20 @@ func (m *Machine) acquireMany(entrant request, listed []member, c AcquireMany) R
 }
 
 // possible returns the members that could ever be granted; for "all" it returns every member,
-// or an empty list. If the list is empty, result is the refusal.
-func (m *Machine) possible(members []member, mode Mode, result *Result) []member {
-	kept := make([]member, 0, len(members))
+// or an empty list. refusal counts only if the list is empty.
+func (m *Machine) possible(members []member, mode Mode) (kept []member, refusal Result) {
+	kept = make([]member, 0, len(members))
 	for _, want := range members {
 		if want.count <= m.largestCount(want) {
 			kept = append(kept, want)
 			continue
 		}
-		m.refuseNever(result, want)
+		m.refuseNever(&refusal, want)
 		if mode == All {
-			return nil
+			return nil, refusal
 		}
 	}
-	return kept
+	return kept, refusal
 }
 
 // askedBefore finds an earlier request for the same list in the session that still waits, or whose leases are all still
@@ -164,22 +163,24 @@ func (m *Machine) askedBefore(session ref, wants []Want, mode Mode, listHash uin
 	return result, len(result.Grants) > 0
 }
 
-func repeats(wants []Want) bool {
+// validWants reports whether all groups of a list are valid, and no group of a semaphore occurs twice.
+func validWants(wants []Want) bool {
 	type place struct{ semaphore, group string }
 	seen := make(map[place]bool, len(wants))
 	for _, want := range wants {
-		if at := (place{want.Semaphore, want.Group}); seen[at] || !ValidGroup(want.Group) {
-			return true
+		at := place{want.Semaphore, want.Group}
+		if seen[at] || !ValidGroup(want.Group) {
+			return false
 		}
-		seen[place{want.Semaphore, want.Group}] = true
+		seen[at] = true
 	}
-	return false
+	return true
 }
 
-// listsWell reports whether a request may have these members; if not, result is the refusal. Each group of a semaphore
-// may occur once; with ByOwner, all wants of a semaphore are in the same group. An "all" request may have a group of at
-// most one pool, since two requests could wait for each other in two pools for ever.
-func (m *Machine) listsWell(members []member, mode Mode) (result Result, ok bool) {
+// validMembers reports whether a request may have these members; if not, result is the refusal. A group of a semaphore
+// may occur once. With ByOwner the owner is the group, so the semaphore may occur once. An "all" request may have a
+// group of at most one pool, since two requests could wait for each other in two pools for ever.
+func (m *Machine) validMembers(members []member, mode Mode) (result Result, ok bool) {
 	pools := 0
 	for i, w := range members {
 		if w.lane == 0 {

@@ -29,7 +29,7 @@ func (c RestoreSession) weight() int     { return len(c.Leases) }
 // cost includes the records that it searches for leases of deleted semaphores.
 func (c RestoreSession) cost(size SessionSize) int { return Weight(c) + size.Records/walkedPerUnit }
 
-func (c RestoreSession) outcomeBytes(*Limits) int64 { return outcomeOf(c.Leases) }
+func (c RestoreSession) outcomeBytes(*Limits) int64 { return leasesBytes(c.Leases) }
 
 func (c RestoreSession) encode(e *encoder) {
 	e.uint(c.Session)
@@ -77,7 +77,7 @@ func (c RestoreSession) namesSlots() bool {
 }
 
 func (c RestoreSession) apply(m *Machine) Result {
-	if c.Session == 0 || c.TTLMS < 0 || c.TTLMS > MaxTTLMS || !ValidMetadata(c.Metadata) || repeats(c.Leases) {
+	if c.Session == 0 || c.TTLMS < 0 || c.TTLMS > MaxTTLMS || !ValidMetadata(c.Metadata) || !validWants(c.Leases) {
 		return Result{Code: Malformed}
 	}
 	var result Result
@@ -92,7 +92,7 @@ func (c RestoreSession) apply(m *Machine) Result {
 			return result
 		}
 	}
-	if refusal, ok := m.listsWell(members, Any); !ok {
+	if refusal, ok := m.validMembers(members, Any); !ok {
 		return refusal
 	}
 	for _, want := range members {

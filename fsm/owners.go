@@ -137,8 +137,9 @@ func (m *Machine) takeOver(r ref, result *Result) {
 // owner, which were made before the cluster had identities.
 func (v Envelope) hasIdentity() bool { return v.Owner != "" }
 
-// replayUnowned returns the result of a repeated key without an owner, and takes over the session of the key. ok is
-// false if no such key has the fingerprint, the caller has no identity, or another identity has taken over the session.
+// replayUnowned returns the recorded result of the command's idempotency key, if the key has no owner. The caller takes
+// over the key's session, unless the command only gives permits back or reclaims them. ok is false if no such key was
+// recorded for this command (by its fingerprint), the caller has no identity, or another identity has the session.
 func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 	r, ok := m.byKey[keyName{text: c.Key}]
 	if !ok || !m.caller.hasIdentity() || m.keys.at(r).fingerprint != c.fingerprint {

@@ -202,18 +202,18 @@ func reach(reached map[string]int, applied *Applied) {
 	}
 	for _, e := range applied.Effects {
 		reached[e.Kind.String()+" "+e.Cause.String()]++
-		if len(e.With().Slots) > 0 {
+		if len(e.DetailsOrZero().Slots) > 0 {
 			reached["slots "+e.Kind.String()]++
 		}
-		if len(e.With().Slots) > 1 {
+		if len(e.DetailsOrZero().Slots) > 1 {
 			reached["slots between others"]++
 		}
 		switch {
-		case e.Kind == EffectGranted && e.With().DueMS != 0:
+		case e.Kind == EffectGranted && e.DetailsOrZero().DueMS != 0:
 			reached["granted in a window"]++
-		case e.Kind == EffectReleased && e.With().DueMS == NeverMS:
+		case e.Kind == EffectReleased && e.DetailsOrZero().DueMS == NeverMS:
 			reached["never comes back"]++
-		case e.Kind == EffectReleased && e.With().DueMS != 0:
+		case e.Kind == EffectReleased && e.DetailsOrZero().DueMS != 0:
 			reached["comes back later"]++
 		}
 	}

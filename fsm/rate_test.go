@@ -33,9 +33,9 @@ func (r *rateRun) apply(commands ...Command) {
 	for _, e := range applied.Effects {
 		switch e.Kind {
 		case EffectGranted:
-			r.grants = append(r.grants, rateGrant{r.nowMS, e.Count, e.With().Group, e.Token})
+			r.grants = append(r.grants, rateGrant{r.nowMS, e.Count, e.DetailsOrZero().Group, e.Token})
 			if e.Token%3 == 1 {
-				r.settle = append(r.settle, ResizeLease{Session: e.Session, Name: "rate", Group: e.With().Group, Count: e.Count - 1})
+				r.settle = append(r.settle, ResizeLease{Session: e.Session, Name: "rate", Group: e.DetailsOrZero().Group, Count: e.Count - 1})
 			}
 		case EffectSettled:
 			for i := range r.grants {

@@ -11,7 +11,7 @@ const (
 	Waiting          Code = 1  // queued; the place is in Result.Place
 	Malformed        Code = 2  // the bytes or the combination of parameters are not a command
 	InvalidCount     Code = 3  // count < 1
-	UnknownSemaphore Code = 4  //
+	UnknownSemaphore Code = 4  // never existed, or was deleted
 	UnknownSession   Code = 5  // never existed, or its client ended it, or its end is forgotten
 	ExpiredSession   Code = 6  // its deadline passed; remembered for a while
 	Revoked          Code = 7  // an operator ended it, see Reason
@@ -106,8 +106,8 @@ const (
 	RuleWindow      Rule = 38 // malformed: window excludes slots, cooldown, on_lost and max_hold
 	RuleSlots       Rule = 39 // malformed: a family has no slots
 
-	RuleOwnerOwnLimits Rule = 40 // limit: how many groups one owner gave limits, see withinShare
-	RuleOwnerReturns   Rule = 41 // limit: one owner's returns, with the leases that may leave returns, see withinShare
+	RuleOwnerOwnLimits Rule = 40 // limit: groups to which one owner gave a limit, see withinShare
+	RuleOwnerReturns   Rule = 41 // limit: one owner's permits that come back later, see withinShare
 	ruleCount               = 42
 )
 
@@ -162,7 +162,7 @@ type Result struct {
 	Subject     string // the semaphore
 	Asked       int64  // the count asked
 	QueueLength int64
-	Refusal     *Refusal // nil: no member is set; read it with Why
+	Refusal     *Refusal // nil: no member is set; see [Result.Why]
 }
 
 // Refusal explains why a request is refused or waits. Its members are not part of Result because most results lack
@@ -203,7 +203,7 @@ type Grant struct {
 	Count     int64
 	Token     uint64
 	GrantedMS int64         // cluster time of the grant
-	Details   *GrantDetails // nil: no member is set; read them with With
+	Details   *GrantDetails // nil: no member is set; read them with DetailsOrZero
 }
 
 // GrantDetails has the members that most grants lack.
@@ -214,8 +214,8 @@ type GrantDetails struct {
 	Slots  []SlotRun // which permits it has, ascending; immutable
 }
 
-// With returns the details of a grant, the zero value if it has no details.
-func (g *Grant) With() GrantDetails { return orZero(g.Details) }
+// DetailsOrZero returns the details of a grant, the zero value if it has no details.
+func (g *Grant) DetailsOrZero() GrantDetails { return orZero(g.Details) }
 
 // details returns the details of a grant for writing, and allocates them if needed.
 func (g *Grant) details() *GrantDetails { return orNew(&g.Details) }
@@ -298,7 +298,7 @@ type Effect struct {
 	Trace      string         // granted: of the command that caused it
 	Item       string         // the name of an item
 	Version    uint64         // of an item
-	Details    *EffectDetails // nil: no details. Immutable; read it with With
+	Details    *EffectDetails // nil: no details. Immutable; read it with DetailsOrZero
 }
 
 // EffectDetails has the members that most effects lack.
@@ -315,8 +315,8 @@ type EffectDetails struct {
 	DueMS    int64     // granted, released, lost, settled: when the permits come back, in cluster time, or NeverMS; 0: at once
 }
 
-// With returns the details of an effect, the zero value if it has no details.
-func (e *Effect) With() EffectDetails { return orZero(e.Details) }
+// DetailsOrZero returns the details of an effect, the zero value if it has no details.
+func (e *Effect) DetailsOrZero() EffectDetails { return orZero(e.Details) }
 
 // detailsOf returns details of an effect, nil if all members are zero.
 func detailsOf(group string, dueMS int64, slots []SlotRun, reason string) *EffectDetails {
@@ -341,7 +341,7 @@ type Applied struct {
 	Conclusions []Conclusion
 	Effects     []Effect
 	Term        uint64 // of a StartTerm, else 0
-	Passing     int    // grants of pools that passed the head that waits longest; for metrics, not in the state hash
+	Passing     int    // grants of pools to other requests than the longest waiting one; for metrics, not in the state hash
 	Jump        bool   // of a StartTerm: the counters of tokens, places and epochs skipped numbers
 	MoreDue     bool   // work is left for the next entry, see Machine.MoreDue; the leader logs a tick
 }

@@ -182,7 +182,7 @@ func resultText(r *Result) string {
 	add(r.Granted != 0, "granted %d", r.Granted)
 	add(r.Value != 0, "value %d", r.Value)
 	for _, g := range r.Grants {
-		times, with := "", g.With()
+		times, with := "", g.DetailsOrZero()
 		if with.DueMS != 0 {
 			times += " returns at " + clockText(with.DueMS)
 		}
@@ -210,7 +210,7 @@ func resultText(r *Result) string {
 }
 
 func effectText(e *Effect) string {
-	parts, with := []string{e.Kind.String()}, e.With()
+	parts, with := []string{e.Kind.String()}, e.DetailsOrZero()
 	add := func(shown bool, format string, args ...any) {
 		if shown {
 			parts = append(parts, fmt.Sprintf(format, args...))
@@ -351,14 +351,14 @@ func (s *script) state() string {
 		}
 		for _, h := range s.m.Holders(v.Name, 0, 1000) {
 			fmt.Fprintf(&b, "  held by s%d count %d token %d", h.Session, h.Count, h.Token)
-			if h.With().Group != "" {
-				fmt.Fprintf(&b, " group %s", h.With().Group)
+			if h.DetailsOrZero().Group != "" {
+				fmt.Fprintf(&b, " group %s", h.DetailsOrZero().Group)
 			}
-			if len(h.With().Slots) > 0 {
-				fmt.Fprintf(&b, " slots %s", slotsText(h.With().Slots))
+			if len(h.DetailsOrZero().Slots) > 0 {
+				fmt.Fprintf(&b, " slots %s", slotsText(h.DetailsOrZero().Slots))
 			}
-			if h.With().DueMS != 0 {
-				fmt.Fprintf(&b, " spent until %s", clockText(h.With().DueMS))
+			if h.DetailsOrZero().DueMS != 0 {
+				fmt.Fprintf(&b, " spent until %s", clockText(h.DetailsOrZero().DueMS))
 			}
 			if h.Revoked {
 				fmt.Fprintf(&b, " revoked %q", h.Reason)

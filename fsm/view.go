@@ -258,7 +258,7 @@ func (m *Machine) HoldersOf(name, group string, after uint64, limit int) (found 
 		if len(found) == limit {
 			return found, next, true
 		}
-		if next = l.Token; l.With().Group == group {
+		if next = l.Token; l.DetailsOrZero().Group == group {
 			found = append(found, l)
 		}
 	}
@@ -380,7 +380,7 @@ func (m *Machine) viewRequest(waiting ref, t target, position int64) RequestView
 	if here.lane != 0 {
 		view.Ahead = m.groupsAhead(here.lane)
 	}
-	for _, want := range m.left(r.members) {
+	for _, want := range m.undeleted(r.members) {
 		view.Wants = append(view.Wants, Want{m.semaphores.at(want.semaphore).name, want.count, m.groupOf(want.lane)})
 	}
 	return view
@@ -419,7 +419,7 @@ func (m *Machine) blockOf(r *request, w member) Block {
 // obstacles returns the lines in which a request can't be granted, in the order of its list. Its cost depends on the
 // list alone.
 func (m *Machine) obstacles(r *request) (found []Obstacle) {
-	for _, want := range m.left(r.members) {
+	for _, want := range m.undeleted(r.members) {
 		block := m.blockOf(r, want)
 		if block == BlockOther {
 			continue

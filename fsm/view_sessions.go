@@ -59,7 +59,7 @@ func (m *Machine) viewSession(r ref) SessionView {
 		Metadata: s.metadata}
 	view.Leases = m.Leases(s.id)
 	for q := s.requests.first; q != 0; q = m.requests.at(q).inSession.next {
-		if len(m.left(m.requests.at(q).members)) > 0 {
+		if len(m.undeleted(m.requests.at(q).members)) > 0 {
 			view.Waiting = append(view.Waiting, m.viewRequestOf(q))
 		}
 	}
@@ -99,16 +99,16 @@ func (m *Machine) Leases(sessionID uint64) (held []LeaseView) {
 	return held
 }
 
-// LeasesAfter returns the leases of a session, oldest first, including revoked leases, whose tokens are higher than
-// after; a lease with that token need not exist. It walks through the earlier leases, at most Limits.SessionLeases.
-func (m *Machine) LeasesAfter(sessionID, after uint64) func(yield func(LeaseView) bool) {
+// LeasesAfter returns the leases of a session with tokens higher than afterToken, oldest first. It includes revoked
+// leases. It walks through the earlier leases, at most Limits.SessionLeases.
+func (m *Machine) LeasesAfter(sessionID, afterToken uint64) func(yield func(LeaseView) bool) {
 	return func(yield func(LeaseView) bool) {
 		session, known := m.bySession.Get(sessionID)
 		if !known {
 			return
 		}
 		for l := m.sessions.at(session).leases.first; l != 0; l = m.leases.at(l).inSession.next {
-			if lease := m.leases.at(l); lease.token > after && !m.gone(lease.semaphore) && !yield(m.viewLease(l)) {
+			if lease := m.leases.at(l); lease.token > afterToken && !m.gone(lease.semaphore) && !yield(m.viewLease(l)) {
 				return
 			}
 		}
@@ -126,8 +126,8 @@ func (m *Machine) Lease(sessionID uint64, name, group string) (LeaseView, bool) 
 	return m.viewLease(held), true
 }
 
-// Request returns the request of a session that waits for a lease in a group of a semaphore. Its Position is the
-// position in the first line of its list.
+// Request returns the request of a session that waits for a lease in a group of a semaphore. Its Position is the place
+// in the line of the first semaphore of its list.
 func (m *Machine) Request(sessionID uint64, name, group string) (RequestView, bool) {
 	session, known := m.bySession.Get(sessionID)
 	semaphore, exists := m.byName[name]
@@ -144,7 +144,7 @@ func (m *Machine) Request(sessionID uint64, name, group string) (RequestView, bo
 // viewRequestOf returns a request as its session sees it, with the position in the first line of its list.
 func (m *Machine) viewRequestOf(waiting ref) RequestView {
 	r := m.requests.at(waiting)
-	first := m.left(r.members)[0].target()
+	first := m.undeleted(r.members)[0].target()
 	return m.viewRequest(waiting, first, m.lineOf(first).position(r.rank()))
 }
 

@@ -248,7 +248,7 @@ func (m *Machine) endOrphan(session ref, listHash uint64) {
 		return
 	}
 	r := *m.requests.at(waiting)
-	if left := len(m.left(r.members)); left == len(r.members) || r.mode == Any && left > 0 {
+	if left := len(m.undeleted(r.members)); left == len(r.members) || r.mode == Any && left > 0 {
 		return
 	}
 	for _, want := range r.members {
@@ -267,8 +267,8 @@ func (m *Machine) gone(semaphore ref) bool { return m.semaphores.at(semaphore).d
 // orphaned reports whether the semaphore of a wait list's entry is deleted.
 func (m *Machine) orphaned(e *listEntry) bool { return e.semaphore == 0 || m.gone(e.semaphore) }
 
-// left returns the members of a request whose semaphores exist.
-func (m *Machine) left(members []member) []member {
+// undeleted returns the members of a request whose semaphores exist.
+func (m *Machine) undeleted(members []member) []member {
 	if m.unswept.Len() == 0 {
 		return members
 	}
@@ -293,7 +293,7 @@ func (m *Machine) has(session ref) (leases, requests int) {
 		}
 	}
 	for q := s.requests.first; q != 0; q = m.requests.at(q).inSession.next {
-		if len(m.left(m.requests.at(q).members)) > 0 {
+		if len(m.undeleted(m.requests.at(q).members)) > 0 {
 			requests++
 		}
 	}

@@ -461,8 +461,8 @@ type completionBody struct {
 
 func newLeaseBody(r *calls.Reply, i int) reads.LeaseBody {
 	g := r.Grants[i]
-	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Group: g.With().Group, Count: g.Count, Token: g.Token,
-		ExpiresInMS: reads.Left(reads.EndOf(r.DeadlineMS, g.With().EndsMS), r.NowMS), WaitedMS: r.WaitedMS, TimesBody: reads.NewTimesBody(&g, r.NowMS)}
+	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Group: g.DetailsOrZero().Group, Count: g.Count, Token: g.Token,
+		ExpiresInMS: reads.Left(reads.EndOf(r.DeadlineMS, g.DetailsOrZero().EndsMS), r.NowMS), WaitedMS: r.WaitedMS, TimesBody: reads.NewTimesBody(&g, r.NowMS)}
 }
 
 func newLeasesBody(r *calls.Reply) leasesBody {

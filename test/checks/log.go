@@ -173,7 +173,7 @@ func (r *Replay) apply(e Logged) {
 		r.at = fmt.Sprintf("index %d, %s %s session %d place %d token %d count %d %s", e.Index, f.Kind, f.Semaphore, f.Session, f.Place, f.Token, f.Count, f.Cause)
 		switch f.Kind {
 		case fsm.EffectCreated:
-			r.lines[f.Semaphore] = &line{permits: f.With().Permits, leases: map[uint64]lease{}}
+			r.lines[f.Semaphore] = &line{permits: f.DetailsOrZero().Permits, leases: map[uint64]lease{}}
 		case fsm.EffectChanged:
 			r.changed(f, moved == f.Semaphore)
 		case fsm.EffectGranted:
@@ -208,7 +208,7 @@ func (r *Replay) apply(e Logged) {
 // changed applies new permits and a new offset. If the offset falls while requests wait, permits were given to a
 // request that had to wait in line: no client of a checked run sets the value of a semaphore with a line.
 func (r *Replay) changed(f fsm.Effect, served bool) {
-	l, with := r.lines[f.Semaphore], f.With()
+	l, with := r.lines[f.Semaphore], f.DetailsOrZero()
 	if served && with.Offset != l.offset {
 		r.fail("after the grant the offset is %d, not %d", with.Offset, l.offset)
 	}

@@ -148,7 +148,7 @@ type itemEvent struct {
 
 // newEvent returns an event's name and body; "" for an effect that clients don't see.
 func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) {
-	with := e.With()
+	with := e.DetailsOrZero()
 	event := eventBody{Index: entry.Index, ClusterTimeMS: entry.NowMS, Semaphore: e.Semaphore, Group: with.Group, Epoch: e.Epoch, Item: e.Item}
 	if e.Session != 0 {
 		event.Session = exchange.FormatSession(e.Session)
@@ -209,7 +209,7 @@ func comesBack(dueMS, nowMS int64) *int64 {
 
 func newSemaphoreEvent(event eventBody, e *fsm.Effect) semaphoreEvent {
 	var none fsm.Settings
-	with := e.With()
+	with := e.DetailsOrZero()
 	settings := cmp.Or(with.Settings, &none)
 	return semaphoreEvent{event, exchange.NumberOf(settings, with.Permits), with.Offset, with.Level, with.Metadata, exchange.NewSettingsBody(settings)}
 }

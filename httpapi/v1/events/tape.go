@@ -105,7 +105,7 @@ func (t *eventCache) addEntry(first *fsm.Effect, entry *encodedEntry) {
 
 // describe returns an event without its texts.
 func describe(m *fsm.Machine, effect *fsm.Effect) event {
-	e := event{name: nameOf(effect), group: effect.With().Group, grouped: ofOneGroup(effect.Kind), session: effect.Session,
+	e := event{name: nameOf(effect), group: effect.DetailsOrZero().Group, grouped: ofOneGroup(effect.Kind), session: effect.Session,
 		renewal: effect.Kind == fsm.EffectSessionRenewed}
 	if e.session != 0 {
 		e.owner, e.owned = m.OwnerOf(e.session)

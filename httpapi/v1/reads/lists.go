@@ -183,7 +183,7 @@ func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
 	p.bytes += pairBytes(s.Metadata)
 	for i := range s.Leases {
 		p.records++
-		p.bytes += len(s.Leases[i].Semaphore) + len(s.Leases[i].Reason) + slotBytes(s.Leases[i].With().Slots)
+		p.bytes += len(s.Leases[i].Semaphore) + len(s.Leases[i].Reason) + slotBytes(s.Leases[i].DetailsOrZero().Slots)
 	}
 	for i := range s.Waiting {
 		w := &s.Waiting[i]
@@ -248,12 +248,12 @@ func pageOfHolders(m *fsm.Machine, scope part, after uint64, limit int, nowMS in
 	found, next, more := scope.holders(m, after, limit)
 	for i := range found {
 		l := &found[i]
-		bytes += memberBytes + pairBytes(l.Metadata) + len(l.Reason) + slotBytes(l.With().Slots)
+		bytes += memberBytes + pairBytes(l.Metadata) + len(l.Reason) + slotBytes(l.DetailsOrZero().Slots)
 		if i > 0 && bytes > pageBytes {
 			next, more = found[i-1].Token, true
 			break
 		}
-		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Group: l.With().Group, Count: l.Count, Token: l.Token,
+		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Group: l.DetailsOrZero().Group, Count: l.Count, Token: l.Token,
 			HeldMS: Left(nowMS, l.GrantedMS), ExpiresInMS: Left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
 			RevokedBody: RevokedBody{l.Revoked, l.Reason}, TimesBody: NewTimesBody(&l.Grant, nowMS)})
 	}
@@ -296,7 +296,7 @@ func pageOfLeases(m *fsm.Machine, session, after uint64, limit int, nowMS int64,
 		if !id.Sees(l.Semaphore) {
 			continue
 		}
-		bytes += memberBytes + len(l.Semaphore) + len(l.Reason) + slotBytes(l.With().Slots)
+		bytes += memberBytes + len(l.Semaphore) + len(l.Reason) + slotBytes(l.DetailsOrZero().Slots)
 		if len(body.Leases) == limit || len(body.Leases) > 0 && bytes > pageBytes {
 			body.Next = numberCursor(cursorLease, after)
 			break

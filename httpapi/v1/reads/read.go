@@ -428,7 +428,7 @@ func (api *API) LeasesAt(c echo.Context, reply *calls.Reply) (_ *[]HeldBody, byt
 		held = slices.DeleteFunc(m.Leases(reply.Session), func(l fsm.LeaseView) bool { return !caller.Sees(l.Semaphore) })
 	})
 	for i := range held {
-		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason) + slotBytes(held[i].With().Slots))
+		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason) + slotBytes(held[i].DetailsOrZero().Slots))
 	}
 	bytes, ok := api.x.ReplyMemory.Reserve(bytes)
 	if !ok {

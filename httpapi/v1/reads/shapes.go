@@ -221,7 +221,7 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.I
 }
 
 func viewedLease(l *fsm.LeaseView, nowMS int64) LeaseBody {
-	body := LeaseBody{Session: exchange.FormatSession(l.Session), Semaphore: l.Semaphore, Group: l.With().Group, Count: l.Count, Token: l.Token, TimesBody: NewTimesBody(&l.Grant, nowMS)}
+	body := LeaseBody{Session: exchange.FormatSession(l.Session), Semaphore: l.Semaphore, Group: l.DetailsOrZero().Group, Count: l.Count, Token: l.Token, TimesBody: NewTimesBody(&l.Grant, nowMS)}
 	if !l.Revoked {
 		body.ExpiresInMS = Left(l.DeadlineMS, nowMS)
 	}

@@ -75,7 +75,7 @@ type TimesBody struct {
 
 // NewTimesBody shows the times and the slots of a lease.
 func NewTimesBody(g *fsm.Grant, nowMS int64) TimesBody {
-	with := g.With()
+	with := g.DetailsOrZero()
 	body := TimesBody{Slots: with.Slots, Spent: with.DueMS != 0}
 	if body.Spent {
 		left := Left(with.DueMS, nowMS)
