@@ -44,7 +44,7 @@ var kinds = map[string]kind{
 	"hierarchy":            {409, "Against the order of levels", "", "against the order of levels, see `rule`"},
 	"lease-exists":         {409, "Held or requested differently", "", "held or waited for with another count or list"},
 	"session-exists":       {409, "The session exists and differs", "", "restore of a session that lives and differs"},
-	"overflow":             {409, "Out of range", "", "a count would leave 64 bits, or 2^36 in a group without a number in all"},
+	"overflow":             {409, "Out of range", "", "a count would leave 64 bits, 2^20 with slots, or 2^36 in a group without a number in all"},
 	"line-full":            {409, "The line is full", "", "as many requests wait in the line as `max_waiting` allows"},
 	"superseded":           {409, "Superseded", "", "a newer request took the place of the waiting one in a full line"},
 	"no-total":             {409, "No permits in all", "", "`up`, `down`, `value` and wait lists of a semaphore with `\"permits\":null`"},
@@ -105,7 +105,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.AlreadyExists:    {"precondition-failed", plain("A semaphore of this name exists, and the request was to create a new one only.")},
 	fsm.EpochMismatch:    {"precondition-failed", plain("The semaphore of this name has another epoch than the request names: it was deleted and created again.")},
 	fsm.VersionMismatch:  {"precondition-failed", plain("The settings of this semaphore have another version than the request names: they were changed since.")},
-	fsm.Overflow:         {"overflow", plain("A count would leave its range: 64 bits, or 2^36 for a group of a semaphore with \"permits\":null. The request had no effect.")},
+	fsm.Overflow:         {"overflow", plain("A count would leave its range: permits, available and held, up to 9223372036854775807; with slots up to 1048576, 1024 in a lease; in a group of a semaphore with \"permits\":null up to 68719476736. The request had no effect.")},
 	fsm.SessionExists:    {"session-exists", plain("A session of this id lives, and holds other leases or waits.")},
 	fsm.SessionIDTaken:   {"not-applied", plain("The id drawn for a new session is in use. The request had no effect; try again.")},
 	fsm.LimitReached:     {"limit-reached", limitReached},
@@ -150,9 +150,9 @@ func malformed(r *fsm.Result) string {
 
 func invalidCount(r *fsm.Result) string {
 	if r.Asked > 0 {
-		return "A receipt says at most 9007199254740992 (2^53) permits."
+		return "The count of a receipt is a whole number from 0 to 9007199254740992."
 	}
-	return "A count is at least 1."
+	return "A count is a whole number from 1 to 9223372036854775807."
 }
 
 func unavailable(r *fsm.Result) string {
