@@ -93,7 +93,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.Waiting:          {},
 	fsm.NothingReady:     {},
 	fsm.Malformed:        {"invalid-request", malformed},
-	fsm.InvalidCount:     {"invalid-request", invalidCount},
+	fsm.InvalidCount:     {"invalid-request", plain("A count is a whole number from 1 to 9223372036854775807, of a receipt from 0 to 9007199254740992.")},
 	fsm.UnknownSemaphore: {"unknown-semaphore", plain("No semaphore has this name. Create it with PUT /v1/semaphores/{name}.")},
 	fsm.UnknownSession:   {"unknown-session", plain("No session has this id: it was ended, or never opened.")},
 	fsm.ExpiredSession:   {"expired-session", plain("The session was not renewed in time, and everything it held is released. Open another one.")},
@@ -146,13 +146,6 @@ func malformed(r *fsm.Result) string {
 		return row.detail
 	}
 	return "The state machine can't read this request."
-}
-
-func invalidCount(r *fsm.Result) string {
-	if r.Asked > 0 {
-		return "The count of a receipt is a whole number from 0 to 9007199254740992."
-	}
-	return "A count is a whole number from 1 to 9223372036854775807."
 }
 
 func unavailable(r *fsm.Result) string {
@@ -293,7 +286,7 @@ var failures = []failure{
 	{outcome.ErrSplitState, "states-differ", "The states of the members differ and no majority agrees on one, so the cluster accepts no changes and ends no leases. /readyz?verbose names the members; an operator must decide."},
 	{outcome.ErrOverloaded, "overloaded", "Too many requests wait to be carried out. The request had no effect; try again more slowly."},
 	{outcome.ErrOutcomeUnknown, "outcome-unknown", "The request may have been carried out. Repeat it with the same Idempotency-Key, or read the state."},
-	{outcome.ErrHistoryGone, "history-gone", "This node no longer keeps the events after this one. Read the state again, and follow from its index."},
+	{outcome.ErrHistoryGone, "history-gone", "Events after this one are gone: a node keeps only the latest, and none from before a restore. Read the state again, and follow from its index."},
 	{outcome.ErrNotTried, "not-applied", "Not tried, since an operation before it in the batch could not be carried out. It is safe to try again."},
 	{outcome.ErrCatchingUp, "outcome-unknown", "The member was added and is still catching up. It gets its vote once it has caught up."},
 	{outcome.ErrBelowLevel, "level-too-low", "This needs a higher feature level than the cluster has. Upgrade every member, and then raise the level."},
