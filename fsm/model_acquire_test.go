@@ -314,7 +314,7 @@ func (m *model) restore(c RestoreSession) Result {
 		}
 	}
 	if s := m.found(c.Session); s != nil {
-		return m.restoreLiving(s, listed)
+		return m.restoreLiving(s, listed, c.Slots)
 	}
 	if m.session(c.Session) != nil {
 		return Result{Code: SessionExists, Session: c.Session}
@@ -367,10 +367,13 @@ func (m *model) restore(c RestoreSession) Result {
 	return result
 }
 
-func (m *model) restoreLiving(s *modelSession, wants []modelMember) Result {
+func (m *model) restoreLiving(s *modelSession, wants []modelMember, slots [][]uint32) Result {
 	result := Result{Code: OK, Found: true}
-	for _, want := range wants {
-		if l := m.leaseOf(s, want.semaphore, want.group); l != nil && l.count == want.count && !l.revoked {
+	for i, want := range wants {
+		other := func(l *modelLease) bool { // it has other slots than named
+			return i < len(slots) && len(slots[i]) > 0 && l.semaphore.settings.Slots && !slices.Equal(slices.Sorted(slices.Values(slots[i])), l.slots)
+		}
+		if l := m.leaseOf(s, want.semaphore, want.group); l != nil && l.count == want.count && !l.revoked && !other(l) {
 			result.Grants = append(result.Grants, tell(l))
 		}
 	}

@@ -107,7 +107,7 @@ func (c RestoreSession) apply(m *Machine) Result {
 		return Result{Code: SessionExists, Session: c.Session} // the session has another owner
 	}
 	if living, ok := m.usableSession(c.Session); ok {
-		return m.restoreLiving(living, members)
+		return c.restoreLiving(m, living, members)
 	}
 	if _, others := m.bySession.Get(c.Session); others {
 		return Result{Code: SessionExists, Session: c.Session}
@@ -118,16 +118,19 @@ func (c RestoreSession) apply(m *Machine) Result {
 	return c.restore(m, members)
 }
 
-// restoreLiving succeeds if a living session has exactly these leases and no request. It keeps the deadline.
-func (m *Machine) restoreLiving(living ref, members []member) Result {
+// restoreLiving succeeds if a living session has exactly these leases and no request. It keeps the deadline. A client that
+// names other slots than a lease has would else believe that it holds slots of others.
+func (c RestoreSession) restoreLiving(m *Machine, living ref, members []member) Result {
 	s := m.sessions.at(living)
 	result := Result{Code: SessionExists, Session: s.id}
 	if leases, requests := m.has(living); requests > 0 || leases != len(members) {
 		return result
 	}
-	for _, want := range members {
+	for i, want := range members {
 		held, ok := m.leaseNamed(living, want.semaphore, m.groupOf(want.lane))
-		if !ok || m.leases.at(held).count != want.count || m.leases.at(held).revoked() {
+		slots, distinct := runsOf(c.slotsOf(i))
+		if !ok || m.leases.at(held).count != want.count || m.leases.at(held).revoked() ||
+			len(c.slotsOf(i)) > 0 && m.semaphores.at(want.semaphore).hasSlots() && (!distinct || !slices.Equal(slots, m.leases.at(held).slots.all())) {
 			return Result{Code: SessionExists, Session: s.id}
 		}
 		result.Grants = append(result.Grants, m.grantOf(m.leases.at(held)))

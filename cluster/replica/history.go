@@ -145,12 +145,12 @@ func (h *history) restored(index uint64) {
 	}
 }
 
-// after returns the page that follows an event.
+// after returns the page that follows an event. With ErrHistoryGone the page has the first Next that is kept.
 func (h *history) after(id EventID) (EventPage, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if id.Index < h.floor || id.Index == h.floor && id.Ordinal > 0 && h.floor > 0 {
-		return EventPage{}, outcome.ErrHistoryGone
+		return EventPage{Next: EventID{Index: h.floor}}, outcome.ErrHistoryGone
 	}
 	entries := h.entries[h.head:]
 	at := sort.Search(len(entries), func(i int) bool { return entries[i].Index >= id.Index })

@@ -184,8 +184,8 @@ func (r *Replica) itemIndex() (number uint64) {
 }
 
 // EventsAfter returns a page of the events after an event, as far as this node has applied the log; the page's News
-// reports later events. It fails with outcome.ErrHistoryGone if this node no longer has all events after that event. It
-// does not block.
+// reports later events. It fails with outcome.ErrHistoryGone if this node no longer has all events after that event; the
+// page's Next is then the first event after which it has all. It does not block.
 func (r *Replica) EventsAfter(after EventID) (EventPage, error) { return r.history.after(after) }
 
 // EventsBefore returns the latest entries with events before an index, at most one page, in their order. The slice is

@@ -71,7 +71,7 @@ func TestVerbsGoToTheirCell(t *testing.T) {
 	}
 	verb("item ls"+cells).refused(t, `as "eu/"`, "--cell N")
 	verb("status"+cells).refused(t, "--cell N")
-	verb("status --cell 3"+cells).refused(t, "has no cell 3")
+	verb("status --cell 3"+cells).refused(t, "has no cell 3: it has 1, 2\n")
 	verb("status --cell 1").refused(t, "--cells")
 	verb("show db --addr "+addresses[0]+cells).refused(t, "without --addr")
 	verb("renew 5"+cells).refused(t, "tells no cell")

@@ -44,7 +44,7 @@ var kinds = map[string]kind{
 	"hierarchy":            {409, "Against the order of levels", "", "against the order of levels, see `rule`"},
 	"lease-exists":         {409, "Held or requested differently", "", "held or waited for with another count or list"},
 	"session-exists":       {409, "The session exists and differs", "", "restore of a session that lives and differs"},
-	"overflow":             {409, "Out of range", "", "a count would leave 64 bits, or 2^36 in a group without a number in all"},
+	"overflow":             {409, "Out of range", "", "a count would leave 64 bits, 2^20 with slots, or 2^36 in a group without a number in all"},
 	"line-full":            {409, "The line is full", "", "as many requests wait in the line as `max_waiting` allows"},
 	"superseded":           {409, "Superseded", "", "a newer request took the place of the waiting one in a full line"},
 	"no-total":             {409, "No permits in all", "", "`up`, `down`, `value` and wait lists of a semaphore with `\"permits\":null`"},
@@ -93,7 +93,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.Waiting:          {},
 	fsm.NothingReady:     {},
 	fsm.Malformed:        {"invalid-request", malformed},
-	fsm.InvalidCount:     {"invalid-request", invalidCount},
+	fsm.InvalidCount:     {"invalid-request", plain("A count is a whole number from 1 to 9223372036854775807, of a receipt from 0 to 9007199254740992.")},
 	fsm.UnknownSemaphore: {"unknown-semaphore", plain("No semaphore has this name. Create it with PUT /v1/semaphores/{name}.")},
 	fsm.UnknownSession:   {"unknown-session", plain("No session has this id: it was ended, or never opened.")},
 	fsm.ExpiredSession:   {"expired-session", plain("The session was not renewed in time, and everything it held is released. Open another one.")},
@@ -105,7 +105,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.AlreadyExists:    {"precondition-failed", plain("A semaphore of this name exists, and the request was to create a new one only.")},
 	fsm.EpochMismatch:    {"precondition-failed", plain("The semaphore of this name has another epoch than the request names: it was deleted and created again.")},
 	fsm.VersionMismatch:  {"precondition-failed", plain("The settings of this semaphore have another version than the request names: they were changed since.")},
-	fsm.Overflow:         {"overflow", plain("A count would leave its range: 64 bits, or 2^36 for a group of a semaphore with \"permits\":null. The request had no effect.")},
+	fsm.Overflow:         {"overflow", plain("A count would leave its range: permits, available and held, up to 9223372036854775807; with slots up to 1048576, 1024 in a lease; in a group of a semaphore with \"permits\":null up to 68719476736. The request had no effect.")},
 	fsm.SessionExists:    {"session-exists", plain("A session of this id lives, and holds other leases or waits.")},
 	fsm.SessionIDTaken:   {"not-applied", plain("The id drawn for a new session is in use. The request had no effect; try again.")},
 	fsm.LimitReached:     {"limit-reached", limitReached},
@@ -146,13 +146,6 @@ func malformed(r *fsm.Result) string {
 		return row.detail
 	}
 	return "The state machine can't read this request."
-}
-
-func invalidCount(r *fsm.Result) string {
-	if r.Asked > 0 {
-		return "A receipt says at most 9007199254740992 (2^53) permits."
-	}
-	return "A count is at least 1."
 }
 
 func unavailable(r *fsm.Result) string {
@@ -293,7 +286,7 @@ var failures = []failure{
 	{outcome.ErrSplitState, "states-differ", "The states of the members differ and no majority agrees on one, so the cluster accepts no changes and ends no leases. /readyz?verbose names the members; an operator must decide."},
 	{outcome.ErrOverloaded, "overloaded", "Too many requests wait to be carried out. The request had no effect; try again more slowly."},
 	{outcome.ErrOutcomeUnknown, "outcome-unknown", "The request may have been carried out. Repeat it with the same Idempotency-Key, or read the state."},
-	{outcome.ErrHistoryGone, "history-gone", "This node no longer keeps the events after this one. Read the state again, and follow from its index."},
+	{outcome.ErrHistoryGone, "history-gone", "Events after this one are gone: a node keeps only the latest, and none from before a restore. Read the state again, and follow from its index."},
 	{outcome.ErrNotTried, "not-applied", "Not tried, since an operation before it in the batch could not be carried out. It is safe to try again."},
 	{outcome.ErrCatchingUp, "outcome-unknown", "The member was added and is still catching up. It gets its vote once it has caught up."},
 	{outcome.ErrBelowLevel, "level-too-low", "This needs a higher feature level than the cluster has. Upgrade every member, and then raise the level."},

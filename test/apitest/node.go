@@ -314,7 +314,7 @@ func (n *Node) EventsAfter(after replica.EventID) (replica.EventPage, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if after.Index < n.Floor {
-		return replica.EventPage{}, outcome.ErrHistoryGone
+		return replica.EventPage{Next: replica.EventID{Index: n.Floor}}, outcome.ErrHistoryGone
 	}
 	page := replica.EventPage{Next: replica.EventID{Index: n.Index}, News: n.news}
 	for _, e := range n.history[min(uint64(len(n.history)), max(after.Index, 1)-1):] { // the first has index 1

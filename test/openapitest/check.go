@@ -333,7 +333,7 @@ var undescribed = []struct {
 	{"A cooldown is a duration", regexp.MustCompile(`[0-9]{2,}`)},
 	{"A max_hold is a duration", regexp.MustCompile(`[0-9]{2,}`)},
 	{"An on_lost is", regexp.MustCompile(`[0-9]{2,}`)},
-	{"A receipt says at most", regexp.MustCompile(`[0-9]{16}`)},
+	{"A count is a whole number", regexp.MustCompile(`[0-9]{16}`)},
 	{"A token is a whole number", regexp.MustCompile(`[0-9]{19}`)},
 	{"A head_start is a duration", regexp.MustCompile(`[0-9]{2,}`)},
 	{"A stream begins with the last events, or since an event", regexp.MustCompile(`last=.*since=|since=.*last=`)},

@@ -48,7 +48,7 @@ func eventsVerb() verb {
 		long: "\n\nEach line has the local time, as far as cluster time tells it. Renewals of sessions are left out without --renewals.\n" +
 			"JSON has one event a line, with its id and kind. Every event has an id, the same on every node: --since goes on behind it.",
 		flags: func(flags *pflag.FlagSet) {
-			flags.StringVar(&since, "since", "", "begin behind this id or index; 0: with the oldest that the node has kept")
+			flags.StringVar(&since, "since", "", "begin behind this id or index; 0: with the first of all, while the node still has it")
 			flags.IntVar(&last, "last", 0, "begin with the last events that pass the other flags: 1 to 1000 of the events that the node has kept")
 			flags.StringArrayVar(&names, "name", nil, "of this semaphore or item; may be repeated")
 			flags.StringArrayVar(&prefixes, "prefix", nil, "of semaphores and items whose names begin so; may be repeated")

@@ -3,6 +3,7 @@ package events
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -98,8 +99,10 @@ func (e *API) getEvents(c echo.Context) error {
 	if ask.after, err = e.startOfEvents(c, q, ask); err != nil {
 		return err
 	}
-	if _, err := e.x.Node.EventsAfter(ask.after); err != nil {
-		return err
+	if page, err := e.x.Node.EventsAfter(ask.after); err != nil {
+		p := exchange.ProblemOf(err)
+		p.Detail += fmt.Sprintf(" This node has the events after %d.", page.Next.Index)
+		return p
 	}
 	header := c.Response().Header()
 	header.Set("Content-Type", "text/event-stream")
@@ -137,7 +140,8 @@ func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (
 		}
 		return replica.EventID{Index: reading.Index}, err
 	case !reading.Stale && ask.after.Index > reading.Index:
-		return ask.after, exchange.NewProblem("history-gone", "The cluster has never reached this event. Read the state again, and follow from its index.")
+		return ask.after, exchange.NewProblem("history-gone", "The cluster has never reached this event: it is from before a restore, or of another cluster. "+
+			"Read the state again, and follow from its index.")
 	}
 	return ask.after, nil
 }

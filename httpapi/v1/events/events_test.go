@@ -192,7 +192,8 @@ func TestEventsOfAnEndedSession(t *testing.T) {
 func TestEventsGone(t *testing.T) {
 	inEvents(t, func(a *apitest.API) {
 		a.Node.Set(func() { a.Node.Floor = 3 })
-		a.Do("GET /v1/events?since=2", "").RefusedWith(410, "history-gone")
+		a.Do("GET /v1/events?since=2", "").RefusedWith(410, "history-gone",
+			"detail=Events after this one are gone: a node keeps only the latest, and none from before a restore. Read the state again, and follow from its index. This node has the events after 3.")
 		a.Do("GET /v1/events", "", "Last-Event-ID: 2.1").RefusedWith(410, "history-gone")
 		a.Do("HEAD /v1/events?since=2", "").Is(410)
 		a.Do("GET /v1/events?since=6", "").RefusedWith(410, "history-gone") // never was, anywhere

@@ -209,8 +209,13 @@ func listOfPart[P, B any](api *API, c echo.Context, q exchange.Query, parse func
 		return err
 	}
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
-		if _, err := findSemaphore(m, name, epoch); err != nil {
+		found, err := findSemaphore(m, name, epoch)
+		if err != nil {
 			return nil, err
+		}
+		_, known := m.Group(name, scope.group) // perhaps by a lease from a time when the semaphore had groups
+		if scope.group != "" && found.Settings.Groups == fsm.NoGroups && !known {
+			return nil, exchange.Refused(&fsm.Result{Code: fsm.Malformed, Rule: fsm.RuleGroup, Subject: name, Epoch: found.Epoch})
 		}
 		return page(m, scope, after, limit, nowMS, api.x.Rights.Caller(c)), nil
 	})

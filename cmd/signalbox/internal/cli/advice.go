@@ -66,6 +66,8 @@ func Explain(err error) error {
 		next = fmt.Sprintf("\"signalbox why %s\" shows who waits. Change it once the line is empty.", ShellQuote(refusal.Semaphore))
 	case errors.Is(err, signalbox.ErrLimitReached):
 		next = "Free some of what is counted, or ask an operator for a higher limit."
+	case refusal != nil && refusal.Code == "history-gone":
+		next = "\"signalbox events --last 1000\" begins with the latest that the node has, \"--since N\" behind the N that it names."
 	case errors.Is(err, signalbox.ErrNoLeader), errors.Is(err, signalbox.ErrStorageFull), errors.Is(err, signalbox.ErrSplitState):
 		next = "See the state of the cluster with \"signalbox status\"."
 	case errors.Is(err, signalbox.ErrUnreachable) && !errors.Is(err, context.Canceled):

@@ -111,7 +111,11 @@ func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (er
 			return err
 		}
 	case c == nil:
-		return fmt.Errorf("--cell: %s has no cell %d", f.cells, f.cell)
+		known := ""
+		for _, each := range f.rule.All() {
+			known += ", " + strconv.Itoa(each.Number)
+		}
+		return fmt.Errorf("--cell: %s has no cell %d: it has%s", f.cells, f.cell, known[1:])
 	}
 	f.contextRead = true // no context applies to cells
 	if c != nil {

@@ -130,6 +130,7 @@ func TestExplain(t *testing.T) {
 		{x509.CertificateInvalidError{Cert: &x509.Certificate{NotAfter: time.Unix(1e9, 0).UTC()}, Reason: x509.Expired}, "node's certificate ended at 2001-09-09T01:46:40Z"},
 		{x509.CertificateInvalidError{Cert: &x509.Certificate{IsCA: true, NotAfter: time.Unix(1e9, 0).UTC()}, Reason: x509.Expired}, "authority ended at 2001-09-09T01:46:40Z"},
 		{x509.CertificateInvalidError{Cert: &x509.Certificate{NotBefore: time.Unix(1e10, 0).UTC()}, Reason: x509.Expired}, "valid from 2286-11-20T17:46:40Z"},
+		{&signalbox.Error{Code: "history-gone"}, "events --last 1000"},
 		{errors.New("other"), ""},
 	} {
 		wrapped := fmt.Errorf("call: %w", c.err)
