@@ -118,8 +118,8 @@ func (c RestoreSession) apply(m *Machine) Result {
 	return c.restore(m, members)
 }
 
-// restoreLiving succeeds if a living session has exactly these leases and no request. It keeps the deadline. A client that
-// names other slots than a lease has would else believe that it holds slots of others.
+// restoreLiving succeeds if a living session has exactly these leases and no request. It keeps the deadline. If the client
+// names slots, they must be the slots of its leases: the client may use them without reading the reply.
 func (c RestoreSession) restoreLiving(m *Machine, living ref, members []member) Result {
 	s := m.sessions.at(living)
 	result := Result{Code: SessionExists, Session: s.id}

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func (c *comparison) compareReplies(seen map[string]probe.Seen) {
 	byNode[c.self] = hashes
 	verdict, text := judgeHashes(c.self, byNode, len(c.servers()))
 	switch verdict {
-	case hashesOdd:
+	case selfDiffers:
 		c.host.Fatal(fmt.Errorf("%w: %s; move its data folder away and start it again, and it rejoins from the others", ErrStateDiffers, text))
 	case hashesSplit:
 		c.halt.set(outcome.ErrSplitState, true)
@@ -124,33 +125,32 @@ type hashVerdict int
 const (
 	hashesAgree hashVerdict = iota
 	hashesSplit             // the hashes differ, and no hash has a majority
-	hashesOdd               // this node's hash differs from the majority's hash
+	selfDiffers             // this node's hash differs from the majority's hash
 )
 
-// judgeHashes compares the members' hashes at each index at which this node has a hash, the latest index first. byNode
-// has the hashes by node id. members counts all members, even those without a hash. If hashes differ, the text names
-// the nodes and their hashes.
-//
-// It stops at the latest index at which two hashes differ, since states that differ never become equal again. If a
-// majority has the same hash there, each node of the minority stops itself.
+// judgeHashes compares the members' hashes at the latest index at which this node has a hash and two members' hashes
+// differ. States that differ never become equal again, so earlier indexes show nothing new. byNode has the hashes by
+// node id. members counts all members, even members without a hash. If hashes differ, the text names the nodes and
+// their hashes.
 func judgeHashes(self string, byNode map[string][]probe.StateHash, members int) (hashVerdict, string) {
-	ownHashes := byNode[self]
-	for i := len(ownHashes) - 1; i >= 0; i-- {
-		at := hashesAt(byNode, ownHashes[i].Index)
+	own := slices.SortedFunc(slices.Values(byNode[self]), func(a, b probe.StateHash) int { return cmp.Compare(b.Index, a.Index) })
+	for _, hash := range own { // the latest index first
+		at := hashesAt(byNode, hash.Index)
 		values := map[[16]byte]int{}
 		largest := 0
-		for _, hash := range at {
-			values[hash]++
-			largest = max(largest, values[hash])
+		for _, each := range at {
+			values[each]++
+			largest = max(largest, values[each])
 		}
 		switch {
 		case len(values) < 2:
 			continue
 		case largest <= members/2:
-			return hashesSplit, describeHashes(ownHashes[i].Index, at)
-		case values[ownHashes[i].Hash] < largest:
-			return hashesOdd, describeHashes(ownHashes[i].Index, at)
+			return hashesSplit, describeHashes(hash.Index, at)
+		case values[hash.Hash] < largest:
+			return selfDiffers, describeHashes(hash.Index, at)
 		}
+		return hashesAgree, "" // a majority has this node's hash, and the other nodes stop themselves
 	}
 	return hashesAgree, ""
 }

@@ -134,7 +134,8 @@ func (s *Store) Tidy(found Contents) error {
 	return s.sweep()
 }
 
-// update runs a transaction. If it fails, no part of the change is stored.
+// update runs a transaction. If it fails, usually no part of the change is stored. But a commit that failed because the
+// disk was full may have stored all of it.
 func (s *Store) update(name string, change func(*bbolt.Tx) error) error {
 	err := s.guard.Run(FileName, 0, func() error {
 		if s.step != nil {
@@ -197,6 +198,17 @@ func (s *Store) removeData(id string) error {
 	return s.update("remove "+id, func(tx *bbolt.Tx) error {
 		return errors.Join(tx.Bucket(metaBucket).Delete([]byte(id)), dropData(tx, id))
 	})
+}
+
+// recorded returns the ids of the snapshots in the file; none if the file can't be read.
+func (s *Store) recorded() map[string]bool {
+	ids := map[string]bool{}
+	_ = s.guard.Run(FileName, 0, func() error {
+		return s.db.View(func(tx *bbolt.Tx) error {
+			return tx.Bucket(metaBucket).ForEach(func(id, _ []byte) error { ids[string(id)] = true; return nil })
+		})
+	})
+	return ids
 }
 
 func dropData(tx *bbolt.Tx, id string) error {
@@ -320,7 +332,7 @@ func (s *Store) publish(record snapshotRecord, write func(*bbolt.Tx) error) erro
 	next = slices.DeleteFunc(next, func(r snapshotRecord) bool { return s.dying[r.meta.ID] })
 	s.mu.Unlock()
 
-	err := s.witness.LowerSnapshot(next[0].meta.Index)
+	err := s.witness.LowerSnapshot(next[0].meta.Index) // no change, unless a snapshot of an earlier term had a higher index
 	if err == nil {
 		err = s.update("publish "+record.meta.ID, func(tx *bbolt.Tx) error {
 			err := errors.Join(write(tx), tx.Bucket(metaBucket).Put([]byte(record.meta.ID), record.encode()))
@@ -330,17 +342,21 @@ func (s *Store) publish(record snapshotRecord, write func(*bbolt.Tx) error) erro
 			return err
 		})
 	}
-	if err != nil { // the commit may have stored the record nevertheless; if removeData fails, sweep removes it later
+	var left map[string]bool
+	if err != nil { // the commit may have stored the change nevertheless; if removeData fails, sweep removes the record later
 		if again := s.removeData(record.meta.ID); again != nil {
 			s.logger.Warn("a snapshot that failed may be there after a restart", "id", record.meta.ID, "error", again)
 		}
+		left = s.recorded()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.dying)
 	if err != nil {
+		s.stored = slices.DeleteFunc(slices.Clone(s.stored), func(r snapshotRecord) bool { return s.dying[r.meta.ID] && !left[r.meta.ID] })
+		clear(s.dying)
 		return err
 	}
+	clear(s.dying)
 	s.stored = next
 	s.newest.Store(next[0].meta.Index)
 	s.witness.RaiseSnapshot(next[0].meta.Index)

@@ -283,6 +283,28 @@ func TestFailedSnapshotIsNotThereAfterARestart(t *testing.T) {
 	}
 }
 
+// TestFailedSnapshotListsNoRemovedSnapshot: a commit that failed may have removed the oldest snapshot nevertheless.
+func TestFailedSnapshotListsNoRemovedSnapshot(t *testing.T) {
+	for step, listed := range map[string][]string{"before publish": {"1-2", "1-1"}, "after publish": {"1-2"}} {
+		s := openSnapshots(t, t.TempDir())
+		storetest.TakeSnapshot(t, s, 1, 1, nil)
+		storetest.TakeSnapshot(t, s, 2, 1, nil)
+		s.step = func(name string) error {
+			if strings.HasPrefix(name, step) {
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+		sink, err := s.Create(1, 3, 1, storetest.Configuration(), 1, nil)
+		storetest.Must(t, err)
+		storetest.WantError(t, sink.Close(), damage.ErrFull)
+		storetest.WantListed(t, s, listed...)
+		s.step = nil
+		storetest.TakeSnapshot(t, s, 4, 1, nil)
+		storetest.WantListed(t, s, "1-4", "1-2")
+	}
+}
+
 // TestWitnessNeverSpeaksOfASnapshotThatIsNotStored: neither before a snapshot is stored, nor once
 // it is removed.
 func TestWitnessNeverSpeaksOfASnapshotThatIsNotStored(t *testing.T) {
