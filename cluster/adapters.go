@@ -113,8 +113,8 @@ func (n forwardNode) Leading() forward.Term {
 	return nil
 }
 
-// Leader may return this node, which then refuses commands while it does not lead in the term. If this node's disk
-// hangs while Raft takes it for the leader, Leader returns the leader that the other members report.
+// Leader may return this node, which then refuses commands while it does not lead in the returned term. If this node's
+// disk hangs while Raft takes it for the leader, Leader returns the leader that the other members report.
 func (n forwardNode) Leader() (address, id string, term uint64) {
 	r := n.running.Load()
 	if r == nil {

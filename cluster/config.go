@@ -32,7 +32,7 @@ type Peer = probe.Peer
 type Config struct {
 	// NodeID never changes. It must be in Peers if Peers is not empty.
 	NodeID string
-	// Peers are all first members. If they are empty, this node forms a cluster alone, at Bind.
+	// Peers are the members with which a new cluster begins. If Peers is empty, this node forms a cluster alone, at Bind.
 	Peers []Peer
 	// Bind is the address on which the peer port listens.
 	Bind string
@@ -56,8 +56,8 @@ type Config struct {
 	// Clock is the node's monotonic clock, by which cluster time passes while it leads; nil:
 	// time.Now. A test gives it another rate.
 	Clock func() time.Time
-	// SnapshotEntries is the number of entries after which Raft takes a snapshot without a request, and TrailingEntries
-	// how many of them it keeps in the log; 0: as in package raftlib.
+	// SnapshotEntries is the number of entries after which Raft takes a snapshot without a request. TrailingEntries is
+	// how many entries before a snapshot Raft keeps in the log. 0: as in package raftlib.
 	SnapshotEntries, TrailingEntries uint64
 	// QueueSize bounds the commands that wait in this node's proposer, and the commands of its callers that have no
 	// outcome yet; 0: DefaultQueueSize.
@@ -107,7 +107,7 @@ func withDefaults(c Config) (Config, error) {
 		return c, fmt.Errorf("node %q is not among its peers", c.NodeID)
 	}
 	if c.Cell < 0 || c.Cell > calls.MaxCell {
-		return c, fmt.Errorf("cell %d is not between 1 and %d", c.Cell, calls.MaxCell)
+		return c, fmt.Errorf("cell %d is not between 1 and %d, nor 0 (no cell)", c.Cell, calls.MaxCell)
 	}
 	c.RaftMultiplier = cmp.Or(c.RaftMultiplier, 1)
 	c.QueueSize = cmp.Or(c.QueueSize, DefaultQueueSize)

@@ -16,11 +16,11 @@ type Folder interface {
 	DropSnapshot(id string) error
 }
 
-// LogContinuesWithout reports whether the log continues the snapshot before the newest one without a gap, so that a
-// node can do without the newest. The log has the entries first to last, and must end before the newest snapshot.
-// before is the index of the snapshot before, or 0.
-func LogContinuesWithout(newest, before, first, last uint64) bool {
-	return last < newest && last >= before && first <= before+1 && last > 0
+// LogContinuesWithout reports whether a node can do without its newest snapshot: the log continues the previous
+// snapshot without a gap, and ends below the newest one. newest and previous are the indexes of the two snapshots;
+// previous is 0 if there is only one snapshot. The log has the entries first to last.
+func LogContinuesWithout(newest, previous, first, last uint64) bool {
+	return last < newest && last >= previous && first <= previous+1 && last > 0
 }
 
 // DropUncommittedRestore removes the newest snapshot of a node if it is a restored state without an entry after it, and

@@ -51,8 +51,8 @@ type Proposal interface {
 	Failed(v outcome.Verdict)
 }
 
-// Tracer learns which commands with a trace context a leader has logged: tracing.Tracing, for httpapi. Safe for
-// concurrent use.
+// Tracer learns which commands with a trace context a leader has committed. tracing.Tracing of httpapi implements it.
+// Safe for concurrent use.
 type Tracer interface {
 	// Committed reports that an entry with a command of this trace context (see fsm.Envelope) left at a moment and is
 	// now committed and applied here. It must not block. It is called once for neighbouring commands with the same
@@ -76,9 +76,9 @@ type proposer struct {
 	pulse     *Pulse                    // delays entries after the process was suspended
 	tracer    Tracer                    // may be nil
 
-	slots        chan struct{} // one for each entry in flight, and one for the next entry
-	inFlight     sync.WaitGroup
-	news         wake.Signal // run must check its conditions again
+	slots         chan struct{} // one for each entry in flight, and one for the next entry
+	inFlight      sync.WaitGroup
+	news          wake.Signal // run must check its conditions again
 	flightChanged wake.Signal // an entry was applied, or the waiting commands fill an entry, see awaitFlight
 
 	mu      sync.Mutex
@@ -96,18 +96,18 @@ type tickDone struct {
 
 func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, joins func(command []byte) bool, p *Pulse, t Tracer) *proposer {
 	return &proposer{
-		term:         term,
-		clock:        c,
-		raft:         r,
-		admission:    a,
-		joins:        joins,
-		pulse:        p,
-		tracer:       t,
-		slots:        make(chan struct{}, entriesInFlight),
-		news:         wake.NewSignal(),
+		term:          term,
+		clock:         c,
+		raft:          r,
+		admission:     a,
+		joins:         joins,
+		pulse:         p,
+		tracer:        t,
+		slots:         make(chan struct{}, entriesInFlight),
+		news:          wake.NewSignal(),
 		flightChanged: wake.NewSignal(),
-		queue:        queue{places: NewPlaces(limit)},
-		lastLog:      time.Now(),
+		queue:         queue{places: NewPlaces(limit)},
+		lastLog:       time.Now(),
 	}
 }
 
@@ -274,9 +274,10 @@ func (p *proposer) restOfFlight() time.Duration {
 	return time.Until(p.lastLog.Add(flightPatience))
 }
 
-// gather waits up to queuePatience while all waiting commands are a few acquires that join queues. It reports whether
-// the term continues. For example, when clients pass a lease around, the last holder asks again just as the new holder
-// releases. If the acquire had a separate entry, the release would have to wait for another commit.
+// gather delays the next entry by up to queuePatience while at most patientCommands commands wait, and all of them are
+// acquires that join queues. For example, when clients pass a lease around, the last holder asks again just as the new
+// holder releases. If the acquire had a separate entry, the release would have to wait for another commit. gather
+// returns false if the term ends.
 func (p *proposer) gather(ctx context.Context) bool {
 	if !p.patient() {
 		return true

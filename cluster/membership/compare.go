@@ -129,12 +129,12 @@ const (
 )
 
 // judgeHashes compares the members' hashes at the latest index at which this node has a hash and two members' hashes
-// differ. States that differ never become equal again, so earlier indexes show nothing new. byNode has the hashes by
+// differ. States that differ never become equal again, so earlier indexes are not compared. byNode has the hashes by
 // node id. members counts all members, even members without a hash. If hashes differ, the text names the nodes and
 // their hashes.
 func judgeHashes(self string, byNode map[string][]probe.StateHash, members int) (hashVerdict, string) {
-	own := slices.SortedFunc(slices.Values(byNode[self]), func(a, b probe.StateHash) int { return cmp.Compare(b.Index, a.Index) })
-	for _, hash := range own { // the latest index first
+	ownHashes := slices.SortedFunc(slices.Values(byNode[self]), func(a, b probe.StateHash) int { return cmp.Compare(b.Index, a.Index) })
+	for _, hash := range ownHashes { // the latest index first
 		at := hashesAt(byNode, hash.Index)
 		values := map[[16]byte]int{}
 		largest := 0

@@ -295,7 +295,7 @@ func (j *Joining) admits(node string) bool {
 }
 
 // admittedFolder implements [roster] with the latest configuration in this node's log. It returns ok = false if that
-// configuration is out of date. Otherwise the node would refuse a leader that has since been admitted with a new
+// configuration is out of date: with it the node would refuse a leader that has since been admitted with a new
 // folder, and could not catch up. When it dials, a node still checks the folder's id in the member's address (see
 // peer.MarkAddress).
 func (j *Joining) admittedFolder(node string) (peer.ID, bool) {

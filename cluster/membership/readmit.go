@@ -15,7 +15,7 @@ import (
 // Readmit takes the vote from a member that has lost its folder, and stores the member's address with the id of the new
 // folder. On success both are committed, in the returned term or an earlier term.
 //
-// It commits an entry even if the member has no vote already. Only a commit proves that this node still leads, and that
+// It commits an entry even if the member already has no vote. Only a commit proves that this node still leads, and that
 // no earlier promotion of the member can still take effect.
 //
 // It fails with probe.ErrMemberAlive while another process with that id is alive, because an empty folder with a copied

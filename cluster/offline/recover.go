@@ -42,7 +42,7 @@ type Plan struct {
 	view        *store.View
 	remains     *remains
 	asking      []probe.Peer
-	incarnation uint64 // the same for both questions; else nodes would take the second for a copy's question
+	incarnation uint64 // the same when Prepare and Carry ask; otherwise nodes would take the second question for one of a copy of this node
 }
 
 var (

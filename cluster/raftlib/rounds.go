@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// ReadRoundTimeout bounds a round at multiplier 1. So readers that come during a round without a quorum wait no longer
-// than that for their own round.
+// ReadRoundTimeout bounds one round if the Raft multiplier (cluster.Config.RaftMultiplier) is 1. So a reader that comes
+// during a round without a quorum waits no longer than that until its own round starts.
 const ReadRoundTimeout = 2 * time.Second
 
 // ErrTermOver ends the ticks, reads and waits for acknowledgements of a term that is

@@ -224,8 +224,8 @@ func (r *Registry) Reply(sequence, term, stream uint64, s *Settlement) {
 	}
 }
 
-// Failed reports that a request, sent in a term on a stream or, with stream 0, to this node's own proposer, was
-// certainly not applied. It does not change a request that has been sent again since, which may be in the log.
+// Failed reports that a request was certainly not applied after it was sent, in a term on a stream. Stream 0 is the
+// proposer of this node. Failed ignores a request that has been sent again since: the later copy may be in the log.
 func (r *Registry) Failed(q *Request, term, stream uint64, v outcome.Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

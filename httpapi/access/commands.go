@@ -64,8 +64,8 @@ func (id *Identity) Owner(command fsm.Command) string {
 	return id.Name
 }
 
-// needs returns the scope that a command needs, 0 if no client may give it. See Node.RaiseLevel
-// for the level.
+// needs returns the scope that a client needs to give a command, or 0 if no client may give it. For example, clients
+// raise the feature level with Node.RaiseLevel, not with a command.
 func needs(command fsm.Command) Scope {
 	switch fsm.RightOf(command) {
 	case fsm.RightUse:

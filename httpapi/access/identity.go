@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -150,20 +151,18 @@ func (id *Identity) Narrow(prefix string) []string {
 // TakesRequest reports whether the rate of the identity's requests allows another request.
 func (id *Identity) TakesRequest() bool { return id.rate == nil || id.rate.Allow() }
 
-// Watch counts a watcher until the caller calls leave, once. It fails if the identity has as many as its limit:
-// its own, or else share.
-func (id *Identity) Watch(share int64) (leave func(), limit int64, ok bool) {
+// Watch counts a watcher until the caller calls leave; the caller calls it once. It fails if the identity already has
+// limit watchers. limit is id.Watchers or, if that is 0, defaultLimit. Everyone, which has no counter, never fails.
+func (id *Identity) Watch(defaultLimit int64) (leave func(), limit int64, ok bool) {
+	limit = cmp.Or(id.Watchers, defaultLimit)
 	if id.watching == nil {
-		return func() {}, share, true
+		return func() {}, limit, true
 	}
-	if id.Watchers > 0 {
-		share = id.Watchers
-	}
-	if id.watching.Add(1) > share {
+	if id.watching.Add(1) > limit {
 		id.watching.Add(-1)
-		return nil, share, false
+		return nil, limit, false
 	}
-	return func() { id.watching.Add(-1) }, share, true
+	return func() { id.watching.Add(-1) }, limit, true
 }
 
 // equal reports whether two identities have the same name and rights.

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// sendTimeout bounds one attempt, from resolving the name to the head of the reply.
+	// sendTimeout bounds one attempt, from resolving the name to the end of the read of the reply.
 	sendTimeout = 5 * time.Second
 	// maxAddress is the longest address that a notice may have.
 	maxAddress = 2048
-	// maxHead bounds the head of a reply; its body is not needed.
+	// maxHead bounds the head of a reply.
 	maxHead = 16 << 10
 	// maxBody bounds how much of a reply's body is read. We read it so that the receiver can finish sending it.
 	maxBody = 4 << 10

@@ -261,8 +261,9 @@ func (s sessions) readSessions(c echo.Context, named func() error, build func(l 
 	return s.sendRead(c, &q, at, index, found(l.bytes()))
 }
 
-// eachSession calls visit with each session that a client of this dialect opened and that the caller may find, by id. It
-// returns the index of sessions. It reads the sessions in pages, as walk does.
+// eachSession calls visit, in the order of the ids, with each session that a client of this dialect opened and that the
+// caller may find. It returns Machine.HoldersIndex as of the first page. As in walk, later pages may show later
+// changes.
 func (s sessions) eachSession(c echo.Context, visit func(b *sessionBody) error) (index uint64, err error) {
 	var page []sessionBody
 	after := uint64(0)

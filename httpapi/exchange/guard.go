@@ -49,13 +49,13 @@ func (g *guarded) authorized(ctx context.Context, call calls.Call) (calls.Call, 
 type derivedKey struct{}
 
 // Derived returns a context for Node.Do. A dialect uses it to tell that it has derived the session's id from names in
-// the command.
+// the command. The rights to these names then cover the session too, see Identity.MayDerived.
 func Derived(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, true) }
 
-// seesList reports whether an identity may deliver to the wait list of a session. A ListDeliver names no semaphore, but
-// its reply names the completed semaphores, so the identity must see every semaphore on the list, by this node's state.
-// It may not see some of them: the session may be older than the tokens, or the identity may have lost prefixes. For a
-// session of another owner seesList returns true, since the state machine refuses the command.
+// seesList reports whether an identity may see every semaphore on the wait list of a session, by this node's state. A
+// ListDeliver names no semaphore, but its reply names the completed semaphores. The list may have a semaphore that the
+// identity has no right to see: the session may be older than the tokens, or the identity may have lost prefixes. If
+// the identity has no right to the session, seesList returns true, since the state machine refuses the command.
 func (g *guarded) seesList(id *access.Identity, session uint64) (sees bool) {
 	if id.Prefixes == nil {
 		return true
@@ -89,7 +89,7 @@ func (g *guarded) Do(ctx context.Context, call calls.Call) (*calls.Reply, error)
 func (g *guarded) DoMany(ctx context.Context, list []calls.Call) ([]calls.Reply, []error) {
 	replies, errs := make([]calls.Reply, len(list)), make([]error, len(list))
 	var allowed []calls.Call
-	var places []int // index in calls of each allowed call
+	var places []int // index in list of each allowed call
 	for i := range list {
 		call, err := g.authorized(ctx, list[i])
 		if errs[i] = err; err == nil {
@@ -162,8 +162,8 @@ func (r Rights) Caller(c echo.Context) *access.Identity {
 // identities.
 func (r Rights) IsAdmin(c echo.Context) bool { return r.Caller(c).Needs(access.Admin) == nil }
 
-// MayName returns a refusal if a request may not name a semaphore. A read calls MayName before it reads the state. For
-// commands guarded checks the names.
+// MayName returns a refusal if a request may not name a semaphore. A read calls MayName before it reads the state. The
+// type guarded checks the names of commands.
 func (r Rights) MayName(c echo.Context, name string) error {
 	return r.counted(r.Caller(c).MayName(name))
 }

@@ -37,13 +37,14 @@ func (d *dialect) lock(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	repeat := fsm.Acquire{Session: m.session(), Name: m.semaphore(), Count: 1, TTLMS: fsm.KeepTTL, Try: true}
-	reply, err := d.do(c, repeat)
+	// A machine with a slot has a session, and the Acquire finds the slot. Otherwise AcquireOnce makes a session.
+	inSession := fsm.Acquire{Session: m.session(), Name: m.semaphore(), Count: 1, TTLMS: fsm.KeepTTL, Try: true}
+	reply, err := d.do(c, inSession)
 	if err == nil && (reply.Code == fsm.UnknownSession || reply.Code == fsm.ExpiredSession) {
 		reply, err = d.do(c, fsm.AcquireOnce{Session: m.session(), Name: m.semaphore(), Count: 1, TTLMS: fsm.MaxTTLMS,
 			Metadata: []fsm.Pair{{Key: machineKey, Value: m.ID}}})
 		if err == nil && reply.Code == fsm.SessionIDTaken { // by a repeat of this request, or by another identity
-			reply, err = d.do(c, repeat)
+			reply, err = d.do(c, inSession)
 		}
 	}
 	switch {
@@ -73,7 +74,7 @@ func (d *dialect) unlock(c echo.Context) error {
 		return err
 	case reply.Code == fsm.OK, reply.Code == fsm.UnknownSemaphore, reply.Code == fsm.Revoked:
 	case reply.Code == fsm.UnknownSession, reply.Code == fsm.ExpiredSession:
-		if err := d.refuseAnothers(c, m.session(), reply.Index); err != nil {
+		if err := d.checkSession(c, m.session(), reply.Index); err != nil {
 			return err
 		}
 	default:
@@ -83,12 +84,12 @@ func (d *dialect) unlock(c echo.Context) error {
 }
 
 // errOtherIdentity refuses a request for a machine whose session another identity has.
-var errOtherIdentity = exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
+var errOtherIdentity = exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet need tokens of one name.")
 
-// refuseAnothers refuses a release if the machine's session belongs to another identity. To the release, the state
-// machine replies the same as if the session had ended. So refuseAnothers looks for the session in this node's state,
-// once this state has the index of the release.
-func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
+// checkSession fails if the machine's session belongs to another identity. The reply to the release does not tell: it
+// is the same if the session has ended. So checkSession looks for the session in this node's state, once this state has
+// the index of the release.
+func (d *dialect) checkSession(c echo.Context, session, index uint64) error {
 	if _, err := d.Node.Read(c.Request().Context(), calls.Consistency{MinIndex: index}); err != nil {
 		return err
 	}

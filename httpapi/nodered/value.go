@@ -48,6 +48,7 @@ func wholePart(number string) (int64, error) {
 	}
 	whole, fraction, _ := strings.Cut(mantissa, ".")
 	digits := strings.TrimLeft(whole+fraction, "0")
+	// point is how many of the digits are before the decimal point.
 	point := len(whole) + exponent - (len(whole) + len(fraction) - len(digits))
 	switch {
 	case digits == "":
@@ -62,7 +63,8 @@ func wholePart(number string) (int64, error) {
 	return atMost63Bits((digits + strings.Repeat("0", 19))[:point])
 }
 
-// saturated reads an exponent, within bounds that the length of a body can't exceed.
+// saturated reads an exponent, and limits it to ±2^30. No body is that long, so the limit does not change the result,
+// and the sum of exponent and length does not overflow.
 func saturated(text string) int {
 	const largest = 1 << 30
 	n, err := strconv.Atoi(text)
@@ -83,8 +85,9 @@ func atMost63Bits(digits string) (int64, error) {
 	return int64(n), nil
 }
 
-// parseInt reads the digits at the beginning of a text, as JavaScript's parseInt(text, 10) does. It refuses a text that
-// is as a whole a negative number, with the refusal of negative values.
+// parseInt reads the digits at the beginning of a text, as JavaScript's parseInt(text, 10) does. It refuses a negative
+// result, and a text that is a number below 0, such as "-0.5", which JavaScript would read as 0; both with
+// errNegativeValue.
 func parseInt(text string) (int64, error) {
 	text = strings.TrimFunc(text, isJavaScriptSpace)
 	rest, negative := strings.CutPrefix(text, "-")

@@ -175,16 +175,16 @@ func (t *dialect) remainder(c echo.Context) error {
 	return t.Replies.Send(c, http.StatusOK, plainJSON, []byte(strconv.FormatInt(available, 10)))
 }
 
-// numbersOf returns the full count of a semaphore and its available count. A family has no count over all its groups.
-// Locks of this dialect belong to its empty group, so numbersOf returns the limit of the empty group and what is
-// available of it.
+// numbersOf returns how many permits a semaphore has, and how many are available. A family has no such number for all
+// its groups together. Locks of this dialect are in the group "", so numbersOf returns the limit of this group, and how
+// many of its permits are available.
 func numbersOf(m *fsm.Machine, name string) (full, available int64, known bool) {
 	s, known := m.Semaphore(name)
 	if !s.Settings.Family {
 		return s.Permits + max(s.Offset, 0), s.Available, known
 	}
 	group, exists := m.Group(name, "")
-	if !exists || group.Limit == fsm.NoLimit { // a limit per group comes to it in one of the next entries
+	if !exists || group.Limit == fsm.NoLimit { // one of the next entries gives Settings.PerGroup to the group
 		group.Limit = s.Settings.PerGroup
 	}
 	return group.Limit, group.Limit - group.Used, known
@@ -255,7 +255,7 @@ func (t *dialect) listPeers(c echo.Context) error {
 		}
 		if err := c.Request().Context().Err(); err != nil && !begun {
 			return err
-		} else if err != nil { // its token has ended
+		} else if err != nil { // the client hung up, or its token has ended
 			exchange.CutOff(c.Response())
 			return nil
 		}

@@ -200,7 +200,7 @@ func (s *Store) removeData(id string) error {
 	})
 }
 
-// recorded returns the ids of the snapshots in the file; none if the file can't be read.
+// recorded returns the ids of the snapshots in the file; an empty set if the file can't be read.
 func (s *Store) recorded() map[string]bool {
 	ids := map[string]bool{}
 	_ = s.guard.Run(FileName, 0, func() error {
@@ -332,7 +332,8 @@ func (s *Store) publish(record snapshotRecord, write func(*bbolt.Tx) error) erro
 	next = slices.DeleteFunc(next, func(r snapshotRecord) bool { return s.dying[r.meta.ID] })
 	s.mu.Unlock()
 
-	err := s.witness.LowerSnapshot(next[0].meta.Index) // no change, unless a snapshot of an earlier term had a higher index
+	// Usually this changes no bound. But a snapshot of an earlier term may have a higher index than next[0].
+	err := s.witness.LowerSnapshot(next[0].meta.Index)
 	if err == nil {
 		err = s.update("publish "+record.meta.ID, func(tx *bbolt.Tx) error {
 			err := errors.Join(write(tx), tx.Bucket(metaBucket).Put([]byte(record.meta.ID), record.encode()))

@@ -57,7 +57,7 @@ func (m *API) putMember(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	texts, err := m.readTexts(c, "peer")
+	texts, err := m.readTextFields(c, "peer")
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (m *API) deleteMember(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.readTexts(c); err != nil {
+	if _, err := m.readTextFields(c); err != nil {
 		return err
 	}
 	if err := m.checkKnown(c, id); err != nil {
@@ -95,7 +95,7 @@ func (m *API) deleteMember(c echo.Context) error {
 
 // postLeader transfers the leadership: to the member in {"id":…}, or to any voter that has caught up.
 func (m *API) postLeader(c echo.Context) error {
-	texts, err := m.readTexts(c, "id")
+	texts, err := m.readTextFields(c, "id")
 	if err != nil {
 		return err
 	}
@@ -114,8 +114,8 @@ func (m *API) postLeader(c echo.Context) error {
 	return m.sendCluster(c, http.StatusOK)
 }
 
-// readMembers reads a body that may have only members with these names. It refuses a query.
-func (m *API) readMembers(c echo.Context, names ...string) (map[string]strictjson.Value, error) {
+// readFields reads a JSON object that may have only fields with these names. It refuses a query.
+func (m *API) readFields(c echo.Context, names ...string) (map[string]strictjson.Value, error) {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return nil, err
 	}
@@ -134,9 +134,9 @@ func (m *API) readMembers(c echo.Context, names ...string) (map[string]strictjso
 	return values, nil
 }
 
-// readTexts is readMembers for a body of texts.
-func (m *API) readTexts(c echo.Context, names ...string) (map[string]string, error) {
-	body, err := m.readMembers(c, names...)
+// readTextFields is readFields for a body of texts.
+func (m *API) readTextFields(c echo.Context, names ...string) (map[string]string, error) {
+	body, err := m.readFields(c, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (m *API) readTexts(c echo.Context, names ...string) (map[string]string, err
 
 // putLevel raises the cluster's feature level, {"level":N}.
 func (m *API) putLevel(c echo.Context) error {
-	body, err := m.readMembers(c, "level")
+	body, err := m.readFields(c, "level")
 	if err != nil {
 		return err
 	}
@@ -182,8 +182,8 @@ func memberID(c echo.Context) (string, error) {
 	return id, nil
 }
 
-// checkKnown refuses an unknown id, but only to admins: the node refuses other clients, and they must not learn which
-// ids exist.
+// checkKnown fails if no member has this id and the client is an admin. For any other client it returns nil: the node
+// then refuses the request, and the client does not learn which ids exist.
 func (m *API) checkKnown(c echo.Context, id string) error {
 	if !m.x.Rights.IsAdmin(c) || slices.ContainsFunc(m.x.Node.Status().Members, func(other cluster.Member) bool { return other.ID == id }) {
 		return nil

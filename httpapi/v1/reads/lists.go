@@ -14,9 +14,9 @@ const (
 	DefaultPage = 100  // members of a page, unless the client asks for another number
 	MaxPage     = 1000 // members of a page at most
 	// pageRecords and pageBytes bound a page of sessions, since one session may have thousands of leases and requests,
-	// with long names. The page ends after the session that exceeds a bound. A page of waiters ends before it exceeds
-	// pageBytes.
-	pageRecords = 10_000  // leases, semaphores of requests, entries, and items
+	// with long names. The page ends after the session that exceeds a bound. Pages of holders, waiters and leases end
+	// before they exceed pageBytes, but a page of holders or leases has at least one member.
+	pageRecords = 10_000  // leases, semaphores of requests, entries of wait lists, and items
 	pageBytes   = 4 << 20 // of text, not counting escapes
 	pageVisits  = 10_000  // sessions, including those that the caller may not find
 )
@@ -49,8 +49,8 @@ func numberCursor(kind byte, last uint64) *string {
 	return &text
 }
 
-// DecodeCursor returns the last that EncodeCursor got, or nil for another text. It accepts only the exact text of
-// EncodeCursor: base64 would skip newlines.
+// DecodeCursor returns the bytes that EncodeCursor got as last, or nil if the text is not a cursor of this kind. It
+// accepts only the exact text of EncodeCursor: base64 would skip newlines.
 func DecodeCursor(kind byte, cursor string) []byte {
 	data, err := cursorText.DecodeString(cursor)
 	if err != nil || len(data) == 0 || data[0] != kind || cursorText.EncodeToString(data) != cursor {
@@ -216,7 +216,7 @@ type part struct {
 	name    string
 	group   string
 	grouped bool // a group is named
-	waiting bool // of a list of groups: those in which requests wait
+	waiting bool // list only groups in which requests wait
 }
 
 // holders returns up to limit leases after a token. more reports whether there is a next page; it begins after the token

@@ -59,26 +59,27 @@ func (f *ClusterFlags) AboutName(name string) error {
 	return f.about(func(m *cells.Map) (*cells.Cell, error) { return m.OfName(name), nil })
 }
 
-// AboutNamesBelow is AboutName for all names with the prefix beginning.
-func (f *ClusterFlags) AboutNamesBelow(beginning string) error {
+// AboutNamesBelow chooses the cell that has all names with the prefix. It fails if several cells have such names.
+func (f *ClusterFlags) AboutNamesBelow(prefix string) error {
 	return f.about(func(m *cells.Map) (*cells.Cell, error) {
-		c, other := m.OfNamesBelow(beginning)
+		c, other := m.OfNamesBelow(prefix)
 		if c == nil {
-			return nil, fmt.Errorf("--cells: names that begin with %q are of several cells, as %q: give a longer prefix, or --cell N", beginning, other)
+			return nil, fmt.Errorf("--cells: names that begin with %q are of several cells, as %q: give a longer prefix, or --cell N", prefix, other)
 		}
 		return c, nil
 	})
 }
 
-// AboutNames is AboutNamesBelow for a list of names, which may be of several cells, see Several.
-func (f *ClusterFlags) AboutNames(beginning string) error {
+// AboutNames is AboutNamesBelow for a subcommand that can list the names of several cells. If several cells have names
+// with the prefix, it chooses all cells of the file, see Several.
+func (f *ClusterFlags) AboutNames(prefix string) error {
 	return f.about(func(m *cells.Map) (*cells.Cell, error) {
-		c, _ := m.OfNamesBelow(beginning)
+		c, _ := m.OfNamesBelow(prefix)
 		return c, nil
 	})
 }
 
-// Several returns the cells if the names are of several, for signalbox.NewCells; else nil.
+// Several returns all cells, for signalbox.NewCells, if AboutNames found that several cells have such names; else nil.
 func (f *ClusterFlags) Several() []signalbox.Cell { return f.several }
 
 // AboutSession is AboutName for the id of a session.
@@ -101,18 +102,18 @@ func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (er
 	if f.cells == "" {
 		return nil
 	}
-	if f.rule, err = ReadCells(f.cells); err != nil { // state: the file is read once the arguments are known
+	if f.cellMap, err = ReadCells(f.cells); err != nil { // state: the file is read once the arguments are known
 		return err
 	}
-	c := f.rule.Numbered(f.cell)
+	c := f.cellMap.Numbered(f.cell)
 	switch {
 	case f.cell == 0:
-		if c, err = choose(f.rule); err != nil {
+		if c, err = choose(f.cellMap); err != nil {
 			return err
 		}
 	case c == nil:
 		known := ""
-		for _, each := range f.rule.All() {
+		for _, each := range f.cellMap.All() {
 			known += ", " + strconv.Itoa(each.Number)
 		}
 		return fmt.Errorf("--cell: %s has no cell %d: it has%s", f.cells, f.cell, known[1:])
@@ -123,13 +124,14 @@ func (f *ClusterFlags) about(choose func(m *cells.Map) (*cells.Cell, error)) (er
 		return nil
 	}
 	f.Addresses = nil
-	for _, each := range f.rule.All() {
+	for _, each := range f.cellMap.All() {
 		f.Addresses, f.several = append(f.Addresses, each.Nodes...), append(f.several, signalbox.Cell(each))
 	}
 	return nil
 }
 
-// checkCells refuses flags that name two clusters. It also refuses a verb for a whole cluster without a cell.
+// checkCells refuses flags that name two clusters. It also refuses a verb if neither its argument nor
+// --cell tells the cell.
 func (f *ClusterFlags) checkCells() error {
 	switch {
 	case f.cells == "" && f.cell != 0:
@@ -138,7 +140,7 @@ func (f *ClusterFlags) checkCells() error {
 		return nil
 	case onCommandLine(f.set.Lookup("addr")), onCommandLine(f.set.Lookup("context")):
 		return errors.New("--cells: give it without --addr and --context")
-	case f.rule != nil:
+	case f.cellMap != nil:
 		return nil
 	case f.cell != 0:
 		return f.about(nil)

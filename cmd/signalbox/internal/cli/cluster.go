@@ -21,17 +21,17 @@ type ClusterFlags struct {
 	flags     credentials.Config // from the flags alone
 	lookup    func(string) (string, bool)
 
-	cells string // path of --cells; "": one cluster
-	cell  int    // the number after --cell; 0: the cell of the name or of the session
-	rule  *cells.Map
+	cells   string     // path of --cells; "": one cluster
+	cell    int        // the number after --cell; 0: the cell of the name or of the session
+	cellMap *cells.Map // the file of --cells, once it is read
 
-	number  int              // the cell with Addresses; 0: no cell, or several cells
-	several []signalbox.Cell // the cells that AboutNames found
+	number  int              // of the cell whose nodes are Addresses; 0: no cell, or all cells
+	several []signalbox.Cell // all cells, if AboutNames found that several have such names; else nil
 
 	set               *pflag.FlagSet
 	context, contexts string // name of a context, and path of the file of contexts
 	contextRead       bool   // the context was read, or no context applies
-	used              string // name of the context in use, or ""
+	usedContext       string // name of the context in use, or ""
 	tokenOfContext    bool   // the token's file comes from the context
 }
 
@@ -62,7 +62,7 @@ func AddClusterFlags(flags *pflag.FlagSet, lookup func(string) (string, bool)) *
 	flags.StringVar(&f.flags.Cert, "cert", "", "PEM file with a client certificate, which nodes may take instead of a token")
 	flags.StringVar(&f.flags.Key, "key", "", "PEM file with the key of --cert")
 	flags.BoolVar(&f.flags.Plain, plainFlag, false, "send the token to http:// addresses on other machines too, where others may read it on its way")
-	flags.StringVar(&f.context, "context", "", "a cluster that --contexts describes; default: the context that it names, unless --addr is given; it wins over the variables of the other flags")
+	flags.StringVar(&f.context, "context", "", "name of a cluster in the file of --contexts; default: the cluster that the file names, unless --addr is given; on the command line, --context overrides the variables of the other flags")
 	flags.StringVar(&f.contexts, "contexts", "", "TOML file with addresses and credentials of clusters, by name; default: "+shownContexts)
 	f.addCells(flags)
 	return f
@@ -115,11 +115,11 @@ func (f *ClusterFlags) Environment() []string {
 		variables = append(variables, Variable("cells")+"="+file)
 	}
 	context := Variable("context")
-	if name, _ := f.lookup(context); name != "" && name != f.used { // the inherited context has credentials of another cluster
+	if name, _ := f.lookup(context); name != "" && name != f.usedContext { // the inherited context has credentials of another cluster
 		variables = append(variables, context+"=")
 	}
-	used := f.credentials()
-	for _, v := range [][2]string{{tokenVariable, used.Token}, {Variable("token-file"), used.TokenFile}} {
+	chosen := f.credentials()
+	for _, v := range [][2]string{{tokenVariable, chosen.Token}, {Variable("token-file"), chosen.TokenFile}} {
 		if inherited, _ := f.lookup(v[0]); inherited != "" && strings.TrimSpace(inherited) != v[1] {
 			variables = append(variables, v[0]+"=")
 		}
@@ -129,8 +129,8 @@ func (f *ClusterFlags) Environment() []string {
 
 // Name returns the name of the cluster's context, or else its addresses. Call it after Client.
 func (f *ClusterFlags) Name() string {
-	if f.used != "" {
-		return "the context " + f.used
+	if f.usedContext != "" {
+		return "the context " + f.usedContext
 	}
 	var shown []string
 	for _, address := range f.Addresses {

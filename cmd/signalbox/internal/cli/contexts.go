@@ -53,7 +53,7 @@ func (f *ClusterFlags) fromContext() error {
 	if _, ok := values["addr"]; !ok && !f.stands(addr) {
 		f.Addresses = slices.Clone(defaultAddresses)
 	}
-	f.used = name
+	f.usedContext = name
 	for key, value := range values {
 		if err := f.setFrom(key, value, filepath.Dir(path)); err != nil {
 			return fmt.Errorf("%s: [contexts.%s]: %s: %w", path, name, key, err)

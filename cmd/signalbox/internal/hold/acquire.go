@@ -272,7 +272,7 @@ func (h *Holder) freeLost(ctx context.Context, p *permits) {
 		h.Log.Warn("the permits of the lost lease may stay away: \"signalbox lost\" lists them, and \"signalbox free\" brings them back",
 			"name", h.Name, "token", p.lease.Token, "error", err)
 	default:
-		h.Log.Warn("the command has ended, so that the permits of the lost lease are free again", "name", h.Name, "token", p.lease.Token)
+		h.Log.Warn("the command has ended, so the permits of the lost lease are free again", "name", h.Name, "token", p.lease.Token)
 	}
 }
 

@@ -68,8 +68,8 @@ func (g *guard) end() {
 	g.child.signal(syscall.SIGTERM)
 	g.child.signal(syscall.SIGCONT) // so that a stopped process gets TERM
 	askedAt := time.Now()
-	// The grace must end margin before the deadline, even if end is called late. A suspension of the machine may bring
-	// the deadline closer meanwhile.
+	// KILL must be sent at least g.margin before the deadline, even if that shortens the grace: end may be called late.
+	// Each poll reads the deadline again, because a suspension of the machine brings it closer.
 	if g.gone(func() bool {
 		return time.Since(askedAt) >= g.grace || time.Until(g.held.Deadline()) <= g.margin+pollEvery
 	}) {
