@@ -177,24 +177,28 @@ func TestFailedWriteToTheJournal(t *testing.T) {
 }
 
 // TestRefusedEntriesAreNotBehindLaterOnes: entries too large for the journal were refused and are in bbolt all the
-// same. They are gone before the next change is stored: after a crash they would be behind it.
+// same. They are gone before the next change is stored: after a crash they would be behind it. Time stands still, since
+// the goroutine that drains after a while would remove them too.
 func TestRefusedEntriesAreNotBehindLaterOnes(t *testing.T) {
 	for name, next := range map[string]func(raft.LogStore) error{
 		"entries": func(l raft.LogStore) error { return l.StoreLogs(storetest.Entries(4, 4, 2)) },
 		"a cut":   func(l raft.LogStore) error { return l.DeleteRange(1, 1) },
 	} {
-		bottom := &faultyLog{}
-		s, l := openJournal(t, t.TempDir(), bottom)
-		storeEntries(t, s.Logs(), 1, 3, 1)
-		bottom.set(func() { bottom.fail, bottom.late = storetest.Full, true })
-		storetest.WantError(t, s.Logs().StoreLogs(big(4, 20)), damage.ErrFull)
-		bottom.set(func() { bottom.fail = nil })
-		storetest.Must(t, next(s.Logs()))
-		l.draining.Lock()
-		if last, err := bottom.LastIndex(); err != nil || last > 4 {
-			t.Errorf("%s: bbolt ends with entry %d, error %v", name, last, err)
-		}
-		l.draining.Unlock()
+		synctest.Test(t, func(t *testing.T) {
+			bottom := &faultyLog{}
+			s, l := openJournal(t, t.TempDir(), bottom)
+			storeEntries(t, s.Logs(), 1, 3, 1)
+			storetest.Must(t, l.drain()) // so that the failed write is a write of the refused entries
+			bottom.set(func() { bottom.fail, bottom.late = storetest.Full, true })
+			storetest.WantError(t, s.Logs().StoreLogs(big(4, 20)), damage.ErrFull)
+			bottom.set(func() { bottom.fail = nil })
+			storetest.Must(t, next(s.Logs()))
+			l.draining.Lock()
+			defer l.draining.Unlock()
+			if last, err := bottom.LastIndex(); err != nil || last > 4 {
+				t.Errorf("%s: bbolt ends with entry %d, error %v", name, last, err)
+			}
+		})
 	}
 }
 
