@@ -24,7 +24,7 @@ import (
 const (
 	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire passes through, since a reader has
 	// to open them all to follow it.
-	maxFilesOnLeader   = 48
+	maxFilesOnLeader   = 47
 	maxFilesOnFollower = 46
 	// acquiresTraced is how many acquires follow one another in a trace. Background work runs less often than they do.
 	acquiresTraced = 40
